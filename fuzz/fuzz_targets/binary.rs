@@ -31,7 +31,7 @@ fn requests(mut rest: &[u8]) {
             Parsed::Refused(refusal, used) => {
                 assert!((HEADER_BYTES..=rest.len()).contains(&used));
                 assert!(refusal.swallow_bytes <= VALUE_BYTES_MAX);
-                if refusal.close {
+                if refusal.must_close {
                     assert_eq!(used, HEADER_BYTES);
                     return;
                 }

@@ -32,7 +32,7 @@ fn server() -> Replay {
 }
 
 fuzz_target!(|input: &[u8]| {
-    let _ = login::sasl_plain(input);
+    let _ = login::parse_sasl_plain(input);
     let Some((lengths, stream)) = input.split_first_chunk::<4>() else { return };
     let (mut whole, mut cut) = (server(), server());
     let expected = whole.feed(stream, 10);

@@ -35,9 +35,9 @@ fn check(line: &MetaLine<'_>) {
     let opaque = line.flags.text.split(|byte| *byte == b' ').find(|token| token.first() == Some(&b'O'));
     assert!(opaque.is_none_or(|opaque| opaque.len() <= OPAQUE_BYTES_MAX));
     let mut out = Vec::new();
-    meta::hit(&mut out, line, &key, &MetaItem::default(), line.flags.has(b'v'));
-    meta::status(&mut out, line, &key, *b"EN");
-    meta::stored(&mut out, line, &key, *b"HD", (u64::MAX, u32::MAX));
+    meta::write_hit(&mut out, line, &key, &MetaItem::default(), line.flags.has(b'v'));
+    meta::write_status(&mut out, line, &key, *b"EN");
+    meta::write_stored(&mut out, line, &key, *b"HD", (u64::MAX, u32::MAX));
     let lines = out.split(|byte| *byte == b'\n').count() - 1;
     let in_key = key.iter().filter(|byte| **byte == b'\n').count();
     // A base64 key goes back in base64, so no reply is ever broken by a key.

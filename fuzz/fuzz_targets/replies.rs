@@ -22,7 +22,7 @@ fn waiting_for(kinds: &[u8]) -> Pipeline {
             }
             1 => ExpectedReply::Line,
             2 => ExpectedReply::Meta { opaque, key: KeyHash::of(b"key") },
-            3 => ExpectedReply::Quiet { first: opaque, count: 3 },
+            3 => ExpectedReply::Quiet { first_opaque: opaque, count: 3 },
             4 => ExpectedReply::Rows,
             _ => ExpectedReply::Probe,
         };

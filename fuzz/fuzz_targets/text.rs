@@ -5,13 +5,13 @@
 
 use glasscache_protocol::command::{Command, Refusal};
 use glasscache_protocol::limits::{KEY_BYTES_MAX, LINE_BYTES_MAX, VALUE_BYTES_MAX};
-use glasscache_protocol::text::{KeyToken, Parsed, next_key, parse, single_get};
+use glasscache_protocol::text::{KeyToken, Parsed, next_key, parse, parse_single_get};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
     let mut rest = input;
     loop {
-        if let Some((key, used)) = single_get(rest) {
+        if let Some((key, used)) = parse_single_get(rest) {
             // The short way must be what the long way finds.
             assert!(matches!(parse(rest), Parsed::Command(Command::Get(head), 3) if head == Default::default()));
             assert_eq!(next_key(&rest[3..]), KeyToken::Key(key, 1 + key.len()));
@@ -25,7 +25,7 @@ fuzz_target!(|input: &[u8]| {
             Parsed::Refused(refusal, used) => {
                 assert!(used > 0 && used <= rest.len());
                 // Only who closes may go without a word.
-                assert!(refusal.reply.ends_with(b"\r\n") || refusal.close && refusal.reply.is_empty());
+                assert!(refusal.reply.ends_with(b"\r\n") || refusal.must_close && refusal.reply.is_empty());
                 assert!(
                     refusal.swallow_bytes == Refusal::SWALLOW_UNKNOWN
                         || refusal.swallow_bytes <= u64::from(VALUE_BYTES_MAX) + 2

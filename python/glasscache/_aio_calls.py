@@ -79,18 +79,18 @@ class Calls(Connections):
     ) -> Any:
         """Connect and start a call again, which was `stale` or had no connection; one deadline over both."""
         seconds = self._timeout if deadline is None else deadline
-        delayed = _native.DelayedCall(seconds, is_retry=stale is not None)
+        delayed_call = _native.DelayedCall(seconds, is_retry=stale is not None)
         try:
             while True:
                 await self._connect(
-                    self._begin_try(delayed, key), time.monotonic() + delayed.seconds_left
+                    self._begin_try(delayed_call, key), time.monotonic() + delayed_call.seconds_left
                 )
-                future = start(key, *arguments, delayed)
+                future = start(key, *arguments, delayed_call)
                 if future is not None:
                     try:
                         return await future
                     except StaleConnection:
-                        delayed.note_stale()
+                        delayed_call.note_stale()
         except GlasscacheError as error:
             return self._state.miss_or_raise(error, miss)
 

@@ -64,7 +64,7 @@ class Connections(_native.AsyncClient):
             except TimeoutError:
                 raise self._connect_timeout_exception(slot) from None
 
-    async def _open(self, slot: int, limit: float) -> None:
+    async def _open(self, slot: int, limit_s: float) -> None:
         """Make a connection; a server that closes on a meta command gets classic text."""
         for presumes_classic in (False, True):
             loop = asyncio.get_running_loop()
@@ -74,11 +74,11 @@ class Connections(_native.AsyncClient):
             )  # if time is over while the loop still connects
             protocol = self._new_connection(slot, ready, presumes_classic)
             try:
-                await self._make_ready(slot, protocol, ready, limit)
+                await self._make_ready(slot, protocol, ready, limit_s)
             except StaleConnection:
                 continue
             except TimeoutError:
-                self._handle_connect_failure(slot, limit)
+                self._handle_connect_failure(slot, limit_s)
                 raise self._connect_timeout_exception(slot) from None
             except OSError as error:
                 self._handle_connect_failure(slot, None)
@@ -87,18 +87,18 @@ class Connections(_native.AsyncClient):
             return
 
     async def _make_ready(
-        self, slot: int, protocol: _native.Connection, ready: asyncio.Future[None], limit: float
+        self, slot: int, protocol: _native.Connection, ready: asyncio.Future[None], limit_s: float
     ) -> None:
         try:
-            async with asyncio.timeout(limit):
-                await self._dial(slot, lambda: protocol, limit)
+            async with asyncio.timeout(limit_s):
+                await self._dial(slot, lambda: protocol, limit_s)
                 await ready
         except BaseException:
             protocol.close()  # whatever ended it, a closed client included: it will not be used
             raise
 
     async def _dial(
-        self, slot: int, protocol: Callable[[], Any], limit: float
+        self, slot: int, protocol: Callable[[], Any], limit_s: float
     ) -> asyncio.BaseTransport:
         loop = asyncio.get_running_loop()
         host, port = self._address_of(slot)
@@ -107,7 +107,7 @@ class Connections(_native.AsyncClient):
             return transport
         first_address = self._last_connected.get(slot)
         connected, self._last_connected[slot] = await _connecting.connect(
-            protocol, host, port, limit, first_address, self._tls_arguments(host)
+            protocol, host, port, limit_s, first_address, self._tls_arguments(host)
         )
         return connected
 
@@ -118,8 +118,8 @@ class Connections(_native.AsyncClient):
         context, name = self._tls
         return {"ssl": context, "server_hostname": name or host}
 
-    def _handle_connect_failure(self, slot: int, within: float | None) -> None:
-        self._note_unreachable(slot, within)
+    def _handle_connect_failure(self, slot: int, timeout_s: float | None) -> None:
+        self._note_unreachable(slot, timeout_s)
         if self._is_down(slot):
             self._begin_probe(slot)
 
@@ -133,18 +133,22 @@ class Connections(_native.AsyncClient):
     async def _probe(self, slot: int) -> None:
         """Probe a server that is down until it replies, so that no call has to."""
         while True:
-            pause, limit, request, expected = self._probe_of(slot)
-            await asyncio.sleep(pause)
+            pause_s, limit_s, request, expected_prefix = self._probe_of(slot)
+            await asyncio.sleep(pause_s)
             with contextlib.suppress(OSError, TimeoutError):
-                async with asyncio.timeout(limit):
-                    if await self._responds(slot, request, expected, limit):
+                async with asyncio.timeout(limit_s):
+                    if await self._responds(slot, request, expected_prefix, limit_s):
                         self._note_up(slot)
                         return
 
-    async def _responds(self, slot: int, request: bytes, expected: bytes, limit: float) -> bool:
+    async def _responds(
+        self, slot: int, request: bytes, expected_prefix: bytes, limit_s: float
+    ) -> bool:
         loop = asyncio.get_running_loop()
         replied: asyncio.Future[bool] = loop.create_future()
-        transport = await self._dial(slot, lambda: _Probe(replied, request, expected), limit)
+        transport = await self._dial(
+            slot, lambda: _Probe(replied, request, expected_prefix), limit_s
+        )
         try:
             return await replied
         finally:
@@ -168,8 +172,10 @@ async def close_when_idle(connection: _native.Connection, ends_at: float) -> Non
 class _Probe(asyncio.Protocol):
     """Sends a harmless request and reports whether the reply begins as expected."""
 
-    def __init__(self, replied: asyncio.Future[bool], request: bytes, expected: bytes) -> None:
-        self._replied, self._request, self._expected = replied, request, expected
+    def __init__(
+        self, replied: asyncio.Future[bool], request: bytes, expected_prefix: bytes
+    ) -> None:
+        self._replied, self._request, self._expected = replied, request, expected_prefix
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 - as the loop promises

@@ -17,20 +17,20 @@ async def connect(
     protocol: Callable[[], Any],
     host: str,
     port: int,
-    limit: float,
+    limit_s: float,
     first_address: str | None,
     tls: dict[str, Any],
 ) -> tuple[asyncio.BaseTransport, str]:
     """Connect to the first address of a name that accepts; return the transport and the address.
 
-    An address that fails is followed by the next at once, one that is silent after its share of `limit`,
+    An address that fails is followed by the next at once, one that is silent after its share of `limit_s`,
     in seconds. `first_address`, the address that accepted last, is tried first. The caller bounds how long
     the last one may be silent; where it fails its OSError is raised. `tls` are the arguments of asyncio
     for that; a handshake is part of connecting.
     """
     loop = asyncio.get_running_loop()
-    ends_at = time.monotonic() + limit
-    addresses = await _addresses(loop, host, port)
+    ends_at = time.monotonic() + limit_s
+    addresses = await _resolve_addresses(loop, host, port)
     if first_address in addresses:
         addresses.remove(first_address)
         addresses.insert(0, first_address)
@@ -46,7 +46,7 @@ async def connect(
     return transport, addresses[-1]
 
 
-async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[str]:
+async def _resolve_addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[str]:
     """Return the addresses of a host as text, without a resolver if it is an address itself."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:

@@ -116,16 +116,16 @@ def _rows(stats: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
         (f"{row['operation']} {_format_size(row['bytes_from'])}", row) for row in stats["by_size"]
     ]
     named_rows += [(f"bulk {row['keys_from']}+ keys", row) for row in stats["by_width"]]
-    return [(name, _cells(row)) for name, row in named_rows if row["calls"]]
+    return [(name, _format_cells(row)) for name, row in named_rows if row["calls"]]
 
 
-def _cells(row: Mapping[str, Any]) -> list[str]:
+def _format_cells(row: Mapping[str, Any]) -> list[str]:
     calls, seconds = row["calls"], row["seconds"]
-    parts = [seconds[part] / calls for part in _PARTS]
+    seconds_per_call = [seconds[part] / calls for part in _PARTS]
     return [
         _format_count(calls),
-        _format_time(sum(parts)),
-        *(_format_time(part) if part else "-" for part in parts),
+        _format_time(sum(seconds_per_call)),
+        *(_format_time(part) if part else "-" for part in seconds_per_call),
     ]
 
 
@@ -197,12 +197,12 @@ def explain(client: Any, key: Key) -> Explanation:
     start = time.perf_counter()
     item = client.get_with_meta(key)
     first_read_s = time.perf_counter() - start
-    read_times: list[float] = []
+    read_times_s: list[float] = []
     for _ in range(_REPEATS if item else 0):
         start = time.perf_counter()
         client.get(key)
-        read_times.append(time.perf_counter() - start)
-    return _explain_reads(client, key, item, first_read_s, read_times)
+        read_times_s.append(time.perf_counter() - start)
+    return _explain_reads(client, key, item, first_read_s, read_times_s)
 
 
 async def explain_async(client: Any, key: Key) -> Explanation:
@@ -211,12 +211,12 @@ async def explain_async(client: Any, key: Key) -> Explanation:
     start = time.perf_counter()
     item = await client.get_with_meta(key)
     first_read_s = time.perf_counter() - start
-    read_times: list[float] = []
+    read_times_s: list[float] = []
     for _ in range(_REPEATS if item else 0):
         start = time.perf_counter()
         await client.get(key)
-        read_times.append(time.perf_counter() - start)
-    return _explain_reads(client, key, item, first_read_s, read_times)
+        read_times_s.append(time.perf_counter() - start)
+    return _explain_reads(client, key, item, first_read_s, read_times_s)
 
 
 def explain_value(client: Any, value: Any) -> Explanation:
@@ -235,7 +235,7 @@ def _check_key(key: Any) -> None:
 
 
 def _explain_reads(
-    client: Any, key: Key, item: Item | None, first_read_s: float, read_times: list[float]
+    client: Any, key: Key, item: Item | None, first_read_s: float, read_times_s: list[float]
 ) -> Explanation:
     server = client.server_of(key)
     if item is None:
@@ -244,7 +244,7 @@ def _explain_reads(
     title = f"{key!r}: {item.value_bytes} bytes at {server}, {ttl}"
     reads = {
         "first read, with its metadata": first_read_s,
-        f"read, median of {_REPEATS}": sorted(read_times)[_REPEATS // 2],
+        f"read, median of {_REPEATS}": sorted(read_times_s)[_REPEATS // 2],
     }
     return Explanation(title, reads | _codec_costs(client, item.value))
 

@@ -67,12 +67,16 @@ class _PieceLayout(NamedTuple):
 def _parse(manifest: Manifest, bytes_max: int) -> _PieceLayout | None:
     """Return what a manifest says; None if it is damaged, or speaks of more bytes than are read."""
     try:
-        pieces = _PieceLayout(*_MANIFEST_STRUCT.unpack(manifest.body))
+        piece_layout = _PieceLayout(*_MANIFEST_STRUCT.unpack(manifest.body))
     except struct.error:
         return None
-    is_valid = pieces.version == _VERSION and 0 < pieces.length <= bytes_max and pieces.piece_bytes
+    is_valid = (
+        piece_layout.version == _VERSION
+        and 0 < piece_layout.length <= bytes_max
+        and piece_layout.piece_bytes
+    )
     # More pieces than bytes of 4 KiB are no manifest of this module: their keys would fill the memory.
-    return pieces if is_valid and pieces.piece_count <= 1 + bytes_max // 4096 else None
+    return piece_layout if is_valid and piece_layout.piece_count <= 1 + bytes_max // 4096 else None
 
 
 def encode(client: Any, value: Any, ttl: Ttl | None) -> Plan[Any]:
@@ -95,8 +99,8 @@ def encode(client: Any, value: Any, ttl: Ttl | None) -> Plan[Any]:
         Manifest(b"")
     )  # a dialect without a form for it is refused before anything is stored
     write = int.from_bytes(os.urandom(8), "little")
-    pieces = _PieceLayout(_VERSION, write, len(body), piece_bytes, flags, zlib.crc32(body))
-    view, keys = memoryview(body), pieces.keys
+    piece_layout = _PieceLayout(_VERSION, write, len(body), piece_bytes, flags, zlib.crc32(body))
+    view, keys = memoryview(body), piece_layout.keys
     for first_index in range(0, len(keys), WINDOW_PIECES):
         batch = {
             key: bytes(view[index * piece_bytes : (index + 1) * piece_bytes])
@@ -108,7 +112,7 @@ def encode(client: Any, value: Any, ttl: Ttl | None) -> Plan[Any]:
         if failures:
             yield from _remove(client, keys)
             raise next(iter(failures.values()))
-    return Manifest(_MANIFEST_STRUCT.pack(*pieces))
+    return Manifest(_MANIFEST_STRUCT.pack(*piece_layout))
 
 
 def discard(client: Any, stored: Any) -> Plan[None]:
@@ -116,8 +120,8 @@ def discard(client: Any, stored: Any) -> Plan[None]:
     if type(stored) is Made:
         stored = stored.value
     if type(stored) is Manifest:
-        pieces = _MANIFEST_STRUCT.unpack(stored.body)
-        yield from _remove(client, _PieceLayout(*pieces).keys)
+        piece_layout = _MANIFEST_STRUCT.unpack(stored.body)
+        yield from _remove(client, _PieceLayout(*piece_layout).keys)
 
 
 def _remove(client: Any, keys: list[str]) -> Plan[None]:
@@ -145,18 +149,20 @@ def _read_all(client: Any, manifests: Mapping[Key, Manifest]) -> Plan[dict[Key, 
     layouts = {key: _parse(manifest, bytes_max) for key, manifest in manifests.items()}
     bodies: dict[Key, list[bytes]] = {key: [] for key in layouts}
     unread_pieces = [
-        (key, pieces, index, piece_key)
-        for key, pieces in layouts.items()
-        if pieces is not None
-        for index, piece_key in enumerate(pieces.keys)
+        (key, piece_layout, index, piece_key)
+        for key, piece_layout in layouts.items()
+        if piece_layout is not None
+        for index, piece_key in enumerate(piece_layout.keys)
     ]
-    incomplete_keys = {key for key, pieces in layouts.items() if pieces is None}
+    incomplete_keys = {key for key, piece_layout in layouts.items() if piece_layout is None}
     while unread_pieces:
         batch, unread_pieces = unread_pieces[:WINDOW_PIECES], unread_pieces[WINDOW_PIECES:]
         read_values = yield call(client, "get_many", [piece_key for *_, piece_key in batch])
-        for key, pieces, index, piece_key in batch:
+        for key, piece_layout, index, piece_key in batch:
             piece: Any = read_values.get(piece_key)
-            length = min(pieces.piece_bytes, pieces.length - index * pieces.piece_bytes)
+            length = min(
+                piece_layout.piece_bytes, piece_layout.length - index * piece_layout.piece_bytes
+            )
             if type(piece) is bytes and len(piece) == length:
                 bodies[key].append(piece)
             else:

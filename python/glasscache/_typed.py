@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable
 
-__all__ = ["Types", "lift", "lower"]
+__all__ = ["Types", "kind_and_fields_of", "value_from_fields"]
 
-Lowered = tuple[str, Any]
+KindAndFields = tuple[str, Any]
 TimeFields = tuple[int, int, int, int, bool, Any]
 
 _ZONE_NAME: Final = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
@@ -34,64 +34,64 @@ class Types:
         if isinstance(types, Mapping):
             classes_by_name = dict(cast("Mapping[str, type[Any]]", types))
         else:
-            classes_by_name = {_name_of(kind): kind for kind in types}
-        self.classes = {name: _check_class(name, kind) for name, kind in classes_by_name.items()}
-        self.names = {kind: name for name, kind in classes_by_name.items()}
+            classes_by_name = {_name_of(cls): cls for cls in types}
+        self.classes = {name: _check_class(name, cls) for name, cls in classes_by_name.items()}
+        self.names = {cls: name for name, cls in classes_by_name.items()}
         if len(self.names) != len(self.classes):
             raise BadSetting("types: a class has two names; register it once")
-        self.fields = {kind: _fields(kind) for kind in self.names if _is_dataclass(kind)}
+        self.fields = {cls: _field_names(cls) for cls in self.names if _is_dataclass(cls)}
 
 
-def _name_of(kind: Any) -> str:
-    if not isinstance(kind, type):
-        raise BadSetting(f"types: {kind!r} is not a class; list enumerations and dataclasses")
-    return f"{kind.__module__}.{kind.__qualname__}"
+def _name_of(cls: Any) -> str:
+    if not isinstance(cls, type):
+        raise BadSetting(f"types: {cls!r} is not a class; list enumerations and dataclasses")
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
-def _is_dataclass(kind: Any) -> bool:
-    return hasattr(kind, "__dataclass_fields__")
+def _is_dataclass(cls: Any) -> bool:
+    return hasattr(cls, "__dataclass_fields__")
 
 
-def _is_enum(kind: type) -> bool:
+def _is_enum(cls: type) -> bool:
     enum = sys.modules.get("enum")
-    return enum is not None and isinstance(kind, enum.EnumMeta)
+    return enum is not None and isinstance(cls, enum.EnumMeta)
 
 
-def _check_class(name: Any, kind: Any) -> type[Any]:
+def _check_class(name: Any, cls: Any) -> type[Any]:
     if type(name) is not str or not name:
-        raise BadSetting(f"types: the name {name!r} of {kind!r} is not a text")
-    if not isinstance(kind, type) or not (_is_dataclass(kind) or _is_enum(kind)):
-        raise BadSetting(f"types: {kind!r} is neither an Enum nor a dataclass")
-    if _is_dataclass(kind) and (_is_enum(kind) or cast("Any", kind).__new__ is not object.__new__):
+        raise BadSetting(f"types: the name {name!r} of {cls!r} is not a text")
+    if not isinstance(cls, type) or not (_is_dataclass(cls) or _is_enum(cls)):
+        raise BadSetting(f"types: {cls!r} is neither an Enum nor a dataclass")
+    if _is_dataclass(cls) and (_is_enum(cls) or cast("Any", cls).__new__ is not object.__new__):
         raise BadSetting(f"types: {name} is made by a __new__ of its own, which is not called")
-    return cast("type[Any]", kind)
+    return cast("type[Any]", cls)
 
 
-def _fields(kind: type[Any]) -> tuple[str, ...]:
+def _field_names(cls: type[Any]) -> tuple[str, ...]:
     import dataclasses  # noqa: PLC0415 - only programs that register one pay for it
 
-    return tuple(field.name for field in dataclasses.fields(kind))
+    return tuple(field.name for field in dataclasses.fields(cls))
 
 
 # ---- to fields ------------------------------------------------------------------------------------
 
 
-def lower(types: Types, value: Any, is_nested: bool) -> Lowered:
+def kind_and_fields_of(types: Types, value: Any, is_nested: bool) -> KindAndFields:
     """Return the kind and the fields of a value, or raise `UnwritableValue` with what to do instead."""
-    kind = cast("Any", type(value))
-    if kind in types.names:
-        fields = types.fields.get(kind)
+    cls = cast("Any", type(value))
+    if cls in types.names:
+        fields = types.fields.get(cls)
         if fields is None:
-            return "enum", (types.names[kind], _member(value))
-        return "record", (types.names[kind], _field_values(value, fields))
-    lowering = _LOWERINGS.get((kind.__module__, kind.__qualname__))
+            return "enum", (types.names[cls], _member_field(value))
+        return "record", (types.names[cls], _field_values(value, fields))
+    converter = _CONVERTERS.get((cls.__module__, cls.__qualname__))
     # A class of that name elsewhere is another class.
-    if lowering and getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind:
-        return lowering(value)
+    if converter and getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is cls:
+        return converter(value)
     raise _unwritable_error(value, is_nested)
 
 
-def _member(value: Any) -> str | int:
+def _member_field(value: Any) -> str | int:
     """Return the name of a member; a combination of flags has its number."""
     members = cast("Any", type(value)).__members__
     if members.get(value.name) is value:
@@ -115,20 +115,20 @@ def _field_values(value: Any, fields: tuple[str, ...]) -> list[tuple[str, Any]]:
 
 
 def _time_fields(value: dt.time | dt.datetime) -> TimeFields:
-    zone = _zone(value.tzinfo)
+    zone = _zone_field(value.tzinfo)
     return value.hour, value.minute, value.second, value.microsecond, bool(value.fold), zone
 
 
-def _zone(zone: Any) -> Any:
+def _zone_field(zone: Any) -> Any:
     if zone is None:
         return None
-    kind = cast("Any", type(zone))
-    if kind is sys.modules["datetime"].timezone:
+    cls = cast("Any", type(zone))
+    if cls is sys.modules["datetime"].timezone:
         offset, *name = zone.__getinitargs__()
         offset_us = (offset.days * 86_400 + offset.seconds) * 1_000_000 + offset.microseconds
         return (offset_us, name[0]) if name else offset_us
     zoneinfo = sys.modules.get("zoneinfo")
-    if zoneinfo is not None and kind is zoneinfo.ZoneInfo and _is_zone_name(zone.key):
+    if zoneinfo is not None and cls is zoneinfo.ZoneInfo and _is_zone_name(zone.key):
         return zone.key
     raise UnwritableValue(
         f"a time in the zone {zone!r}: only datetime.timezone and named zoneinfo.ZoneInfo come back as "
@@ -142,7 +142,7 @@ def _is_zone_name(name: Any) -> bool:
     )
 
 
-_LOWERINGS: Final[dict[tuple[str, str], Callable[[Any], Lowered]]] = {
+_CONVERTERS: Final[dict[tuple[str, str], Callable[[Any], KindAndFields]]] = {
     ("datetime", "date"): lambda day: ("date", (day.year, day.month, day.day)),
     ("datetime", "time"): lambda time: ("time", _time_fields(time)),
     ("datetime", "datetime"): lambda moment: (
@@ -159,21 +159,21 @@ _BASES: Final = (str, bytes, bytearray, bool, int, float, dict, list, tuple, set
 
 def _unwritable_error(value: Any, is_nested: bool) -> UnwritableValue:  # noqa: PLR0911 - a sentence a case
     """Return the error text for a value without a form, with what to write instead."""
-    kind = cast("Any", type(value))
-    name = kind.__qualname__
-    if kind.__module__ == "numpy" and name == "ndarray":
+    cls = cast("Any", type(value))
+    name = cls.__qualname__
+    if cls.__module__ == "numpy" and name == "ndarray":
         reason = "inside a container has none" if is_nested else f"of {value.dtype} has none"
         return UnwritableValue(f'NumPy array {reason} of our forms (codec="pickle" keeps it)')
-    if kind.__module__ == "array" and is_nested:
+    if cls.__module__ == "array" and is_nested:
         return UnwritableValue(
             'array.array inside a container has no form (value.tolist(), or codec="pickle")'
         )
-    if kind.__module__ == "numpy" and hasattr(value, "item"):
+    if cls.__module__ == "numpy" and hasattr(value, "item"):
         return UnwritableValue(f"numpy.{name} would come back as another type (write value.item())")
-    if kind is memoryview:
+    if cls is memoryview:
         return UnwritableValue("memoryview would come back as bytes (write bytes(value))")
-    if _is_enum(kind) or _is_dataclass(kind):
-        kind_name = "an Enum" if _is_enum(kind) else "a dataclass"
+    if _is_enum(cls) or _is_dataclass(cls):
+        kind_name = "an Enum" if _is_enum(cls) else "a dataclass"
         return UnwritableValue(
             f"{name} is {kind_name} that this codec does not know (Codec(types=[{name}]) names it)"
         )
@@ -192,13 +192,13 @@ def _unwritable_error(value: Any, is_nested: bool) -> UnwritableValue:  # noqa: 
 # ---- from fields ----------------------------------------------------------------------------------
 
 
-def lift(types: Types, kind: str, fields: Any) -> Any:
+def value_from_fields(types: Types, kind: str, fields: Any) -> Any:
     """Return the value of a kind and its fields; what they do not fit is a `ValueError`."""
     match kind:
         case "enum":
-            return _lift_enum(types, *fields)
+            return _enum_from_fields(types, *fields)
         case "record":
-            return _lift_record(types, *fields)
+            return _record_from_fields(types, *fields)
         case "decimal":
             import decimal  # noqa: PLC0415 - only users of such values pay for the module
 
@@ -211,10 +211,10 @@ def lift(types: Types, kind: str, fields: Any) -> Any:
 
             return uuid.UUID(bytes=fields)
         case _:
-            return _lift_time(kind, fields)
+            return _time_from_fields(kind, fields)
 
 
-def _lift_time(kind: str, fields: Any) -> Any:
+def _time_from_fields(kind: str, fields: Any) -> Any:
     import datetime as dt  # noqa: PLC0415 - likewise
 
     match kind:
@@ -224,15 +224,15 @@ def _lift_time(kind: str, fields: Any) -> Any:
             return dt.timedelta(*fields)
         case "time":
             hour, minute, second, microsecond, fold, zone = fields
-            tz = _lift_zone(zone)
+            tz = _zone_from_field(zone)
             return dt.time(hour, minute, second, microsecond, tz, fold=fold)
         case _:
             year, month, day, (hour, minute, second, microsecond, fold, zone) = fields
-            tz = _lift_zone(zone)
+            tz = _zone_from_field(zone)
             return dt.datetime(year, month, day, hour, minute, second, microsecond, tz, fold=fold)
 
 
-def _lift_zone(zone: Any) -> dt.tzinfo | None:
+def _zone_from_field(zone: Any) -> dt.tzinfo | None:
     import datetime as dt  # noqa: PLC0415 - likewise
 
     match zone:
@@ -243,10 +243,10 @@ def _lift_zone(zone: Any) -> dt.tzinfo | None:
         case (offset_us, name):
             return dt.timezone(dt.timedelta(microseconds=offset_us), name)
         case _:
-            return _lift_named_zone(zone)
+            return _named_zone(zone)
 
 
-def _lift_named_zone(name: str) -> dt.tzinfo:
+def _named_zone(name: str) -> dt.tzinfo:
     import zoneinfo  # noqa: PLC0415 - likewise
 
     if not _is_zone_name(name):
@@ -258,36 +258,36 @@ def _lift_named_zone(name: str) -> dt.tzinfo:
 
 
 def _class_of(types: Types, name: str) -> type[Any]:
-    kind = types.classes.get(name)
-    if kind is None:
+    cls = types.classes.get(name)
+    if cls is None:
         raise ValueError(f"the type {name!r} is not registered here (Codec(types=...))")
-    return kind
+    return cls
 
 
-def _lift_enum(types: Types, name: str, member: Any) -> Any:
-    kind = cast("Any", _class_of(types, name))
-    if not _is_enum(kind):
+def _enum_from_fields(types: Types, name: str, member: Any) -> Any:
+    cls = cast("Any", _class_of(types, name))
+    if not _is_enum(cls):
         raise ValueError(f"{name} is not an Enum here")
     if type(member) is str:
-        enum_member = kind.__members__.get(member)
+        enum_member = cls.__members__.get(member)
         if enum_member is None:
             raise ValueError(f"{name} has no member {member!r} here")
         return enum_member
-    if type(member) is int and issubclass(kind, sys.modules["enum"].Flag):
-        return kind(member)
+    if type(member) is int and issubclass(cls, sys.modules["enum"].Flag):
+        return cls(member)
     raise ValueError(f"{name} has no member {member!r} here")
 
 
-def _lift_record(types: Types, name: str, values: dict[str, Any]) -> Any:
-    kind = _class_of(types, name)
-    fields = types.fields.get(kind)
+def _record_from_fields(types: Types, name: str, values: dict[str, Any]) -> Any:
+    cls = _class_of(types, name)
+    fields = types.fields.get(cls)
     if fields is None or values.keys() != set(fields):
         local_form = "not a dataclass" if fields is None else f"a dataclass of {', '.join(fields)}"
         raise ValueError(
             f"{name} is {local_form} here, and the cache has {', '.join(values) or 'nothing'}"
         )
     # As unpickling does: what __init__ would do has been done before the value was stored.
-    instance = object.__new__(kind)
+    instance = object.__new__(cls)
     for field in fields:
         object.__setattr__(instance, field, values[field])
     return instance

@@ -258,10 +258,10 @@ class _CachedFunction(NamedTuple):
         """Compute the result again and store it."""
         start = time.monotonic()
         value = yield CallFunction(lambda: self.function(*args, **kwargs))
-        cost = time.monotonic() - start
+        cost_s = time.monotonic() - start
         key = yield from self.key(args, kwargs)
-        stored, ttl = yield from value_to_store(self.client, value, self.lease, cost)
-        yield call(self.client, "set", key, stored, ttl=ttl)
+        stored_value, ttl = yield from value_to_store(self.client, value, self.lease, cost_s)
+        yield call(self.client, "set", key, stored_value, ttl=ttl)
         return value
 
     def invalidate(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Plan[bool]:
@@ -289,24 +289,24 @@ def _wrap_async(cached_function: _CachedFunction) -> Any:
 def _attach_methods(
     wrapper: Any, cached_function: _CachedFunction, run_plan: Callable[[Plan[Any]], Any]
 ) -> Any:
-    wrapper.cache_key = _packing_arguments(cached_function.key_builder.key)
+    wrapper.cache_key = _pack_arguments(cached_function.key_builder.key)
     wrapper.cache_info = lambda: CacheInfo(
         cached_function.counts.calls, cached_function.counts.fills
     )
-    wrapper.refresh = _packing_arguments(
+    wrapper.refresh = _pack_arguments(
         lambda args, kwargs: run_plan(cached_function.refresh(args, kwargs))
     )
-    wrapper.invalidate = _packing_arguments(
+    wrapper.invalidate = _pack_arguments(
         lambda args, kwargs: run_plan(cached_function.invalidate(args, kwargs))
     )
     return wrapper
 
 
-def _packing_arguments(
-    with_arguments: Callable[[tuple[Any, ...], dict[str, Any]], Any],
+def _pack_arguments(
+    packed_function: Callable[[tuple[Any, ...], dict[str, Any]], Any],
 ) -> Callable[..., Any]:
     def method(*args: Any, **kwargs: Any) -> Any:
-        return with_arguments(args, kwargs)
+        return packed_function(args, kwargs)
 
     return method
 

@@ -197,7 +197,7 @@ def run(command: str, *arguments: Path | int | None, **flags: Any) -> Any:
         FileNotFoundError: the command is not installed.
 
     """
-    command_line = [find_command(), *command.split(), *_flags(flags), "--json"]
+    command_line = [find_command(), *command.split(), *_flag_arguments(flags), "--json"]
     positional_arguments = [
         os.fspath(argument) if not isinstance(argument, int) else str(argument)
         for argument in arguments
@@ -232,7 +232,7 @@ def _run_command(command: str, *arguments: Path | int | None, **flags: Any) -> d
     return result
 
 
-def _flags(flags: dict[str, Any]) -> Iterable[str]:
+def _flag_arguments(flags: dict[str, Any]) -> Iterable[str]:
     """Yield keywords as flags of the command."""
     for name, value in flags.items():
         flag = "--" + name.rstrip("_").replace("_", "-")
@@ -247,20 +247,20 @@ def _flags(flags: dict[str, Any]) -> Iterable[str]:
             yield f"{flag}={value}"
 
 
-def _parse_envelope(out: bytes, messages: str, code: int) -> Any:
+def _parse_envelope(out: bytes, messages: str, exit_code: int) -> Any:
     """Return the result of an envelope; raise its error."""
     try:
         envelope: dict[str, Any] = json.loads(out)
     except ValueError:
         raise LabError(
-            messages.strip() or f"the command ended with {code}", exit_code=code
+            messages.strip() or f"the command ended with {exit_code}", exit_code=exit_code
         ) from None
-    if envelope["error"] is None and code in {0, _EXIT_NEGATIVE_RESULT}:
+    if envelope["error"] is None and exit_code in {0, _EXIT_NEGATIVE_RESULT}:
         return envelope["result"]
     error: dict[str, Any] = envelope["error"] or {}
     raise LabError(
         error.get("message", messages.strip()),
         kind=error.get("kind", ""),
-        exit_code=error.get("exit", code),
+        exit_code=error.get("exit", exit_code),
         result=envelope["result"],
     )

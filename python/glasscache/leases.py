@@ -67,11 +67,11 @@ def _plan_get_or_set(client: Any, key: Key, lease: Lease, make: Callable[[], Any
 
     item = yield from _read_item(client, key, lease)
     if item is None:
-        plan_fill = _plan_cold if client._has_reservations else _plan_unguarded
+        plan_fill = _plan_cold_fill if client._has_reservations else _plan_unguarded_fill
         return (yield from plan_fill(client, key, lease, make))
-    cost = 0.0 if item.making is None else item.making[1]
+    cost_s = 0.0 if item.making is None else item.making[1]
     chance = 1 - random.random()  # noqa: S311 - spreads refills
-    if not lease.is_due_for_refresh(lease.fresh_seconds_left(item, time.time()), chance, cost):
+    if not lease.is_due_for_refresh(lease.fresh_seconds_left(item, time.time()), chance, cost_s):
         return item.value
     return (yield from _plan_early_refresh(client, key, lease, make, item))
 
@@ -89,128 +89,128 @@ def _plan_early_refresh(
     client: Any, key: Key, lease: Lease, make: Callable[[], Any], item: Item
 ) -> Plan[Any]:
     """Refill a value that is worn, unless another does; then take the old value while that is allowed."""
-    begin = time.monotonic()
-    pause = _POLL_FIRST_S
+    began_at = time.monotonic()
+    pause_s = _POLL_FIRST_S
     while not (yield call(client, "add", lease_key(key), b"1", ttl=max(1, math.ceil(lease.lease)))):
         remaining_s = lease.fresh_seconds_left(item, time.time())
         if remaining_s is None or remaining_s > -lease.stale or item.making is None:
             return item.value
-        waited = time.monotonic() - begin
-        if waited >= (lease.lease if lease.wait is None else lease.wait):
+        waited_s = time.monotonic() - began_at
+        if waited_s >= (lease.lease if lease.wait is None else lease.wait):
             return (yield CallFunction(make))
-        yield Sleep(pause)
-        pause = min(2 * pause, _POLL_LAST_S)
+        yield Sleep(pause_s)
+        pause_s = min(2 * pause_s, _POLL_LAST_S)
         reread_item = yield from _read_item(client, key, lease)
         if reread_item is None or reread_item.cas != item.cas:
             return (yield from _plan_get_or_set(client, key, lease, make))
-    begin = time.monotonic()
+    began_at = time.monotonic()
     try:
-        value, cost = yield from _make_timed(make)
+        value, cost_s = yield from _make_timed(make)
         ttl = lease.stored_ttl(value)
         if ttl != 0 and item.cas is not None:
-            yield from _store_value(client, "cas", key, value, item.cas, lease, cost)
+            yield from _store_value(client, "cas", key, value, item.cas, lease, cost_s)
     except Exception:
         if lease.stale_if_error:
             return item.value
         raise
     finally:
         # A lease that ran out may be another's by now.
-        if time.monotonic() - begin < lease.lease:
+        if time.monotonic() - began_at < lease.lease:
             yield call(client, "delete", lease_key(key))
     return value
 
 
 def _make_timed(make: Callable[[], Any]) -> Plan[tuple[Any, float]]:
     """Return the value and the seconds that making it took."""
-    begin = time.monotonic()
+    began_at = time.monotonic()
     value = yield CallFunction(make)
-    return value, time.monotonic() - begin
+    return value, time.monotonic() - began_at
 
 
-def _plan_cold(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[Any]:
+def _plan_cold_fill(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[Any]:
     """Compute the value of a key without one, or wait for another filler."""
     import random  # noqa: PLC0415 - likewise
 
-    begin = time.monotonic()
+    began_at = time.monotonic()
     wait_s = lease.lease if lease.wait is None else lease.wait
-    pause = _POLL_FIRST_S
+    pause_s = _POLL_FIRST_S
     while True:
-        reserved, cas_unique = yield from _reserve(client, key, lease)
+        was_reserved, cas_unique = yield from _reserve(client, key, lease)
         if cas_unique is not None:
             return (yield from _fill(client, key, lease, make, cas_unique))
-        if reserved is None:
+        if was_reserved is None:
             return (
                 yield CallFunction(make)
             )  # the server failed, and this client's errors are misses
-        waited = time.monotonic() - begin
-        if waited >= wait_s:
-            cas_unique = yield from _take_over(client, key, lease, waited)
+        waited_s = time.monotonic() - began_at
+        if waited_s >= wait_s:
+            cas_unique = yield from _take_over(client, key, lease, waited_s)
             if cas_unique is None:
                 return (yield CallFunction(make))
             return (yield from _fill(client, key, lease, make, cas_unique))
         jitter = 0.5 + random.random()  # noqa: S311 - spreads clients
-        yield Sleep(min(pause * jitter, wait_s - waited))
-        pause = min(2 * pause, _POLL_LAST_S)
+        yield Sleep(min(pause_s * jitter, wait_s - waited_s))
+        pause_s = min(2 * pause_s, _POLL_LAST_S)
         value = yield call(client, "get", key, default=_MISSING)
         if value is not _MISSING:
             return value
 
 
-def _plan_unguarded(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[Any]:
-    """Do as `_plan_cold` in a dialect whose other readers would take a reservation for a value.
+def _plan_unguarded_fill(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[Any]:
+    """Do as `_plan_cold_fill` in a dialect whose other readers would take a reservation for a value.
 
     The right to fill is an `add` of a sibling key. A write of the key meanwhile keeps the value out, for it
     is stored by `add` too; a removal does not.
     """
-    begin = time.monotonic()
+    began_at = time.monotonic()
     wait_s = lease.lease if lease.wait is None else lease.wait
-    pause = _POLL_FIRST_S
-    name, lifetime_s = lease_key(key), max(1, math.ceil(lease.lease))
-    while not (has_lease := (yield call(client, "add", name, b"1", ttl=lifetime_s))):
-        waited = time.monotonic() - begin
-        if waited >= wait_s:
+    pause_s = _POLL_FIRST_S
+    lease_name, lifetime_s = lease_key(key), max(1, math.ceil(lease.lease))
+    while not (has_lease := (yield call(client, "add", lease_name, b"1", ttl=lifetime_s))):
+        waited_s = time.monotonic() - began_at
+        if waited_s >= wait_s:
             break
-        yield Sleep(min(pause, wait_s - waited))
-        pause = min(2 * pause, _POLL_LAST_S)
+        yield Sleep(min(pause_s, wait_s - waited_s))
+        pause_s = min(2 * pause_s, _POLL_LAST_S)
         value = yield call(client, "get", key, default=_MISSING)
         if value is not _MISSING:
             return value
-    begin = time.monotonic()
+    began_at = time.monotonic()
     try:
         # Between our look and our lease another may have filled and left.
         value = yield call(client, "get", key, default=_MISSING)
         if value is _MISSING:
-            value, cost = yield from _make_timed(make)
+            value, cost_s = yield from _make_timed(make)
             if lease.stored_ttl(value) != 0:
-                yield from _store_value(client, "add", key, value, None, lease, cost)
+                yield from _store_value(client, "add", key, value, None, lease, cost_s)
         return value
     finally:
-        if has_lease and time.monotonic() - begin < lease.lease:
-            yield call(client, "delete", name)
+        if has_lease and time.monotonic() - began_at < lease.lease:
+            yield call(client, "delete", lease_name)
 
 
 def _reserve(
-    client: Any, key: Key, lease: Lease, instead_of: int | None = None
+    client: Any, key: Key, lease: Lease, replaced_cas_unique: int | None = None
 ) -> Plan[tuple[bool | None, int | None]]:
     """Return whether a reservation was stored, and its unique if it is still this caller's."""
     lifetime_s = max(_RESERVATION_MIN_S, _RESERVATION_LEASES * math.ceil(lease.lease))
     token = os.urandom(_TOKEN_BYTES - 4) + lifetime_s.to_bytes(4, "big")
-    reserved = yield call(client, "_reserve", key, token, lifetime_s, instead_of)
-    if not reserved:
-        return reserved, None
+    was_reserved = yield call(client, "_reserve", key, token, lifetime_s, replaced_cas_unique)
+    if not was_reserved:
+        return was_reserved, None
     reservation = yield call(client, "_reservation", key)
     return True, reservation[1] if reservation is not None and reservation[0] == token else None
 
 
-def _take_over(client: Any, key: Key, lease: Lease, waited: float) -> Plan[int | None]:
+def _take_over(client: Any, key: Key, lease: Lease, waited_s: float) -> Plan[int | None]:
     """Replace the reservation of a filler that has had its time; return the unique of the new one."""
     reservation = yield call(client, "_reservation", key)
     if reservation is None:
         return None
     token, cas_unique, remaining_s = reservation
     # Classic text does not report what is left: there this caller's own wait counts.
-    age = waited if remaining_s is None else int.from_bytes(token[-4:], "big") - remaining_s
-    if age < lease.lease:
+    age_s = waited_s if remaining_s is None else int.from_bytes(token[-4:], "big") - remaining_s
+    if age_s < lease.lease:
         return None
     return (yield from _reserve(client, key, lease, cas_unique))[1]
 
@@ -221,9 +221,9 @@ def _fill(
     """Make the value while holding the reservation, which goes whatever happens."""
     is_reserved = True
     try:
-        value, cost = yield from _make_timed(make)
+        value, cost_s = yield from _make_timed(make)
         if lease.stored_ttl(value) != 0:
-            yield from _store_value(client, "cas", key, value, cas_unique, lease, cost)
+            yield from _store_value(client, "cas", key, value, cas_unique, lease, cost_s)
             is_reserved = False
         return value
     finally:
@@ -234,31 +234,37 @@ def _fill(
 
 
 def value_to_store(
-    client: Any, value: Any, lease: Lease, cost: float
+    client: Any, value: Any, lease: Lease, cost_s: float
 ) -> Plan[tuple[Any, float | None]]:
-    """Return what is stored for a value that took `cost` seconds to make, and its life on the server."""
+    """Return what is stored for a value that took `cost_s` seconds to make, and its life on the server."""
     from glasscache import _split  # noqa: PLC0415 - only programs that make values pay for it
 
     ttl = lease.stored_ttl(value)
     has_making = lease.early is True and ttl is not None and client.codec.dialect == "own"
     if has_making and ttl is not None:
         ttl = math.ceil(ttl) + lease.extra_ttl_s
-    stored = (yield from _split.encode(client, value, ttl)) if lease.split else value
-    return (Made(stored, time.time(), cost) if has_making else stored), ttl
+    stored_value = (yield from _split.encode(client, value, ttl)) if lease.split else value
+    return (Made(stored_value, time.time(), cost_s) if has_making else stored_value), ttl
 
 
 def _store_value(
-    client: Any, name: str, key: Key, value: Any, cas_unique: int | None, lease: Lease, cost: float
+    client: Any,
+    method_name: str,
+    key: Key,
+    value: Any,
+    cas_unique: int | None,
+    lease: Lease,
+    cost_s: float,
 ) -> Plan[None]:
     """Store a value by `add`, or by `cas` unless its key was changed since the unique was read."""
-    stored, ttl = yield from value_to_store(client, value, lease, cost)
-    arguments = (key, stored) if cas_unique is None else (key, stored, cas_unique)
-    if (yield call(client, name, *arguments, ttl=ttl)) is not True:
+    stored_value, ttl = yield from value_to_store(client, value, lease, cost_s)
+    arguments = (key, stored_value) if cas_unique is None else (key, stored_value, cas_unique)
+    if (yield call(client, method_name, *arguments, ttl=ttl)) is not True:
         client._count_unstored()
         if lease.split:
             from glasscache import _split  # noqa: PLC0415 - likewise
 
-            yield from _split.discard(client, stored)
+            yield from _split.discard(client, stored_value)
 
 
 class SyncLeases:

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
     # To a type checker they have the methods of the clients.
     from glasscache._plans import Plan
-    from glasscache.aio import AsyncClient as _AsyncFace
-    from glasscache.client import Client as _SyncFace
+    from glasscache.aio import AsyncClient as _AsyncMethods
+    from glasscache.client import Client as _SyncMethods
 else:
-    from glasscache._caching import AsyncCaching as _AsyncFace
-    from glasscache._caching import SyncCaching as _SyncFace
+    from glasscache._caching import AsyncCaching as _AsyncMethods
+    from glasscache._caching import SyncCaching as _SyncMethods
 
 __all__ = ["AsyncMigratingClient", "MigratingClient"]
 
@@ -109,40 +109,54 @@ class _Rings:
         raise NotImplementedError
 
 
-# Plans. `left` gives what is left of the call's deadline, as an option of its steps.
+# Plans. `remaining_deadline` gives what is left of the call's deadline, as an option of its steps.
 
 
-def _plan_reading(
-    rings: _Rings, name: str, key: Any, *args: Any, deadline: float | None = None, **options: Any
+def _plan_read(
+    rings: _Rings,
+    method_name: str,
+    key: Any,
+    *args: Any,
+    deadline: float | None = None,
+    **options: Any,
 ) -> Plan[Any]:
     """Make a call that returns None or False when there is no item; copy the old one if so."""
     remaining_deadline = _deadline_option(deadline)
-    result = yield _plans.call(rings.new, name, key, *args, **options, **remaining_deadline())
-    if result is None or (result is False and name != "cas"):
+    result = yield _plans.call(
+        rings.new, method_name, key, *args, **options, **remaining_deadline()
+    )
+    if result is None or (result is False and method_name != "cas"):
         if (yield from _copy_from_old(rings, key, remaining_deadline)) is _MISSING:
             return result
-        result = yield _plans.call(rings.new, name, key, *args, **options, **remaining_deadline())
+        result = yield _plans.call(
+            rings.new, method_name, key, *args, **options, **remaining_deadline()
+        )
     return result
 
 
 def _plan_get(
-    rings: _Rings, name: str, key: Any, *args: Any, deadline: float | None = None, **options: Any
+    rings: _Rings,
+    method_name: str,
+    key: Any,
+    *args: Any,
+    deadline: float | None = None,
+    **options: Any,
 ) -> Plan[Any]:
     remaining_deadline = _deadline_option(deadline)
     # `get(key, default)` and `gat(key, ttl, default)`.
-    default_args = args if name == "get" else args[1:]
+    default_args = args if method_name == "get" else args[1:]
     default = default_args[0] if default_args else options.pop("default", None)
     read_args = args[: len(args) - len(default_args)]
-    stored = yield _plans.call(
-        rings.new, name, key, *read_args, default=_MISSING, **options, **remaining_deadline()
+    stored_value = yield _plans.call(
+        rings.new, method_name, key, *read_args, default=_MISSING, **options, **remaining_deadline()
     )
-    if stored is _MISSING:
-        stored = yield from _copy_from_old(rings, key, remaining_deadline)
-        if stored is not _MISSING and name == "gat":
+    if stored_value is _MISSING:
+        stored_value = yield from _copy_from_old(rings, key, remaining_deadline)
+        if stored_value is not _MISSING and method_name == "gat":
             yield _plans.call(
                 rings.new, "touch", key, *read_args, **options, **remaining_deadline()
             )
-    return default if stored is _MISSING else stored
+    return default if stored_value is _MISSING else stored_value
 
 
 def _plan_get_many(
@@ -150,55 +164,71 @@ def _plan_get_many(
 ) -> Plan[dict[Any, Any]]:
     """Read from both rings; nothing is copied, since a bulk read does not return TTLs."""
     remaining_deadline = _deadline_option(deadline)
-    names = keys_of(keys)
-    stored = yield _plans.call(rings.new, "get_many", names, **remaining_deadline())
-    missing_keys = [key for key in names if key not in stored]
+    key_list = keys_of(keys)
+    stored_values = yield _plans.call(rings.new, "get_many", key_list, **remaining_deadline())
+    missing_keys = [key for key in key_list if key not in stored_values]
     if missing_keys:
         try:
-            stored |= yield _plans.call(rings.old, "get_many", missing_keys, **remaining_deadline())
+            stored_values |= yield _plans.call(
+                rings.old, "get_many", missing_keys, **remaining_deadline()
+            )
         except UnreadableValue as error:
             if not _is_own_dialect(error):
                 raise
             for key in missing_keys:
                 value = yield from _copy_from_old(rings, key, remaining_deadline)
                 if value is not _MISSING:
-                    stored[key] = value
-    return dict(stored)
+                    stored_values[key] = value
+    return dict(stored_values)
 
 
-def _plan_new(rings: _Rings, name: str, key: Any, **options: Any) -> Plan[Any]:
+def _plan_new_ring_only(rings: _Rings, method_name: str, key: Any, **options: Any) -> Plan[Any]:
     """Make a call that concerns the new ring alone."""
-    return (yield _plans.call(rings.new, name, key, **options))
+    return (yield _plans.call(rings.new, method_name, key, **options))
 
 
 def _plan_set(
-    rings: _Rings, name: str, key: Any, *args: Any, deadline: float | None = None, **options: Any
+    rings: _Rings,
+    method_name: str,
+    key: Any,
+    *args: Any,
+    deadline: float | None = None,
+    **options: Any,
 ) -> Plan[Any]:
     remaining_deadline = _deadline_option(deadline)
     yield _plans.call(rings.old, "delete", key, **remaining_deadline())
-    return (yield _plans.call(rings.new, name, key, *args, **options, **remaining_deadline()))
+    return (
+        yield _plans.call(rings.new, method_name, key, *args, **options, **remaining_deadline())
+    )
 
 
 def _plan_add(
-    rings: _Rings, name: str, key: Any, *args: Any, deadline: float | None = None, **options: Any
+    rings: _Rings,
+    method_name: str,
+    key: Any,
+    *args: Any,
+    deadline: float | None = None,
+    **options: Any,
 ) -> Plan[Any]:
     remaining_deadline = _deadline_option(deadline)
     yield from _copy_from_old(rings, key, remaining_deadline)
-    return (yield _plans.call(rings.new, name, key, *args, **options, **remaining_deadline()))
+    return (
+        yield _plans.call(rings.new, method_name, key, *args, **options, **remaining_deadline())
+    )
 
 
 def _plan_delete(
-    rings: _Rings, name: str, key: Any, *, deadline: float | None = None, **options: Any
+    rings: _Rings, method_name: str, key: Any, *, deadline: float | None = None, **options: Any
 ) -> Plan[bool]:
     remaining_deadline = _deadline_option(deadline)
-    was_old = yield _plans.call(rings.old, name, key, **options, **remaining_deadline())
-    was_new = yield _plans.call(rings.new, name, key, **options, **remaining_deadline())
-    return bool(was_old or was_new)
+    was_in_old = yield _plans.call(rings.old, method_name, key, **options, **remaining_deadline())
+    was_in_new = yield _plans.call(rings.new, method_name, key, **options, **remaining_deadline())
+    return bool(was_in_old or was_in_new)
 
 
 def _plan_set_many(
     rings: _Rings,
-    name: str,
+    method_name: str,
     values: Mapping[Any, Any],
     ttl: float | None = None,
     *,
@@ -207,17 +237,19 @@ def _plan_set_many(
     remaining_deadline = _deadline_option(deadline)
     failures = yield _plans.call(rings.old, "delete_many", list(values), **remaining_deadline())
     items_to_store = {key: value for key, value in values.items() if key not in failures}
-    new_failures = yield _plans.call(rings.new, name, items_to_store, ttl, **remaining_deadline())
+    new_failures = yield _plans.call(
+        rings.new, method_name, items_to_store, ttl, **remaining_deadline()
+    )
     return dict(failures | new_failures)
 
 
 def _plan_delete_many(
-    rings: _Rings, name: str, keys: Iterable[Any], *, deadline: float | None = None
+    rings: _Rings, method_name: str, keys: Iterable[Any], *, deadline: float | None = None
 ) -> Plan[dict[Any, GlasscacheError]]:
     remaining_deadline = _deadline_option(deadline)
-    names = keys_of(keys)
-    failures = yield _plans.call(rings.old, name, names, **remaining_deadline())
-    new_failures = yield _plans.call(rings.new, name, names, **remaining_deadline())
+    key_list = keys_of(keys)
+    failures = yield _plans.call(rings.old, method_name, key_list, **remaining_deadline())
+    new_failures = yield _plans.call(rings.new, method_name, key_list, **remaining_deadline())
     return dict(failures | new_failures)
 
 
@@ -231,30 +263,30 @@ def _copy_from_old(
 ) -> Plan[Any]:
     """Copy an item from the old ring if it is there; return its value."""
     try:
-        stored = yield _plans.call(rings.old, "get_with_meta", key, **remaining_deadline())
+        stored_item = yield _plans.call(rings.old, "get_with_meta", key, **remaining_deadline())
     except UnreadableValue as error:
         if _is_own_dialect(error):
             return _MISSING
         raise
-    if stored is None:
+    if stored_item is None:
         return _MISSING
-    if stored.ttl is None or stored.ttl > 0:
+    if stored_item.ttl is None or stored_item.ttl > 0:
         # A value that only the old codec can write stays where it is.
         with contextlib.suppress(UnwritableValue):
             yield _plans.call(
-                rings.new, "add", key, stored.value, stored.ttl, **remaining_deadline()
+                rings.new, "add", key, stored_item.value, stored_item.ttl, **remaining_deadline()
             )
-    return stored.value
+    return stored_item.value
 
 
 _PLANS: Final[dict[str, Any]] = {
     "get": _plan_get, "gat": _plan_get, "get_many": _plan_get_many,
     "set": _plan_set, "set_many": _plan_set_many, "add": _plan_add, "_reserve": _plan_add,
-    "_reservation": _plan_new,
+    "_reservation": _plan_new_ring_only,
     "delete": _plan_delete, "delete_many": _plan_delete_many,
     **dict.fromkeys(
         ("gets", "get_with_meta", "touch", "incr", "decr", "append", "prepend", "replace", "cas"),
-        _plan_reading,
+        _plan_read,
     ),
 }  # fmt: skip
 """How each call is made."""
@@ -268,7 +300,7 @@ def _deadline_option(deadline: float | None) -> Callable[[], dict[str, float]]:
     return lambda: {"deadline": max(ends_at - time.monotonic(), 1e-6)}
 
 
-class MigratingClient(_Rings, _SyncFace):
+class MigratingClient(_Rings, _SyncMethods):
     """A blocking client of two rings: the calls about keys that `Client` has."""
 
     def _client_of(self, servers: Any, **options: Any) -> Any:
@@ -288,7 +320,7 @@ class MigratingClient(_Rings, _SyncFace):
         self.close()
 
 
-class AsyncMigratingClient(_Rings, _AsyncFace):
+class AsyncMigratingClient(_Rings, _AsyncMethods):
     """An asyncio client of two rings: the calls about keys that `AsyncClient` has."""
 
     def _client_of(self, servers: Any, **options: Any) -> Any:
@@ -308,18 +340,20 @@ class AsyncMigratingClient(_Rings, _AsyncFace):
         await self.close()
 
 
-def _blocking_method(name: str, plan: Callable[..., Plan[Any]]) -> Callable[..., Any]:
-    @functools.wraps(getattr(Client, name))
+def _blocking_method(method_name: str, plan: Callable[..., Plan[Any]]) -> Callable[..., Any]:
+    @functools.wraps(getattr(Client, method_name))
     def migrating_method(self: MigratingClient, *args: Any, **kwargs: Any) -> Any:
-        return _plans.carry_out(plan(self, name, *args, **kwargs))
+        return _plans.carry_out(plan(self, method_name, *args, **kwargs))
 
     return migrating_method
 
 
-def _async_method(name: str, plan: Callable[..., Plan[Any]]) -> Callable[..., Awaitable[Any]]:
-    @functools.wraps(getattr(AsyncClient, name))
+def _async_method(
+    method_name: str, plan: Callable[..., Plan[Any]]
+) -> Callable[..., Awaitable[Any]]:
+    @functools.wraps(getattr(AsyncClient, method_name))
     async def migrating_method(self: AsyncMigratingClient, *args: Any, **kwargs: Any) -> Any:
-        return await _plans.carry_out_async(plan(self, name, *args, **kwargs))
+        return await _plans.carry_out_async(plan(self, method_name, *args, **kwargs))
 
     return migrating_method
 

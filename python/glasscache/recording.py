@@ -54,9 +54,9 @@ _current_request: contextvars.ContextVar[_native.RecordedRequest | None] = conte
 )
 
 _NO_PARENTS: Final[list[Key | None]] = []
-_READS: Final = ("gets", "gat", "get_with_meta")
-_BULK_READS: Final = ("get_many", "gets_many")
-_WRITES: Final = (
+_READ_METHODS: Final = ("gets", "gat", "get_with_meta")
+_BULK_READ_METHODS: Final = ("get_many", "gets_many")
+_WRITE_METHODS: Final = (
     "set", "add", "replace", "append", "prepend", "cas", "set_many", "delete", "delete_many", "touch",
     "incr", "decr",
 )  # fmt: skip
@@ -135,14 +135,17 @@ class Recorder:
             raise BadSetting("this client has a recorder already")
         client.recorder = self._refuse_second_recorder
         client._recorder = self  # noqa: SLF001 - of this package
-        client.get = functools.wraps(client.get)(_recorded_get(client.get, self._begin_get))
-        for names, around in ((_READS, self._begin_read), (_BULK_READS, self._begin_bulk_read)):
+        client.get = functools.wraps(client.get)(_recording_get(client.get, self._begin_get))
+        for names, begin_record in (
+            (_READ_METHODS, self._begin_read),
+            (_BULK_READ_METHODS, self._begin_bulk_read),
+        ):
             for name in names:
-                _replace(client, name, around)
-        for name in _WRITES:
-            _replace(client, name, _begin_write)
+                _record_method(client, name, begin_record)
+        for name in _WRITE_METHODS:
+            _record_method(client, name, _begin_write)
 
-        _replace_close(client, self)
+        _close_recorder_on_close(client, self)
 
     def _refuse_second_recorder(self, *_args: Any, **_kwargs: Any) -> Self:
         raise BadSetting("this client has a recorder already")
@@ -154,7 +157,7 @@ class Recorder:
     def close(self) -> bool:
         """Write what is not written yet, within a second; return whether the log is complete."""
         is_complete = self._native.close()
-        self._warn()
+        self._log_pending_warning()
         return is_complete
 
     def __enter__(self) -> Self:
@@ -174,14 +177,14 @@ class Recorder:
         """Begin a request; None if it is not to be recorded. `request` does so."""
         request = self._native.request()
         if request is None:
-            self._warn()
+            self._log_pending_warning()
         return request
 
     def _begin_get(self, request: _native.RecordedRequest, key: Any) -> None:
-        request.begin([key], _NO_PARENTS if self._parent_of is None else self._parents([key]))
+        request.begin([key], _NO_PARENTS if self._parent_of is None else self._parents_of([key]))
 
     def _begin_read(self, request: _native.RecordedRequest, key: Any) -> Any:
-        request.begin([key], self._parents([key]))
+        request.begin([key], self._parents_of([key]))
         return key
 
     def _begin_bulk_read(self, request: _native.RecordedRequest, keys: Any) -> Any:
@@ -190,10 +193,10 @@ class Recorder:
             return keys
         # An iterator can be read once only, so the call gets what was read here.
         keys = list(keys)
-        request.begin(keys, self._parents(keys))
+        request.begin(keys, self._parents_of(keys))
         return keys
 
-    def _parents(self, keys: list[Any]) -> list[Key | None]:
+    def _parents_of(self, keys: list[Any]) -> list[Key | None]:
         if self._parent_of is None:
             return _NO_PARENTS
         try:
@@ -203,7 +206,7 @@ class Recorder:
             self._parent_of = None
             return []
 
-    def _warn(self) -> None:
+    def _log_pending_warning(self) -> None:
         if warning := self._native.take_warning():
             _log.warning("%s", warning)
 
@@ -211,16 +214,16 @@ class Recorder:
 class _RequestBlock:
     """One request: what is called inside belongs to it, and not to a block around it."""
 
-    __slots__ = ("_page", "_recorded", "_recorder", "_route", "_token")
+    __slots__ = ("_page", "_recorded_request", "_recorder", "_route", "_token")
 
     def __init__(self, recorder: Recorder, page: Key | None, route: str | None) -> None:
         self._recorder = recorder
         self._page = page
         self._route = route
-        self._recorded: _native.RecordedRequest | None = None
+        self._recorded_request: _native.RecordedRequest | None = None
 
     def __enter__(self) -> None:
-        request = self._recorded = self._recorder.begin_request()
+        request = self._recorded_request = self._recorder.begin_request()
         if request is not None:
             if self._page is not None:
                 request.set_page(self._page)
@@ -235,20 +238,22 @@ class _RequestBlock:
         trace: TracebackType | None,
     ) -> None:
         _current_request.reset(self._token)
-        if self._recorded is not None:
-            self._recorded.finish()
+        if self._recorded_request is not None:
+            self._recorded_request.finish()
 
 
-def _recorded_get(call: Callable[..., Any], begin: Callable[..., None]) -> Callable[..., Any]:
-    """As `_replace`, of the call that a cache is for: named parameters cost less than packed ones."""
-    current = _current_request.get
+def _recording_get(
+    call: Callable[..., Any], begin_record: Callable[..., None]
+) -> Callable[..., Any]:
+    """As `_record_method`, of the call that a cache is for: named parameters cost less than packed ones."""
+    current_request = _current_request.get
 
     def get(key: Any, default: Any = None, *, deadline: float | None = None) -> Any:
-        request = current()
+        request = current_request()
         if request is None:
             return call(key, default) if deadline is None else call(key, default, deadline=deadline)
         try:
-            begin(request, key)
+            begin_record(request, key)
         except TypeError:
             return call(key, default, deadline=deadline)
         try:
@@ -256,12 +261,12 @@ def _recorded_get(call: Callable[..., Any], begin: Callable[..., None]) -> Calla
         finally:
             request.end()
 
-    async def get_awaited(key: Any, default: Any = None, *, deadline: float | None = None) -> Any:
-        request = current()
+    async def async_get(key: Any, default: Any = None, *, deadline: float | None = None) -> Any:
+        request = current_request()
         if request is None:
             return await call(key, default, deadline=deadline)
         try:
-            begin(request, key)
+            begin_record(request, key)
         except TypeError:
             return await call(key, default, deadline=deadline)
         try:
@@ -269,7 +274,7 @@ def _recorded_get(call: Callable[..., Any], begin: Callable[..., None]) -> Calla
         finally:
             request.end()
 
-    return get_awaited if inspect.iscoroutinefunction(call) else get
+    return async_get if inspect.iscoroutinefunction(call) else get
 
 
 def _begin_write(request: _native.RecordedRequest, key: Any) -> Any:
@@ -277,7 +282,7 @@ def _begin_write(request: _native.RecordedRequest, key: Any) -> Any:
     return key
 
 
-def _replace_close(client: Any, recorder: Recorder) -> None:
+def _close_recorder_on_close(client: Any, recorder: Recorder) -> None:
     """Make the client's `close` complete the log."""
     close = client.close
 
@@ -289,7 +294,7 @@ def _replace_close(client: Any, recorder: Recorder) -> None:
 
 
 def _begin_call(
-    first: str, begin: Callable[[_native.RecordedRequest, Any], Any]
+    first: str, begin_record: Callable[[_native.RecordedRequest, Any], Any]
 ) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]] | None]:
     """Return what begins the record of a call whose first parameter has this name."""
 
@@ -299,25 +304,27 @@ def _begin_call(
         """Begin it and return the call's arguments; None if the call itself will refuse them."""
         try:
             if args:
-                return (begin(request, args[0]), *args[1:]), kwargs
-            return args, {**kwargs, first: begin(request, kwargs[first])}
+                return (begin_record(request, args[0]), *args[1:]), kwargs
+            return args, {**kwargs, first: begin_record(request, kwargs[first])}
         except (TypeError, KeyError):
             return None
 
     return begin_call
 
 
-def _replace(client: Any, name: str, begin: Callable[[_native.RecordedRequest, Any], Any]) -> None:
+def _record_method(
+    client: Any, name: str, begin_record: Callable[[_native.RecordedRequest, Any], Any]
+) -> None:
     """Replace a method, on this one object, by one that records its calls within a request.
 
-    `begin` takes the first argument of the call, its key or keys, and returns what the call shall get.
+    `begin_record` takes the first argument of the call, its key or keys, and returns what the call shall get.
     """
     call = getattr(client, name, None)
     if call is None:
         return
-    begin_call = _begin_call(next(iter(inspect.signature(call).parameters)), begin)
+    begin_call = _begin_call(next(iter(inspect.signature(call).parameters)), begin_record)
 
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def sync_wrapper(*args: Any, **kwargs: Any) -> Any:
         if (request := _current_request.get()) is None:
             return call(*args, **kwargs)
         if (call_arguments := begin_call(request, args, kwargs)) is None:
@@ -327,7 +334,7 @@ def _replace(client: Any, name: str, begin: Callable[[_native.RecordedRequest, A
         finally:
             request.end()
 
-    async def awaited(*args: Any, **kwargs: Any) -> Any:
+    async def async_wrapper(*args: Any, **kwargs: Any) -> Any:
         if (request := _current_request.get()) is None:
             return await call(*args, **kwargs)
         if (call_arguments := begin_call(request, args, kwargs)) is None:
@@ -337,5 +344,5 @@ def _replace(client: Any, name: str, begin: Callable[[_native.RecordedRequest, A
         finally:
             request.end()
 
-    around = awaited if inspect.iscoroutinefunction(call) else called
-    setattr(client, name, functools.wraps(call)(around))
+    wrapper = async_wrapper if inspect.iscoroutinefunction(call) else sync_wrapper
+    setattr(client, name, functools.wraps(call)(wrapper))

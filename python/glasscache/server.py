@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Server", "find_command"]
 
-_START_SECONDS = 10.0
+_START_TIMEOUT_S = 10.0
 
 
 def find_command() -> str:
@@ -72,7 +72,7 @@ class Server:
             *arguments,
         ]
         if os.geteuid() == 0 and not any(flag.startswith(("-u", "--user")) for flag in arguments):
-            # The command refuses root unless output otherwise; this server is for this machine alone.
+            # The command refuses root unless told otherwise; this server is for this machine alone.
             command += ["-u", "root"]
         self._process = subprocess.Popen(  # noqa: S603 - the command is our own
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
@@ -81,7 +81,7 @@ class Server:
 
     def _wait_until_it_replies(self, port: int) -> None:
         process = self._process
-        ends_at = time.monotonic() + _START_SECONDS
+        ends_at = time.monotonic() + _START_TIMEOUT_S
         while process is not None and time.monotonic() < ends_at:
             if process.poll() is not None:
                 output = process.stderr.read().decode() if process.stderr else ""

@@ -46,17 +46,21 @@ def _versioned_key(key: str, generations: Sequence[int]) -> str:
 
 def tagged_key(client: Any, key: str, tags: Sequence[str]) -> Plan[str]:
     """Find the key under which `key` is stored as long as no tag is invalidated: a plan."""
-    keys = _tag_keys(tags)
-    generations = yield call(client, "get_many", keys)
-    for name in keys:
-        if name not in generations:
+    generation_keys = _tag_keys(tags)
+    generations = yield call(client, "get_many", generation_keys)
+    for generation_key in generation_keys:
+        if generation_key not in generations:
             generation = _new_generation()
-            added = yield call(client, "add", name, generation)
+            was_added = yield call(client, "add", generation_key, generation)
             # Another was quicker: its number counts.
-            generations[name] = generation if added else (yield call(client, "get", name))
-            if generations[name] is None:
-                generations[name] = generation
-    return _versioned_key(key, [int(generations[name]) for name in keys])
+            generations[generation_key] = (
+                generation if was_added else (yield call(client, "get", generation_key))
+            )
+            if generations[generation_key] is None:
+                generations[generation_key] = generation
+    return _versioned_key(
+        key, [int(generations[generation_key]) for generation_key in generation_keys]
+    )
 
 
 class Tagged:

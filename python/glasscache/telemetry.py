@@ -102,7 +102,7 @@ def _is_idle_function(tracers: Any) -> Callable[[], bool]:
     return lambda: not processor._span_processors  # noqa: SLF001 - the SDK has no other way to query it
 
 
-def _attributes(name: str) -> dict[str, Any]:
+def _base_attributes_of(name: str) -> dict[str, Any]:
     operation = (
         f"BATCH {name.removesuffix('_many')}" if name in BULK_METHODS else name.removesuffix("_by")
     )
@@ -110,13 +110,13 @@ def _attributes(name: str) -> dict[str, Any]:
 
 
 def _duration_reporter(durations: Any, name: str) -> Report:
-    common = _attributes(name)
+    base_attributes = _base_attributes_of(name)
 
-    def report(done: FinishedCall) -> None:
-        attributes = common
-        if done.error is not None:
-            attributes = {**common, "error.type": type(done.error).__qualname__}
-        durations.record(done.seconds, attributes)
+    def report(finished_call: FinishedCall) -> None:
+        attributes = base_attributes
+        if finished_call.error is not None:
+            attributes = {**base_attributes, "error.type": type(finished_call.error).__qualname__}
+        durations.record(finished_call.seconds, attributes)
 
     return report
 
@@ -134,8 +134,8 @@ def _count_connections(client: Any, meter: Any) -> None:
     def observe(_options: Any) -> Iterator[Any]:
         live_client = client_ref()
         for name, server in live_client.stats()["servers"].items() if live_client else ():
-            used = server["connections"] - server["idle"]
-            for state, count in (("idle", server["idle"]), ("used", used)):
+            used_count = server["connections"] - server["idle"]
+            for state, count in (("idle", server["idle"]), ("used", used_count)):
                 yield Observation(
                     count,
                     {"db.client.connection.pool.name": name, "db.client.connection.state": state},
@@ -155,7 +155,7 @@ class _Spans:
     def __init__(self, client: Any, tracer: Any, keys: bool) -> None:
         from opentelemetry.trace import SpanKind, StatusCode, get_current_span  # noqa: PLC0415
 
-        self._client, self._tracer, self._keys = client, tracer, keys
+        self._client, self._tracer, self._includes_keys = client, tracer, keys
         self._span_kind, self._error_status, self._get_current_span = (
             SpanKind.CLIENT,
             StatusCode.ERROR,
@@ -166,54 +166,54 @@ class _Spans:
 
     def reporter_for(self, name: str) -> Report:
         """Return what makes spans of one method's calls."""
-        common = _attributes(name)
+        base_attributes = _base_attributes_of(name)
 
-        def report(done: FinishedCall) -> None:
+        def report(finished_call: FinishedCall) -> None:
             if self._follows_parent:
                 parent_context = self._get_current_span().get_span_context()
                 if parent_context.is_valid and not parent_context.trace_flags.sampled:
                     return
-            self._make_span(common, done)
+            self._make_span(base_attributes, finished_call)
 
         return report
 
-    def _make_span(self, common: dict[str, Any], done: FinishedCall) -> None:
-        attributes = {**common, **self._call_attributes(done)}
+    def _make_span(self, base_attributes: dict[str, Any], finished_call: FinishedCall) -> None:
+        attributes = {**base_attributes, **self._call_attributes(finished_call)}
         span = self._tracer.start_span(
-            common["db.operation.name"],
+            base_attributes["db.operation.name"],
             kind=self._span_kind,
             attributes=attributes,
-            start_time=done.began_ns,
+            start_time=finished_call.began_ns,
         )
-        if done.error is not None:
+        if finished_call.error is not None:
             span.set_status(self._error_status)
-        span.end(done.ended_ns)
+        span.end(finished_call.ended_ns)
 
-    def _call_attributes(self, done: FinishedCall) -> dict[str, Any]:
-        attributes: dict[str, Any] = self._server(done)
-        width = done.key_count
+    def _call_attributes(self, finished_call: FinishedCall) -> dict[str, Any]:
+        attributes: dict[str, Any] = self._server_attributes(finished_call)
+        width = finished_call.key_count
         if width is not None:
             attributes["db.operation.batch.size"] = width
-        if self._keys:
-            attributes["db.query.text"] = f"{done.name} {done.display_key}"
-            attributes["cache.key"] = done.display_key
-        if done.error is not None:
-            attributes["error.type"] = type(done.error).__qualname__
+        if self._includes_keys:
+            attributes["db.query.text"] = f"{finished_call.name} {finished_call.display_key}"
+            attributes["cache.key"] = finished_call.display_key
+        if finished_call.error is not None:
+            attributes["error.type"] = type(finished_call.error).__qualname__
             return attributes
-        if done.name in READ_METHODS:
-            attributes["glasscache.hit"] = attributes["cache.hit"] = done.is_hit
-        if isinstance(done.result, str | bytes) and done.is_hit:
-            attributes["cache.item_size"] = len(done.result)
-        if done.name == "get_many" and isinstance(done.result, Sized):
-            attributes["glasscache.hit.count"] = len(done.result)
+        if finished_call.name in READ_METHODS:
+            attributes["glasscache.hit"] = attributes["cache.hit"] = finished_call.is_hit
+        if isinstance(finished_call.result, str | bytes) and finished_call.is_hit:
+            attributes["cache.item_size"] = len(finished_call.result)
+        if finished_call.name == "get_many" and isinstance(finished_call.result, Sized):
+            attributes["glasscache.hit.count"] = len(finished_call.result)
         return attributes
 
-    def _server(self, done: FinishedCall) -> dict[str, Any]:
+    def _server_attributes(self, finished_call: FinishedCall) -> dict[str, Any]:
         """Where the call went; a bulk call may go to many."""
-        name = getattr(done.error, "server", "")
-        if not name and done.name not in BULK_METHODS and done.args:
+        name = getattr(finished_call.error, "server", "")
+        if not name and finished_call.name not in BULK_METHODS and finished_call.args:
             try:
-                name = self._name_of(done.args[0])
+                name = self._server_of(finished_call.args[0])
             except Exception:  # noqa: BLE001 - a key that cannot be sent goes nowhere
                 return {}
         if not name:
@@ -223,7 +223,7 @@ class _Spans:
         host, _, port = name.rpartition(":")
         return {"server.address": host.strip("[]"), "server.port": int(port)}
 
-    def _name_of(self, key: Any) -> str:
+    def _server_of(self, key: Any) -> str:
         return str(self._client.server_of(key))
 
 
@@ -232,17 +232,21 @@ def log_slow_calls(
 ) -> None:
     """Log each call that takes longer than `threshold` seconds: a warning with what and how long."""
 
-    def report(done: FinishedCall) -> None:
-        seconds = done.seconds
+    def report(finished_call: FinishedCall) -> None:
+        seconds = finished_call.seconds
         if seconds >= threshold:  # a call that failed comes here however fast it was
-            width = "" if done.key_count is None else f" of {done.key_count} keys"
-            key_text = f" {done.display_key}" if keys else width
-            error_text = f", {type(done.error).__name__}" if done.error else ""
+            width = "" if finished_call.key_count is None else f" of {finished_call.key_count} keys"
+            key_text = f" {finished_call.display_key}" if keys else width
+            error_text = f", {type(finished_call.error).__name__}" if finished_call.error else ""
             logger.warning(
-                "slow call: %s%s took %.1f ms%s", done.name, key_text, seconds * 1e3, error_text
+                "slow call: %s%s took %.1f ms%s",
+                finished_call.name,
+                key_text,
+                seconds * 1e3,
+                error_text,
             )
 
-    def report_of(_name: str) -> Report:
+    def report_for(_name: str) -> Report:
         return report
 
-    report_calls(client, ObserverSettings(report_of, _never_idle, int(threshold * 1e9)))
+    report_calls(client, ObserverSettings(report_for, _never_idle, int(threshold * 1e9)))

@@ -68,16 +68,16 @@ def visit(folder: Path, server: str) -> dict[str, Any]:
     files = dict(files_of(folder))
     keys = list(files)
     seconds: dict[str, float] = {}
-    wrong = 0
+    wrong_count = 0
 
-    def time_step(label: str, work: Callable[[], None]) -> None:
-        begin = time.perf_counter()
-        work()
-        seconds[label] = time.perf_counter() - begin
+    def time_step(label: str, run_step: Callable[[], None]) -> None:
+        began_at = time.perf_counter()
+        run_step()
+        seconds[label] = time.perf_counter() - began_at
 
-    def count_wrong(found: dict[str, Any]) -> None:
-        nonlocal wrong
-        wrong += sum(found.get(key) != files[key] for key in found)
+    def count_wrong(values_by_key: dict[str, Any]) -> None:
+        nonlocal wrong_count
+        wrong_count += sum(values_by_key.get(key) != files[key] for key in values_by_key)
 
     with Client(server, timeout=30) as client:
 
@@ -89,22 +89,22 @@ def visit(folder: Path, server: str) -> dict[str, Any]:
         time_step("read singly", lambda: count_wrong({key: client.get(key) for key in keys}))
 
         def read_many() -> None:
-            for first in range(0, len(keys), KEYS_PER_GET):
-                batch = keys[first : first + KEYS_PER_GET]
-                found = client.get_many(batch)
-                count_wrong({key: found.get(key) for key in batch})
+            for first_index in range(0, len(keys), KEYS_PER_GET):
+                batch = keys[first_index : first_index + KEYS_PER_GET]
+                values_by_key = client.get_many(batch)
+                count_wrong({key: values_by_key.get(key) for key in batch})
 
         time_step("read by multi-get", read_many)
         stats = client.stats()
-        compression = _wire_bytes(client, files)
+        wire_size = _wire_bytes(client, files)
     return {
         "files": len(files),
         "bytes": sum(map(len, files.values())),
-        "wrong": wrong,
+        "wrong": wrong_count,
         "seconds": seconds,
         "by_size": stats["by_size"],
         "by_width": stats["by_width"],
-        **compression,
+        **wire_size,
     }
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Codec", "RawJSON"]
 
-Objects = Literal["json", "msgpack", "pickle"]
+ObjectFormat = Literal["json", "msgpack", "pickle"]
 
 _ITEM_BYTES_MAX: Final = 255
 """Longest element of an array: its length is one byte on the wire."""
@@ -74,7 +74,7 @@ class Codec(_native.Codec):
 
     """
 
-    objects: Objects
+    objects: ObjectFormat
     dialect: str = "flagged"
     migrate_from: str | None = None
 
@@ -82,7 +82,7 @@ class Codec(_native.Codec):
         cls,
         dialect: str = "own",
         *,
-        objects: Objects = "json",
+        objects: ObjectFormat = "json",
         compress: str | None = "default",
         level: int | None = None,
         threshold: int = 1024,
@@ -98,15 +98,15 @@ class Codec(_native.Codec):
         _check_bound("min_saving", min_saving, 100)
         _check_bound("decompressed_bytes_max", decompressed_bytes_max)
         is_own_dialect = dialect == "own"
-        registered = _typed.Types(types)
-        if registered.classes and (not is_own_dialect or objects == "pickle"):
+        registered_types = _typed.Types(types)
+        if registered_types.classes and (not is_own_dialect or objects == "pickle"):
             raise BadSetting('types=... needs dialect="own" and objects="json" or "msgpack"')
         writes_typed = is_own_dialect and objects != "pickle"
         codec = super().__new__(
             cls,
             functools.partial(_DUMPERS[objects], is_own_dialect=is_own_dialect),
-            functools.partial(_load_kind, registered),
-            lower=functools.partial(_kind_and_fields, registered) if writes_typed else None,
+            functools.partial(_load_kind, registered_types),
+            lower=functools.partial(_kind_and_fields, registered_types) if writes_typed else None,
             dialect=dialect,
             compress=compress,
             level=level,
@@ -142,13 +142,13 @@ def resolve_codec(codec: Codec | str | None, dialect: str | None) -> Codec:
             try:
                 return Codec(codec)
             except BadSetting as error:
-                objects = ", ".join(f'"{name}"' for name in _DUMPERS)
-                raise BadSetting(f"codec={codec!r}: one of {objects}, or a {error}") from None
+                formats = ", ".join(f'"{name}"' for name in _DUMPERS)
+                raise BadSetting(f"codec={codec!r}: one of {formats}, or a {error}") from None
         case _:
             raise BadSetting(f"no codec {codec!r}: a Codec, or the name of one")
 
 
-def _special_form(value: Any) -> tuple[str, Any] | None:
+def _raw_json_or_array_fields(value: Any) -> tuple[str, Any] | None:
     """Return the kind and parts of raw JSON or of an array that has a form of its own."""
     if type(value) is RawJSON:
         return "raw_json", bytes(value)
@@ -186,38 +186,38 @@ def _little_endian_bytes(value: Any) -> bytes:
     return body
 
 
-def _refuse_what_changes(value: Any, depth: int = 0) -> None:
+def _refuse_lossy_value(value: Any, depth: int = 0) -> None:
     """Raise for what JSON and MessagePack would bring back as something else."""
-    kind = cast("Any", type(value))
-    if kind is str or kind is int or kind is bool or kind is float or value is None:
+    cls = cast("Any", type(value))
+    if cls is str or cls is int or cls is bool or cls is float or value is None:
         return
     if depth > _DEPTH_MAX:
         raise UnwritableValue(f"nested deeper than {_DEPTH_MAX} (or a list that holds itself)")
-    if kind is dict:
+    if cls is dict:
         for key, item in value.items():
             if type(key) is not str:
                 raise UnwritableValue(
                     f"a dict key of type {type(key).__name__} would come back as str "
                     '(codec="pickle" keeps it)'
                 )
-            _refuse_what_changes(item, depth + 1)
-    elif kind is list:
+            _refuse_lossy_value(item, depth + 1)
+    elif cls is list:
         for item in value:
-            _refuse_what_changes(item, depth + 1)
+            _refuse_lossy_value(item, depth + 1)
     elif _is_numpy_array(value):
         raise UnwritableValue(f'no form for a NumPy array of {value.dtype} (codec="pickle" has)')
     else:
         raise UnwritableValue(
-            f"{kind.__name__} would not come back as what it was "
+            f"{cls.__name__} would not come back as what it was "
             '(make it a dict or list, or take codec="pickle")'
         )
 
 
 def _kind_and_fields(types: _typed.Types, value: Any, is_nested: bool) -> tuple[str, Any]:
     """Return the kind and fields of a value that is neither a container nor a plain scalar."""
-    if not is_nested and (parts := _special_form(value)):
-        return parts
-    return _typed.lower(types, value, is_nested)
+    if not is_nested and (kind_and_fields := _raw_json_or_array_fields(value)):
+        return kind_and_fields
+    return _typed.kind_and_fields_of(types, value, is_nested)
 
 
 def _import_if_installed(name: str) -> Any:
@@ -250,7 +250,7 @@ def _json_writer_and_reader() -> tuple[Callable[[Any], bytes], Callable[[bytes],
 
 def _dump_json(value: Any, *, is_own_dialect: bool) -> tuple[str, Any]:
     if not is_own_dialect:  # in the own dialect the native half has looked
-        _refuse_what_changes(value)
+        _refuse_lossy_value(value)
         _refuse_nan(value)
     return "json", _encode_or_refuse(_json_writer_and_reader()[0], value)
 
@@ -291,15 +291,15 @@ def _msgpack_module() -> Any:
 
 def _dump_msgpack(value: Any, *, is_own_dialect: bool) -> tuple[str, Any]:
     if not is_own_dialect:  # as above
-        _refuse_what_changes(value)
+        _refuse_lossy_value(value)
     return "msgpack", _encode_or_refuse(_msgpack_module().encode, value)
 
 
 def _dump_pickle(value: Any, *, is_own_dialect: bool) -> tuple[str, Any]:
     import pickle  # noqa: PLC0415 - enabled explicitly
 
-    if is_own_dialect and (parts := _special_form(value)):
-        return parts
+    if is_own_dialect and (kind_and_fields := _raw_json_or_array_fields(value)):
+        return kind_and_fields
     try:
         return "pickle", pickle.dumps(value, protocol=5)
     except (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError) as error:
@@ -329,7 +329,7 @@ def _load_kind(types: _typed.Types, kind: str, body: Any) -> Any:
         case "array":
             return _load_array(*body)
         case _:
-            return _typed.lift(types, kind, body)
+            return _typed.value_from_fields(types, kind, body)
 
 
 def _load_array(

@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from glasscache import Client, Codec, Server, UnreadableValue
-from glasscache.contrib._django_options import BEHAVIORS, PYLIBMC, PYMEMCACHE
+from glasscache.contrib._django_options import (
+    PYLIBMC_BEHAVIORS,
+    PYLIBMC_OPTIONS,
+    PYMEMCACHE_OPTIONS,
+)
 from glasscache.contrib._django_settings import translate_settings
 
 if TYPE_CHECKING:
@@ -41,10 +45,10 @@ def test_every_option_of_the_old_clients_is_decided() -> None:
         "servers",
         "timeout",
     }
-    assert words == set(PYMEMCACHE)
+    assert words == set(PYMEMCACHE_OPTIONS)
     words = set(inspect.signature(pylibmc.Client.__init__).parameters) - {"self", "servers"}
-    assert words == set(PYLIBMC)
-    assert {*pylibmc.all_behaviors, "namespace", "_retry_timeout"} == set(BEHAVIORS)
+    assert words == set(PYLIBMC_OPTIONS)
+    assert {*pylibmc.all_behaviors, "namespace", "_retry_timeout"} == set(PYLIBMC_BEHAVIORS)
 
 
 TRANSLATED: list[tuple[dict[str, Any], dict[str, Any]]] = [

@@ -635,7 +635,7 @@ assert Client().get("/page").content == b"111"
 assert Client().get("/page").content == b"111"
 async def awaited():
     assert (await AsyncClient().get("/apage")).content == b"11"
-    print(cache._async.near_stats()["calls"])
+    print(cache._async_client.near_stats()["calls"])
 print(cache._cache.client.near_stats()["calls"])
 asyncio.run(awaited())
 """

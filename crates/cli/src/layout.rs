@@ -23,7 +23,7 @@ pub(crate) struct Layout<'a> {
 }
 
 /// The lines of a table, its first row being the header, for the terminal or whatever stdout is.
-pub(crate) fn lines(rows: &[&Vec<String>], layout: Layout<'_>) -> String {
+pub(crate) fn format_table(rows: &[&Vec<String>], layout: Layout<'_>) -> String {
     fit_to_width(rows, layout, table_columns())
 }
 
@@ -38,16 +38,16 @@ pub(crate) fn two_column_list(rows: impl IntoIterator<Item = (String, String)>) 
         name_columns: 1,
         is_right_aligned: &[],
     };
-    lines(&rows.iter().collect::<Vec<_>>(), layout)
+    format_table(&rows.iter().collect::<Vec<_>>(), layout)
 }
 
 /// The same for a terminal of `columns` characters.
 fn fit_to_width(rows: &[&Vec<String>], layout: Layout<'_>, columns: usize) -> String {
     let width_max = columns.saturating_sub(layout.indent);
-    let mut widths = widths(rows);
+    let mut widths = column_widths(rows);
     shrink_prose(rows, &mut widths, layout, width_max);
     let mut text = String::new();
-    for block in blocks(&widths, layout.name_columns, width_max) {
+    for block in column_blocks(&widths, layout.name_columns, width_max) {
         if !text.is_empty() {
             text.push('\n');
         }
@@ -59,7 +59,7 @@ fn fit_to_width(rows: &[&Vec<String>], layout: Layout<'_>, columns: usize) -> St
 }
 
 /// The width of each column: characters of its longest cell.
-fn widths(rows: &[&Vec<String>]) -> Vec<usize> {
+fn column_widths(rows: &[&Vec<String>]) -> Vec<usize> {
     let mut widths = Vec::new();
     for row in rows {
         widths.resize(widths.len().max(row.len()), 0);
@@ -94,17 +94,17 @@ fn shrink_prose(rows: &[&Vec<String>], widths: &mut [usize], layout: Layout<'_>,
 }
 
 /// The columns of each block; a column wider than the terminal has a block of its own.
-fn blocks(widths: &[usize], name_columns: usize, width_max: usize) -> Vec<Vec<usize>> {
-    let name_columns: Vec<usize> = (0..name_columns.min(widths.len())).collect();
-    let names_width: usize = name_columns
+fn column_blocks(widths: &[usize], name_columns: usize, width_max: usize) -> Vec<Vec<usize>> {
+    let name_indexes: Vec<usize> = (0..name_columns.min(widths.len())).collect();
+    let names_width: usize = name_indexes
         .iter()
         .map(|&column| widths[column] + COLUMN_GAP)
         .sum();
     let mut blocks = Vec::new();
-    let (mut block, mut width) = (name_columns.clone(), names_width);
-    for (column, &column_width) in widths.iter().enumerate().skip(name_columns.len()) {
-        if width + column_width > width_max && block.len() > name_columns.len() {
-            blocks.push(std::mem::replace(&mut block, name_columns.clone()));
+    let (mut block, mut width) = (name_indexes.clone(), names_width);
+    for (column, &column_width) in widths.iter().enumerate().skip(name_indexes.len()) {
+        if width + column_width > width_max && block.len() > name_indexes.len() {
+            blocks.push(std::mem::replace(&mut block, name_indexes.clone()));
             width = names_width;
         }
         block.push(column);
@@ -123,7 +123,7 @@ fn write_row(
 ) {
     let cells: Vec<Vec<String>> = block
         .iter()
-        .map(|&column| wrapped(row.get(column).map_or("", String::as_str), widths[column]))
+        .map(|&column| wrap_cell(row.get(column).map_or("", String::as_str), widths[column]))
         .collect();
     let height = cells.iter().map(Vec::len).max().unwrap_or(1);
     for line_index in 0..height {
@@ -147,7 +147,7 @@ fn write_row(
     }
 }
 
-fn wrapped(cell: &str, width: usize) -> Vec<String> {
+fn wrap_cell(cell: &str, width: usize) -> Vec<String> {
     if cell.chars().count() <= width {
         return vec![cell.to_owned()];
     }

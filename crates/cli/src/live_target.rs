@@ -45,7 +45,7 @@ impl LiveTarget {
         credentials: &Credentials,
     ) -> Result<LiveTarget, Failure> {
         let Some(address) = address else {
-            return LiveTarget::embedded();
+            return LiveTarget::start_embedded();
         };
         let access = credentials.access(address)?;
         let version = version_of(address, &access)?;
@@ -60,7 +60,7 @@ impl LiveTarget {
         })
     }
 
-    fn embedded() -> Result<LiveTarget, Failure> {
+    fn start_embedded() -> Result<LiveTarget, Failure> {
         let config = Config {
             listeners: vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))],
             memory_bytes: EMBEDDED_MEMORY_BYTES,
@@ -239,13 +239,13 @@ pub(crate) fn progress_bar() -> ProgressBar {
 /// Reads a time such as `30s`, `5m` or `1h`; seconds without a unit.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let milliseconds = text.strip_suffix("ms").map(|number| (number, 0.001));
-    let with_unit = match text.char_indices().last() {
+    let number_and_factor = match text.char_indices().last() {
         Some((unit_index, 's')) => (&text[..unit_index], 1.0),
         Some((unit_index, 'm')) => (&text[..unit_index], 60.0),
         Some((unit_index, 'h')) => (&text[..unit_index], 3600.0),
         _ => (text, 1.0),
     };
-    let (number, factor) = milliseconds.unwrap_or(with_unit);
+    let (number, factor) = milliseconds.unwrap_or(number_and_factor);
     let seconds = number.parse::<f64>().ok().map(|number| number * factor);
     seconds
         .filter(|seconds| seconds.is_finite() && *seconds > 0.0 && *seconds <= 604_800.0)

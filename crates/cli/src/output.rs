@@ -143,7 +143,7 @@ impl From<io::Error> for Failure {
 /// Where a command prints its data.
 #[derive(Debug)]
 pub(crate) struct Output {
-    json: bool,
+    prints_json: bool,
     /// The words of the command, such as `config show`; empty where the command line names none.
     command: String,
     stdout: io::Stdout,
@@ -162,10 +162,10 @@ enum JsonResult {
 }
 
 impl Output {
-    /// Text output of `command`, or JSON output if `json`.
-    pub(crate) fn new(json: bool, command: &str) -> Output {
+    /// Text output of `command`, or JSON output if `prints_json`.
+    pub(crate) fn new(prints_json: bool, command: &str) -> Output {
         Output {
-            json,
+            prints_json,
             command: command.to_owned(),
             stdout: io::stdout(),
             result: RefCell::default(),
@@ -175,7 +175,7 @@ impl Output {
     /// Ends the output: with `--json` completes the envelope; returns the exit code.
     pub(crate) fn finish(&self, outcome: Result<Exit, Failure>) -> ExitCode {
         let error = outcome.as_ref().err();
-        if self.json
+        if self.prints_json
             && let Err(failure) = self.close_envelope(error)
             && outcome.is_ok()
         {
@@ -223,7 +223,7 @@ impl Output {
 
     /// Whether JSON was requested.
     pub(crate) fn is_json(&self) -> bool {
-        self.json
+        self.prints_json
     }
 
     /// Whether stdout is a terminal.

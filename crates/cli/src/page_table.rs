@@ -2,10 +2,10 @@
 
 use glasscache_sim::page::Table;
 
-use crate::layout::{Layout, lines};
+use crate::layout::{Layout, format_table};
 
 /// Formats a table with two spaces between the columns, below its title if it has one.
-pub(crate) fn text(table: &Table) -> String {
+pub(crate) fn table_text(table: &Table) -> String {
     let rows: Vec<&Vec<String>> = std::iter::once(&table.header).chain(&table.rows).collect();
     let is_right_aligned: Vec<bool> = (0..table.header.len())
         .map(|column| table.is_number_column(column))
@@ -20,5 +20,5 @@ pub(crate) fn text(table: &Table) -> String {
         text.push_str(&crate::word_wrap::wrap(&table.title));
         text.push('\n');
     }
-    text + &lines(&rows, layout)
+    text + &format_table(&rows, layout)
 }

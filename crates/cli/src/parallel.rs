@@ -22,23 +22,23 @@ pub(crate) struct JobResults<T> {
     pub is_stopped: bool,
 }
 
-/// Runs `job` for 0 to below `count` on `threads` threads (0: one a core).
+/// Runs `job` for 0 to below `job_count` on `threads` threads (0: one a core).
 ///
 /// After the first Ctrl-C, running jobs finish and no others start; the second ends the process.
 pub(crate) fn in_parallel<T: Send>(
-    count: usize,
+    job_count: usize,
     threads: usize,
     label: &'static str,
     job: impl Fn(usize) -> T + Sync,
 ) -> Result<JobResults<T>, Failure> {
     let stop = stop_flag()?;
-    let bar = progress(count as u64, label);
-    let results: Mutex<Vec<Option<T>>> = Mutex::new((0..count).map(|_| None).collect());
+    let bar = new_progress_bar(job_count as u64, label);
+    let results: Mutex<Vec<Option<T>>> = Mutex::new((0..job_count).map(|_| None).collect());
     let next_index = AtomicUsize::new(0);
     let run_jobs = || {
         while !stop.load(Ordering::Relaxed) {
             let index = next_index.fetch_add(1, Ordering::Relaxed);
-            if index >= count {
+            if index >= job_count {
                 return;
             }
             let result = job(index);
@@ -49,7 +49,7 @@ pub(crate) fn in_parallel<T: Send>(
         }
     };
     std::thread::scope(|scope| {
-        for _ in 1..threads_for(threads).min(count) {
+        for _ in 1..thread_count(threads).min(job_count) {
             scope.spawn(run_jobs);
         }
         run_jobs();
@@ -64,7 +64,7 @@ pub(crate) fn in_parallel<T: Send>(
 }
 
 /// The requested number of threads, or one per core.
-fn threads_for(requested: usize) -> usize {
+fn thread_count(requested: usize) -> usize {
     if requested > 0 {
         requested
     } else {
@@ -81,13 +81,13 @@ fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-fn progress(count: u64, label: &'static str) -> ProgressBar {
+fn new_progress_bar(job_count: u64, label: &'static str) -> ProgressBar {
     let target = if std::io::stderr().is_terminal() {
         ProgressDrawTarget::stderr_with_hz(10)
     } else {
         ProgressDrawTarget::hidden()
     };
-    let bar = ProgressBar::with_draw_target(Some(count), target).with_message(label);
+    let bar = ProgressBar::with_draw_target(Some(job_count), target).with_message(label);
     if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:30}] {pos}/{len}, {eta} left") {
         bar.set_style(style.progress_chars("=> "));
     }

@@ -9,8 +9,8 @@ const PYTHON_VARIABLE: &str = "GLASSCACHE_PYTHON";
 /// A Python that can import `module`: the named one, the one next to this binary, the active environment's, or the one
 /// on the path. The error is a reason to print.
 pub(crate) fn python_with(module: &str) -> Result<PathBuf, String> {
-    let candidates = candidates();
-    let imports = |python: &&PathBuf| runs(python, &format!("import {module}"));
+    let candidates = python_candidates();
+    let imports = |python: &&PathBuf| can_run(python, &format!("import {module}"));
     if let Some(python) = candidates.iter().find(imports) {
         return Ok(python.clone());
     }
@@ -24,10 +24,12 @@ pub(crate) fn python_with(module: &str) -> Result<PathBuf, String> {
 
 /// The first of the same candidates that starts.
 pub(crate) fn any_python() -> Option<PathBuf> {
-    candidates().into_iter().find(|python| runs(python, "pass"))
+    python_candidates()
+        .into_iter()
+        .find(|python| can_run(python, "pass"))
 }
 
-fn candidates() -> Vec<PathBuf> {
+fn python_candidates() -> Vec<PathBuf> {
     let from_environment = std::env::var_os(PYTHON_VARIABLE).filter(|name| !name.is_empty());
     let next_to_binary = std::env::current_exe().ok();
     let next_to_binary = next_to_binary.and_then(|exe| Some(exe.parent()?.join("python3")));
@@ -42,7 +44,7 @@ fn candidates() -> Vec<PathBuf> {
     candidates.into_iter().flatten().collect()
 }
 
-fn runs(python: &Path, program: &str) -> bool {
+fn can_run(python: &Path, program: &str) -> bool {
     let mut probe = Command::new(python);
     probe.args(["-c", program]);
     probe

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use glasscache_protocol::{binary, replies};
 
 use crate::output::Exit;
-use crate::settings::{FLAGS, Setting, Settings, Takes, options};
+use crate::settings::{ArgumentKind, FLAGS, Setting, Settings, options};
 
 /// Compares a page of `docs/reference` with its generated text, or rewrites it.
 fn check_page(name: &str, page: &str) {
@@ -35,10 +35,10 @@ fn write_settings<'s>(
     *page += "| setting | letter | value | default | meaning |\n|---|---|---|---|---|\n";
     for setting in settings {
         let letter = setting.letter.map(|letter| format!("`-{letter}`"));
-        let value_text = match setting.takes {
-            Takes::Nothing => String::new(),
-            Takes::Count => "repeated".to_owned(),
-            Takes::Value(name) => format!("`{name}`"),
+        let value_text = match setting.argument_kind {
+            ArgumentKind::Nothing => String::new(),
+            ArgumentKind::Count => "repeated".to_owned(),
+            ArgumentKind::Value(name) => format!("`{name}`"),
         };
         let default = match (setting.show)(&Settings::default()) {
             text if text.is_empty() => text,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::layout::{Layout, lines};
+use crate::layout::{Layout, format_table};
 
 /// Spaces before each line.
 const INDENT: usize = 2;
@@ -49,7 +49,7 @@ impl fmt::Display for Table {
             name_columns: self.left_columns,
             is_right_aligned: &is_right_aligned,
         };
-        f.write_str(&lines(&self.rows.iter().collect::<Vec<_>>(), layout))
+        f.write_str(&format_table(&self.rows.iter().collect::<Vec<_>>(), layout))
     }
 }
 

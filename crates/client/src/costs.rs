@@ -83,8 +83,8 @@ pub struct TimeSpent {
 impl TimeSpent {
     /// Adds a time to a part.
     pub fn add(&mut self, part: CostPart, ns: u64) {
-        if let Some(slot) = self.parts_ns.get_mut(part as usize) {
-            *slot += ns;
+        if let Some(sum_ns) = self.parts_ns.get_mut(part as usize) {
+            *sum_ns += ns;
         }
     }
 
@@ -187,7 +187,7 @@ impl Costs {
     pub fn count_call(&self, class: CallClass, found_bytes: usize, spent: &TimeSpent) {
         match class {
             CallClass::Single(operation, sent_bytes) => {
-                self.count(operation, (sent_bytes + found_bytes) as u64, spent);
+                self.count_single(operation, (sent_bytes + found_bytes) as u64, spent);
             }
             CallClass::Bulk(keys, sent_bytes) => {
                 self.count_bulk(keys, (sent_bytes + found_bytes) as u64, spent);
@@ -197,7 +197,7 @@ impl Costs {
     }
 
     /// Counts a call about one value.
-    pub fn count(&self, operation: Operation, value_bytes: u64, spent: &TimeSpent) {
+    pub fn count_single(&self, operation: Operation, value_bytes: u64, spent: &TimeSpent) {
         let cell = self
             .by_size
             .get(operation as usize)
@@ -256,7 +256,7 @@ mod tests {
         let costs = Costs::default();
         let mut spent = TimeSpent::default();
         spent.add(CostPart::Wire, 9_000);
-        costs.count(Operation::Read, 1024, &spent);
+        costs.count_single(Operation::Read, 1024, &spent);
         let cells = costs.by_size();
         assert_eq!(cells.len(), 1);
         assert_eq!((cells[0].0, cells[0].1), (Operation::Read, 3));

@@ -22,7 +22,7 @@ pub struct KeyEncoder<'n> {
     /// The prefix of each key.
     pub namespace: &'n [u8],
     /// What is done with keys that are not plain.
-    pub rule: KeyEncoding,
+    pub encoding: KeyEncoding,
 }
 
 /// Whether each byte is allowed in a text command: no space and no control byte.
@@ -50,7 +50,11 @@ fn is_plain_word(word: u64) -> bool {
 
 impl KeyEncoder<'_> {
     /// The key as it goes on the wire; `scratch` takes it if it is not `key` itself.
-    pub fn wire<'a>(&self, key: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<WireKey<'a>, Error> {
+    pub fn wire_key<'a>(
+        &self,
+        key: &'a [u8],
+        scratch: &'a mut Vec<u8>,
+    ) -> Result<WireKey<'a>, Error> {
         let bytes = self.namespace.len() + key.len();
         if key.is_empty() {
             return Err(bad_key(key, "it is empty"));
@@ -78,7 +82,7 @@ impl KeyEncoder<'_> {
                 });
             }
         }
-        if self.rule == KeyEncoding::Refuse {
+        if self.encoding == KeyEncoding::Refuse {
             return Err(bad_key(
                 key,
                 "it has a space or control character (keys=\"base64\" sends it)",
@@ -129,20 +133,28 @@ fn bad_key(key: &[u8], why: &'static str) -> Error {
 mod tests {
     use super::*;
 
-    fn wire(namespace: &[u8], rule: KeyEncoding, key: &[u8]) -> Result<(Vec<u8>, bool), Error> {
+    fn wire_key(
+        namespace: &[u8],
+        encoding: KeyEncoding,
+        key: &[u8],
+    ) -> Result<(Vec<u8>, bool), Error> {
         let mut scratch = Vec::new();
-        let encoded = KeyEncoder { namespace, rule }.wire(key, &mut scratch)?;
+        let encoded = KeyEncoder {
+            namespace,
+            encoding,
+        }
+        .wire_key(key, &mut scratch)?;
         Ok((encoded.bytes.to_vec(), encoded.is_base64))
     }
 
     #[test]
     fn a_plain_key_is_sent_unchanged_after_its_namespace() {
         assert_eq!(
-            wire(b"", KeyEncoding::Refuse, b"k"),
+            wire_key(b"", KeyEncoding::Refuse, b"k"),
             Ok((b"k".to_vec(), false))
         );
         assert_eq!(
-            wire(b"n:", KeyEncoding::Refuse, "ü".as_bytes()),
+            wire_key(b"n:", KeyEncoding::Refuse, "ü".as_bytes()),
             Ok(("n:ü".into(), false))
         );
     }
@@ -150,48 +162,48 @@ mod tests {
     #[test]
     fn a_key_that_is_not_plain_is_refused_or_sent_as_base64() {
         assert!(matches!(
-            wire(b"", KeyEncoding::Refuse, b"a b"),
+            wire_key(b"", KeyEncoding::Refuse, b"a b"),
             Err(Error::BadKey { .. })
         ));
         assert_eq!(
-            wire(b"", KeyEncoding::Base64, b"a b"),
+            wire_key(b"", KeyEncoding::Base64, b"a b"),
             Ok((b"YSBi".to_vec(), true))
         );
         assert_eq!(
-            wire(b"", KeyEncoding::Base64, b"a b\n"),
+            wire_key(b"", KeyEncoding::Base64, b"a b\n"),
             Ok((b"YSBiCg==".to_vec(), true))
         );
         assert_eq!(
-            wire(b"", KeyEncoding::Base64, b"a b\n1"),
+            wire_key(b"", KeyEncoding::Base64, b"a b\n1"),
             Ok((b"YSBiCjE=".to_vec(), true))
         );
     }
 
     #[test]
     fn a_namespace_that_is_not_plain_makes_every_key_base64() {
-        assert!(wire(b"n s:", KeyEncoding::Refuse, b"k").is_err());
+        assert!(wire_key(b"n s:", KeyEncoding::Refuse, b"k").is_err());
         assert_eq!(
-            wire(b"n s:", KeyEncoding::Base64, b"k"),
+            wire_key(b"n s:", KeyEncoding::Base64, b"k"),
             Ok((b"biBzOms=".to_vec(), true))
         );
     }
 
     #[test]
     fn a_key_is_never_cut() {
-        assert!(wire(b"", KeyEncoding::Refuse, &[b'x'; 250]).is_ok());
+        assert!(wire_key(b"", KeyEncoding::Refuse, &[b'x'; 250]).is_ok());
         assert!(matches!(
-            wire(b"", KeyEncoding::Refuse, &[b'x'; 251]),
+            wire_key(b"", KeyEncoding::Refuse, &[b'x'; 251]),
             Err(Error::BadKey { .. })
         ));
         assert!(matches!(
-            wire(b"n", KeyEncoding::Refuse, &[b'x'; 250]),
+            wire_key(b"n", KeyEncoding::Refuse, &[b'x'; 250]),
             Err(Error::BadKey { .. })
         ));
         assert!(matches!(
-            wire(b"", KeyEncoding::Base64, &[b' '; 200]),
+            wire_key(b"", KeyEncoding::Base64, &[b' '; 200]),
             Err(Error::BadKey { .. })
         ));
-        assert!(wire(b"", KeyEncoding::Refuse, b"").is_err());
+        assert!(wire_key(b"", KeyEncoding::Refuse, b"").is_err());
     }
 
     #[test]
@@ -213,8 +225,11 @@ mod tests {
     fn a_namespace_is_encoded_as_its_keys_are_and_a_missing_one_is_refused() {
         let mut scratch = Vec::new();
         let mut encode_namespace = |namespace: &'static [u8]| {
-            let rule = KeyEncoding::Base64;
-            let encoder = KeyEncoder { namespace, rule };
+            let encoding = KeyEncoding::Base64;
+            let encoder = KeyEncoder {
+                namespace,
+                encoding,
+            };
             let wire = encoder.wire_namespace(&mut scratch)?;
             Ok::<_, Error>((wire.bytes.to_vec(), wire.is_base64))
         };

@@ -68,7 +68,7 @@ impl Login {
     /// What the function said that provides the password.
     pub fn write(&self, out: &mut Vec<u8>) -> Result<(), String> {
         self.with_password(|user, password| {
-            login::write(out, Credentials { user, password });
+            login::write_login(out, Credentials { user, password });
         })
     }
 

@@ -38,15 +38,15 @@ impl Members {
         options: &Arc<Options>,
         near: Option<Arc<ClientNearCache>>,
     ) -> Result<Self, Error> {
-        let new_server = |address: &Address| {
+        let server = |address: &Address| {
             let endpoint = address.endpoint.clone();
             Arc::new(Server::new(endpoint, options.clone(), near.clone()))
         };
         Ok(Self {
             process: Process::current(),
-            servers: addresses.iter().map(new_server).collect(),
+            servers: addresses.iter().map(server).collect(),
             present_slots: (0..addresses.len()).collect(),
-            ring: ring_of(addresses, placement)?,
+            ring: build_ring(addresses, placement)?,
             has_watches: AtomicBool::new(false),
             near,
         })
@@ -63,7 +63,7 @@ impl Members {
         let mut slot_of = |address: &Address| {
             let known_slot = servers
                 .iter()
-                .position(|new_server| new_server.endpoint == address.endpoint);
+                .position(|server| server.endpoint == address.endpoint);
             known_slot.unwrap_or_else(|| {
                 servers.push(Arc::new(Server::new(
                     address.endpoint.clone(),
@@ -85,13 +85,13 @@ impl Members {
 
     /// The same servers for a child after a fork, without connections.
     pub(crate) fn for_child_process(&self, options: &Arc<Options>) -> Self {
-        let new_server = |new_server: &Arc<Server>| {
-            let endpoint = new_server.endpoint.clone();
+        let server = |server: &Arc<Server>| {
+            let endpoint = server.endpoint.clone();
             Arc::new(Server::new(endpoint, options.clone(), self.near.clone()))
         };
         Self {
             process: Process::current(),
-            servers: self.servers.iter().map(new_server).collect(),
+            servers: self.servers.iter().map(server).collect(),
             present_slots: self.present_slots.clone(),
             ring: self.ring.clone(),
             has_watches: AtomicBool::new(false),
@@ -119,7 +119,7 @@ impl Members {
     }
 
     /// The present servers and their slots, in the order given.
-    pub(crate) fn present(&self) -> impl Iterator<Item = (usize, &Arc<Server>)> {
+    pub(crate) fn present_servers(&self) -> impl Iterator<Item = (usize, &Arc<Server>)> {
         self.present_slots
             .iter()
             .filter_map(|&slot| Some((slot, self.servers.get(slot)?)))
@@ -128,24 +128,24 @@ impl Members {
     /// Updates each server's presence; those that left close their idle connections, and
     /// one that returns counts as up: its calls find out how it is.
     pub(crate) fn update_presence(&self) {
-        for (slot, new_server) in self.servers.iter().enumerate() {
+        for (slot, server) in self.servers.iter().enumerate() {
             let is_present = self.present_slots.contains(&slot);
-            if is_present && new_server.has_left() {
-                new_server.health.mark_up();
+            if is_present && server.has_left() {
+                server.health.mark_up();
             }
-            drop(new_server.set_present(is_present));
+            drop(server.set_present(is_present));
         }
     }
 }
 
-pub(crate) fn ring_of(addresses: &[Address], placement: Placement) -> Result<Arc<Ring>, Error> {
-    let ring_servers: Vec<_> = addresses.iter().map(ring_server).collect();
+pub(crate) fn build_ring(addresses: &[Address], placement: Placement) -> Result<Arc<Ring>, Error> {
+    let ring_servers: Vec<_> = addresses.iter().map(to_ring_server).collect();
     let ring =
         Ring::new(&ring_servers, placement).map_err(|error| Error::BadSetting(error.to_string()));
     ring.map(Arc::new)
 }
 
-fn ring_server(address: &Address) -> ring::Server {
+fn to_ring_server(address: &Address) -> ring::Server {
     let (host, port) = match &address.endpoint {
         Endpoint::Tcp(host, port) => (host.clone(), Some(*port)),
         Endpoint::Unix(path) => (path.display().to_string(), None),
@@ -167,8 +167,8 @@ mod tests {
     }
 
     fn names(members: &Members) -> Vec<(usize, String)> {
-        let name = |(slot, new_server): (usize, &Arc<Server>)| (slot, new_server.name.clone());
-        members.present().map(name).collect()
+        let name = |(slot, server): (usize, &Arc<Server>)| (slot, server.name.clone());
+        members.present_servers().map(name).collect()
     }
 
     #[test]
@@ -178,7 +178,7 @@ mod tests {
         let old_members = Members::new(&first, Placement::Ketama, &options, None).unwrap();
         let change = |members: &Members, text: &str| {
             let next = addresses(text);
-            let ring = ring_of(&next, Placement::Ketama).unwrap();
+            let ring = build_ring(&next, Placement::Ketama).unwrap();
             members.with_servers(&next, &ring, &options)
         };
 
@@ -208,7 +208,7 @@ mod tests {
         let options = Arc::new(Options::default());
         let start = Members::new(&addresses("a:1"), Placement::Ketama, &options, None).unwrap();
         let next = addresses("b:2,c:3");
-        let ring = ring_of(&next, Placement::Ketama).unwrap();
+        let ring = build_ring(&next, Placement::Ketama).unwrap();
         let members = start.with_servers(&next, &ring, &options);
         for number in 0..100 {
             let key = format!("key{number}");

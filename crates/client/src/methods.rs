@@ -24,7 +24,7 @@ use crate::pool::Server;
 use crate::request::{Item, Request};
 
 /// The value of a read of one key.
-fn one_value(values: Vec<Option<NearValue>>, failures: Failures) -> Result<Option<Value>, Error> {
+fn first_value(values: Vec<Option<NearValue>>, failures: Failures) -> Result<Option<Value>, Error> {
     if let Some((_, error)) = failures.into_iter().next() {
         return Err(error);
     }
@@ -39,7 +39,7 @@ fn one_value(values: Vec<Option<NearValue>>, failures: Failures) -> Result<Optio
 /// Keys without their namespace as they go on the wire.
 fn to_wire_keys(client: &Client, keys: &[&[u8]]) -> Result<Vec<OwnedKey>, Error> {
     let (encoder, mut scratch) = (client.keys(), Vec::new());
-    let wire = |key: &&[u8]| encoder.wire(key, &mut scratch).map(OwnedKey::from);
+    let wire = |key: &&[u8]| encoder.wire_key(key, &mut scratch).map(OwnedKey::from);
     keys.iter().map(wire).collect()
 }
 
@@ -74,7 +74,7 @@ macro_rules! methods {
                 if let Some(near) = self.core().near().filter(|_| !cas) {
                     let read = (near.clone(), &[key][..]);
                     let (values, failures) = self.read_near(read, budget)$($await)*?;
-                    return one_value(values, failures);
+                    return first_value(values, failures);
                 }
                 self.run(&Get { key, cas }, budget)$($await)*
             }
@@ -98,12 +98,12 @@ macro_rules! methods {
             pub $($async)? fn fetch_near(
                 &self,
                 read: &mut NearRead,
-                first: Fetch,
+                first_fetch: Fetch,
                 budget: &Budget<'_>,
             ) -> Result<(), Error> {
                 let core = self.core();
-                let mut next = Some(first);
-                while let Some(fetch) = next {
+                let mut next_fetch = Some(first_fetch);
+                while let Some(fetch) = next_fetch {
                     let wire_keys = fetch.keys();
                     let fetches = BulkFetch::new(core, &wire_keys);
                     let entries = fetches.entries_by_partition(&wire_keys);
@@ -119,7 +119,7 @@ macro_rules! methods {
                     core.count_fetch(&wire_keys, &fetched, &budget, read_time);
                     let now = Instant::now();
                     read.take(&fetch, fetched, fetches.failures_without_reply(&results), now);
-                    next = read.step(now);
+                    next_fetch = read.step(now);
                 }
                 Ok(())
             }
@@ -209,7 +209,7 @@ macro_rules! methods {
                 let core = self.core();
                 if let Some(near) = core.near() {
                     let wire = to_wire_keys(core, keys)?;
-                    let wire_keys: Vec<WireKey<'_>> = wire.iter().map(OwnedKey::wire).collect();
+                    let wire_keys: Vec<WireKey<'_>> = wire.iter().map(OwnedKey::wire_key).collect();
                     let read = (near.clone(), &wire_keys[..]);
                     let (values, failures) = self.read_near(read, budget)$($await)*?;
                     return Ok((index_values(values), failures));
@@ -220,7 +220,7 @@ macro_rules! methods {
                 let (mut values, mut bytes, mut read_time) = (Vec::new(), 0, Duration::ZERO);
                 let results = self.request_many(&requests, budget, &mut |reply| {
                     let begin = Instant::now();
-                    bytes += bulk_read.values(reply, |index, found, body| {
+                    bytes += bulk_read.for_each_value(reply, |index, found, body| {
                         values.push((index, found.flags, body.to_vec()));
                     })?;
                     read_time += begin.elapsed();
@@ -310,7 +310,7 @@ macro_rules! methods {
                 let budget = Budget::new(core.options().timeout);
                 for server in core.servers_ever() {
                     // One round trip makes sure that quiet writes have arrived.
-                    if server.1.has_pending() {
+                    if server.1.has_unacknowledged_writes() {
                         let requests = [Request::Version];
                         let mut take = |_, _: &Pipeline, _: &Arc<Server>| Ok(());
                         let result = self.request_server(server, &requests, &budget, &mut take)$($await)*;

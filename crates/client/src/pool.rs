@@ -1,7 +1,7 @@
 //! The connections to one server: handed out to one call at a time, taken back only when clean.
 //!
 //! A connection that has not read exactly one whole reply for each request sent is closed, for
-//! every kind of exit: `Lease` closes it when dropped, and only `Lease::give_back` returns it.
+//! every kind of exit: `PooledConnection` closes it when dropped, and only `PooledConnection::give_back` returns it.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +30,7 @@ pub struct Server {
     pub(crate) options: Arc<Options>,
     /// Finds its addresses.
     pub(crate) resolver: Resolver,
-    pub(crate) quiet: Arc<QuietWrites>,
+    pub(crate) quiet_writes: Arc<QuietWrites>,
     pool: Mutex<Pool>,
     connection_returned: Condvar,
     /// A thread watches it, or is to end.
@@ -103,7 +103,7 @@ impl Server {
             endpoint,
             options,
             resolver: Resolver::default(),
-            quiet: Arc::default(),
+            quiet_writes: Arc::default(),
             pool: Mutex::default(),
             connection_returned: Condvar::new(),
             is_watched: AtomicBool::new(false),
@@ -141,7 +141,7 @@ impl Server {
     }
 
     /// Connections that are open, and those of them that are idle.
-    pub fn connections(&self) -> (usize, usize) {
+    pub fn connection_counts(&self) -> (usize, usize) {
         let pool = self.pool();
         (pool.open_count, pool.idle.len())
     }
@@ -206,13 +206,13 @@ impl Server {
     }
 
     /// Whether quiet writes were not sent, or not acknowledged.
-    pub(crate) fn has_pending(&self) -> bool {
-        self.quiet.has_buffered()
+    pub(crate) fn has_unacknowledged_writes(&self) -> bool {
+        self.quiet_writes.has_buffered()
             || self
                 .pool()
                 .idle
                 .iter()
-                .any(|link| link.engine.has_pending())
+                .any(|link| link.engine.has_unacknowledged_writes())
     }
 
     /// Notes whether the server is one of the client's; returns the connections to be closed.
@@ -243,13 +243,13 @@ impl Server {
 
 /// A connection in use by one call; closed when dropped unless it was given back.
 #[derive(Debug)]
-pub(crate) struct Lease {
+pub(crate) struct PooledConnection {
     link: Option<Box<Link>>,
     server: Arc<Server>,
     holds_pool_slot: bool,
 }
 
-impl Lease {
+impl PooledConnection {
     /// Counts in the pool, with a connection or before there is one.
     pub(crate) fn new(server: Arc<Server>, link: Option<Box<Link>>) -> Self {
         Self {
@@ -296,7 +296,7 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for PooledConnection {
     fn drop(&mut self) {
         if self
             .link

@@ -41,7 +41,7 @@ fn probe_until_back(server: &Weak<Server>) {
 /// Whether the server replies to a harmless request in time.
 fn probe_once(server: &Server) -> bool {
     let deadline = Instant::now() + PROBE_TIMEOUT;
-    let Some((request, expected)) = server.probe() else {
+    let Some((request, expected)) = server.probe_request() else {
         return false;
     };
     let Some(mut connection) = server.connect_in_background(deadline) else {
@@ -61,8 +61,8 @@ fn probe_once(server: &Server) -> bool {
 
 /// A number that differs between processes and moments.
 fn jitter_seed() -> u64 {
-    let since = SystemTime::now()
+    let since_epoch = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
-    since.as_nanos() as u64 ^ u64::from(std::process::id()) << 32
+    since_epoch.as_nanos() as u64 ^ u64::from(std::process::id()) << 32
 }

@@ -2,7 +2,7 @@
 //!
 //! A single write is sent at once. Of a burst, the second and all later ones
 //! are enqueued here, and leave with the next call to the server, before it and on its own
-//! connection, on any thread; or when there are [`BATCH_BYTES_MAX`] of them; or after [`DELAY_MAX`] by a
+//! connection, on any thread; or when there are [`BATCH_BYTES_MAX`] of them; or after [`SEND_DELAY_MAX`] by a
 //! thread that exists only while there are such bursts; or when the client is closed or dropped
 //! (docs/decisions/0054-writes-that-nobody-waits-for.md). What is gathered here belongs to the process that
 //! gathered it: a child after a fork has servers of its own.
@@ -23,7 +23,7 @@ use crate::request::{CommandSet, Request, RequestWriter};
 const BATCH_BYTES_MAX: usize = 32 << 10;
 
 /// How long a gathered write waits at most before it is sent.
-const DELAY_MAX: Duration = Duration::from_millis(1);
+const SEND_DELAY_MAX: Duration = Duration::from_millis(1);
 
 /// Writes that follow each other within this time are a burst.
 const BURST_GAP_MAX: Duration = Duration::from_micros(100);
@@ -44,7 +44,7 @@ struct QuietBuffer {
     out: Vec<u8>,
     pending: PendingWrites,
     /// When the first of them was enqueued.
-    oldest_since: Option<Instant>,
+    oldest_enqueued_at: Option<Instant>,
     /// When the last quiet write was made.
     last_write_at: Option<Instant>,
     next_opaque: u32,
@@ -54,12 +54,12 @@ struct QuietBuffer {
     waiting_calls: usize,
     /// Quiet writes expect no reply, so this pipeline is never polled.
     unread_pipeline: Option<Box<Pipeline>>,
-    sender: Sender,
+    sender: SenderState,
 }
 
 /// The state of the thread that sends what no call takes along.
 #[derive(Debug, Default)]
-enum Sender {
+enum SenderState {
     /// There is none.
     #[default]
     None,
@@ -98,7 +98,7 @@ impl QuietWrites {
         let mut state = self.state();
         state.out.clear();
         let lost_writes = std::mem::take(&mut state.pending);
-        state.oldest_since = None;
+        state.oldest_enqueued_at = None;
         self.has_buffered
             .store(state.is_being_sent, Ordering::Relaxed);
         drop(state);
@@ -138,20 +138,20 @@ impl QuietWrites {
         if !is_first {
             return BufferResult::Enqueued;
         }
-        match std::mem::replace(&mut state.sender, Sender::Awake) {
-            Sender::Awake => BufferResult::Enqueued,
-            Sender::Asleep(thread) => {
+        match std::mem::replace(&mut state.sender, SenderState::Awake) {
+            SenderState::Awake => BufferResult::Enqueued,
+            SenderState::Asleep(thread) => {
                 drop(state);
                 thread.unpark();
                 BufferResult::Enqueued
             }
-            Sender::None => BufferResult::EnqueuedWithoutSender,
+            SenderState::None => BufferResult::EnqueuedWithoutSender,
         }
     }
 
     /// Notes that the sending thread could not be started.
     pub(crate) fn clear_sender(&self) {
-        self.state().sender = Sender::None;
+        self.state().sender = SenderState::None;
     }
 
     /// Takes what is gathered, to be sent before anything else; waits while another call is about to send
@@ -178,21 +178,22 @@ impl QuietWrites {
             return Ok(None);
         }
         state.is_being_sent = true;
-        state.oldest_since = None;
+        state.oldest_enqueued_at = None;
         Ok(Some(QuietBatch {
             out: std::mem::take(&mut state.out),
             pending: std::mem::take(&mut state.pending),
             end_offset: 0,
-            quiet: self.clone(),
+            quiet_writes: self.clone(),
         }))
     }
 
     /// What the sending thread should do `now`; `None`: end, because it has been idle.
     pub(crate) fn next_sender_step(&self, now: Instant, was_idle: bool) -> Option<SenderStep> {
         let mut state = self.state();
-        if let Some(since) = state.oldest_since {
-            state.sender = Sender::Awake;
-            let time_left = DELAY_MAX.saturating_sub(now.saturating_duration_since(since));
+        if let Some(enqueued_at) = state.oldest_enqueued_at {
+            state.sender = SenderState::Awake;
+            let time_left =
+                SEND_DELAY_MAX.saturating_sub(now.saturating_duration_since(enqueued_at));
             return Some(if time_left.is_zero() {
                 SenderStep::Send
             } else {
@@ -200,10 +201,10 @@ impl QuietWrites {
             });
         }
         if was_idle {
-            state.sender = Sender::None;
+            state.sender = SenderState::None;
             return None;
         }
-        state.sender = Sender::Asleep(thread::current());
+        state.sender = SenderState::Asleep(thread::current());
         Some(SenderStep::Park)
     }
 }
@@ -223,7 +224,7 @@ impl QuietBuffer {
             }
             self.pending = PendingWrites::new(server, self.next_opaque);
             self.out.reserve(BATCH_BYTES_MAX + BATCH_BYTES_MAX / 8);
-            self.oldest_since = Some(now);
+            self.oldest_enqueued_at = Some(now);
         }
         let mut writer = RequestWriter {
             command_set: server.command_set().unwrap_or(CommandSet::Meta),
@@ -251,7 +252,7 @@ pub(crate) struct QuietBatch {
     pub(crate) pending: PendingWrites,
     /// Where they end in all output of the connection.
     pub(crate) end_offset: u64,
-    quiet: Arc<QuietWrites>,
+    quiet_writes: Arc<QuietWrites>,
 }
 
 impl QuietBatch {
@@ -264,7 +265,7 @@ impl QuietBatch {
 
 impl Drop for QuietBatch {
     fn drop(&mut self) {
-        let quiet = &self.quiet;
+        let quiet = &self.quiet_writes;
         let mut state = quiet.state();
         state.is_being_sent = false;
         quiet

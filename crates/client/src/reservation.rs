@@ -18,14 +18,14 @@ use crate::request::{CommandSet, Request};
 use crate::value::{Codec, Dialect, ValueRef};
 
 /// Flags of Dalli's and spymemcached's own serialisers, whose forms of null the codec does not write.
-const SERIALIZED: u32 = 1;
+const SERIALIZED_FLAGS: u32 = 1;
 
 /// Flags and body of a reservation, or `None` in a dialect whose readers would take it for a value.
 pub fn reservation_body(codec: &Codec, token: &[u8; TOKEN_BYTES]) -> Option<(u32, Vec<u8>)> {
     let (flags, encoded_none) = match codec.options().dialect {
         Dialect::Raw | Dialect::Flagged => return None,
-        Dialect::Dalli => (SERIALIZED, b"\x04\x080".to_vec()),
-        Dialect::Spymemcached => (SERIALIZED, b"\xac\xed\x00\x05p".to_vec()),
+        Dialect::Dalli => (SERIALIZED_FLAGS, b"\x04\x080".to_vec()),
+        Dialect::Spymemcached => (SERIALIZED_FLAGS, b"\xac\xed\x00\x05p".to_vec()),
         _ => {
             let encoded = codec.encode(&ValueRef::None).ok()?;
             (encoded.flags, encoded.bytes.to_vec())
@@ -120,11 +120,11 @@ mod tests {
 
     #[test]
     fn a_reservation_is_known_by_its_end_in_every_dialect_that_has_one() {
-        for (dialect, word) in crate::value::DIALECTS {
+        for (dialect, name) in crate::value::DIALECTS {
             let codec = Codec::new(CodecOptions::of(dialect)).unwrap();
             match reservation_body(&codec, &TOKEN) {
-                Some((_, body)) => assert_eq!(token_of(&body), Some(&TOKEN[..]), "{word}"),
-                None => assert!(matches!(dialect, Dialect::Raw | Dialect::Flagged), "{word}"),
+                Some((_, body)) => assert_eq!(token_of(&body), Some(&TOKEN[..]), "{name}"),
+                None => assert!(matches!(dialect, Dialect::Raw | Dialect::Flagged), "{name}"),
             }
         }
         assert_eq!(token_of(b""), None);

@@ -74,14 +74,14 @@ fn build_tls(files: &TlsFiles) -> Result<Tls, String> {
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
-        .with_root_certificates(root_certificates(files.ca_file.as_deref())?);
+        .with_root_certificates(load_root_certificates(files.ca_file.as_deref())?);
     let config = match (&files.certificate_file, &files.key_file) {
         (None, None) => builder.with_no_client_auth(),
         (None, Some(_)) => return Err("a key without its certificate".to_owned()),
         (Some(chain), key) => {
             let key = key.as_ref().unwrap_or(chain);
             builder
-                .with_client_auth_cert(certificates(chain)?, private_key(key)?)
+                .with_client_auth_cert(read_certificates(chain)?, read_private_key(key)?)
                 .map_err(|error| {
                     let (chain, key) = (chain.display(), key.display());
                     format!("{chain} with the key {key} cannot be used: {error}")
@@ -100,10 +100,10 @@ fn server_name(host: &str) -> Result<ServerName<'static>, String> {
         .map_err(|_| format!("{host:?} cannot be the name in a certificate; set server_name"))
 }
 
-fn root_certificates(ca_file: Option<&Path>) -> Result<RootCertStore, String> {
+fn load_root_certificates(ca_file: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     if let Some(path) = ca_file {
-        for certificate in certificates(path)? {
+        for certificate in read_certificates(path)? {
             roots.add(certificate).map_err(|error| {
                 format!(
                     "{} has a certificate that is not an authority's: {error}",
@@ -122,7 +122,7 @@ fn root_certificates(ca_file: Option<&Path>) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let file_error = |why: String| format!("{} {why}", path.display());
     let certificates = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
@@ -133,7 +133,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     Ok(certificates)
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+fn read_private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_file(path).map_err(|_| {
         let path = path.display();
         format!("{path} has no private key in PEM form without a passphrase")

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::near::ClientNearCache;
-use crate::near::watch::{Reported, WatchConversation, WatchEvent};
+use crate::near::watch::{ReportLevel, WatchConversation, WatchEvent};
 use crate::pool::Server;
 use crate::transport::background::{BackgroundConnection, Received};
 
@@ -16,7 +16,7 @@ use crate::transport::background::{BackgroundConnection, Received};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How often a thread checks whether it should end.
-const CHECK: Duration = Duration::from_millis(200);
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A server that sends heartbeats and is silent for so long is connected to again.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
@@ -29,14 +29,14 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 
 /// Bytes that are received at once.
-const ROOM_BYTES: usize = 64 << 10;
+const BUFFER_BYTES: usize = 64 << 10;
 
 /// Starts the thread of a server, unless it has one.
 pub(crate) fn start(slot: usize, server: &Arc<Server>, near: &Arc<ClientNearCache>) {
     if !server.begin_watch() {
         return;
     }
-    let watch = Watch {
+    let watch = WatchThread {
         slot,
         name: server.endpoint.to_string(),
         namespace: server.options.namespace.clone(),
@@ -50,7 +50,7 @@ pub(crate) fn start(slot: usize, server: &Arc<Server>, near: &Arc<ClientNearCach
     }
 }
 
-struct Watch {
+struct WatchThread {
     slot: usize,
     name: String,
     namespace: Vec<u8>,
@@ -60,7 +60,7 @@ struct Watch {
 
 /// How a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ended {
+enum WatchEnd {
     /// It could not be made, or was lost.
     Lost,
     /// The server reports nothing.
@@ -69,21 +69,21 @@ enum Ended {
     Stopped,
 }
 
-impl Watch {
+impl WatchThread {
     fn run(&self) {
         let mut pause = PAUSE_MIN;
         while self.is_wanted() {
             let begin = Instant::now();
-            let ended = self.watch_once();
-            if ended == Ended::Lost
+            let watch_end = self.watch_once();
+            if watch_end == WatchEnd::Lost
                 && let Some(near) = self.near.upgrade()
             {
                 near.lose_watch(self.slot);
             }
-            let next_pause = match ended {
-                Ended::Stopped => return,
-                Ended::Refused => REFUSED_PAUSE,
-                Ended::Lost => {
+            let next_pause = match watch_end {
+                WatchEnd::Stopped => return,
+                WatchEnd::Refused => REFUSED_PAUSE,
+                WatchEnd::Lost => {
                     if begin.elapsed() > PAUSE_MAX {
                         pause = PAUSE_MIN;
                     }
@@ -94,7 +94,10 @@ impl Watch {
             };
             let end = Instant::now() + next_pause;
             while Instant::now() < end && self.is_wanted() {
-                std::thread::sleep(end.saturating_duration_since(Instant::now()).min(CHECK));
+                std::thread::sleep(
+                    end.saturating_duration_since(Instant::now())
+                        .min(CHECK_INTERVAL),
+                );
             }
         }
     }
@@ -113,13 +116,13 @@ impl Watch {
     }
 
     /// One connection, from its begin to its end.
-    fn watch_once(&self) -> Ended {
+    fn watch_once(&self) -> WatchEnd {
         let deadline = Instant::now() + CONNECT_TIMEOUT;
         let Some((mut connection, mut conversation)) = self.connect(deadline) else {
-            return Ended::Lost;
+            return WatchEnd::Lost;
         };
-        let mut room = vec![0; ROOM_BYTES];
-        let mut reported = None;
+        let mut buffer = vec![0; BUFFER_BYTES];
+        let mut report_level = None;
         let mut last_received = Instant::now();
         loop {
             let output = conversation.take_output();
@@ -127,41 +130,41 @@ impl Watch {
                 .send(&output, Instant::now() + CONNECT_TIMEOUT)
                 .is_none()
             {
-                return Ended::Lost;
+                return WatchEnd::Lost;
             }
-            let received = connection.receive(&mut room, Instant::now() + CHECK);
+            let received = connection.receive(&mut buffer, Instant::now() + CHECK_INTERVAL);
             if !self.is_wanted() {
-                return Ended::Stopped;
+                return WatchEnd::Stopped;
             }
             let now = Instant::now();
             match received {
                 Received::Bytes(bytes) => {
                     last_received = now;
-                    let bytes = room.get(..bytes).unwrap_or_default();
+                    let bytes = buffer.get(..bytes).unwrap_or_default();
                     let Some(near) = self.near.upgrade() else {
-                        return Ended::Stopped;
+                        return WatchEnd::Stopped;
                     };
                     let mut take = |event| {
-                        if let WatchEvent::Began(begun) = event {
-                            reported = Some(begun);
+                        if let WatchEvent::Began(level) = event {
+                            report_level = Some(level);
                         }
                         near.take_watch_event((self.slot, &self.name), event, now);
                     };
                     if conversation.receive(bytes, now, &mut take).is_err() {
-                        return Ended::Lost;
+                        return WatchEnd::Lost;
                     }
                 }
-                Received::Closed => return Ended::Lost,
+                Received::Closed => return WatchEnd::Lost,
                 Received::Nothing => {}
             }
-            let silence_max = match reported {
-                Some(Reported::Nothing) => return Ended::Refused,
-                Some(Reported::StoresAndDeletes) => continue,
-                Some(Reported::Changes) => SILENCE_MAX,
+            let silence_max = match report_level {
+                Some(ReportLevel::Nothing) => return WatchEnd::Refused,
+                Some(ReportLevel::StoresAndDeletes) => continue,
+                Some(ReportLevel::Changes) => SILENCE_MAX,
                 None => CONNECT_TIMEOUT,
             };
             if now.saturating_duration_since(last_received) > silence_max {
-                return Ended::Lost;
+                return WatchEnd::Lost;
             }
         }
     }

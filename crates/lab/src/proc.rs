@@ -59,10 +59,10 @@ pub struct CpuDelta {
     machine_s: f64,
 }
 
-/// CPU seconds of some threads: the exact sum, and user and kernel time in ticks.
+/// CPU seconds of some threads: the exact total, and user and kernel time as ticks count them.
 #[derive(Debug, Clone, Copy, Default)]
 struct ThreadTimes {
-    exact_s: f64,
+    total: f64,
     user: f64,
     kernel: f64,
 }
@@ -93,8 +93,8 @@ impl Meter {
         let own_process = sum_times(std::iter::once("/proc/self".to_owned()));
         let own_process_s = match self {
             // The embedded server's threads are counted above.
-            Self::Threads(_) => own_process.exact_s - server.exact_s,
-            _ => own_process.exact_s,
+            Self::Threads(_) => own_process.total - server.total,
+            _ => own_process.total,
         };
         CpuSnapshot {
             server,
@@ -108,7 +108,7 @@ impl CpuSnapshot {
     /// CPU time since an `earlier` snapshot.
     pub fn since(&self, earlier: &Self) -> CpuDelta {
         let difference_or_zero = |a: f64, b: f64| (a - b).max(0.0);
-        let exact_s = difference_or_zero(self.server.exact_s, earlier.server.exact_s);
+        let exact_s = difference_or_zero(self.server.total, earlier.server.total);
         let user_s = difference_or_zero(self.server.user, earlier.server.user);
         let kernel_s = difference_or_zero(self.server.kernel, earlier.server.kernel);
         let user_share = if user_s + kernel_s > 0.0 {
@@ -182,31 +182,32 @@ fn resident_in(status: &PathBuf) -> u64 {
 /// Sums the CPU time under folders such as `/proc/1/task/1` (threads) or `/proc/1` (processes).
 fn sum_times(folders: impl Iterator<Item = String>) -> ThreadTimes {
     folders
-        .map(|folder| times_in(&folder))
+        .map(|folder| read_times(&folder))
         .fold(ThreadTimes::default(), |a, b| ThreadTimes {
-            exact_s: a.exact_s + b.exact_s,
+            total: a.total + b.total,
             user: a.user + b.user,
             kernel: a.kernel + b.kernel,
         })
 }
 
 /// `schedstat` of a process covers its first thread only, so ticks are used for processes.
-fn times_in(folder: &str) -> ThreadTimes {
-    let ticks = parse_ticks(&fs::read_to_string(format!("{folder}/stat")).unwrap_or_default());
+fn read_times(folder: &str) -> ThreadTimes {
+    let (user_ticks, kernel_ticks) =
+        parse_ticks(&fs::read_to_string(format!("{folder}/stat")).unwrap_or_default());
     let ticks_per_second = clock_ticks_per_second() as f64;
-    let (user, kernel) = (
-        ticks.0 as f64 / ticks_per_second,
-        ticks.1 as f64 / ticks_per_second,
+    let (user_s, kernel_s) = (
+        user_ticks as f64 / ticks_per_second,
+        kernel_ticks as f64 / ticks_per_second,
     );
     let exact_s = fs::read_to_string(format!("{folder}/schedstat"))
         .ok()
         .filter(|_| folder.contains("/task/"))
         .and_then(|text| text.split(' ').next()?.parse::<u64>().ok())
-        .map_or(user + kernel, |ns| ns as f64 / 1e9);
+        .map_or(user_s + kernel_s, |ns| ns as f64 / 1e9);
     ThreadTimes {
-        exact_s,
-        user,
-        kernel,
+        total: exact_s,
+        user: user_s,
+        kernel: kernel_s,
     }
 }
 

@@ -34,7 +34,7 @@ impl WireKeys {
     ) -> PyResult<Self> {
         let (mut all, mut scratch) = (Self::default(), Vec::new());
         for key in keys {
-            let wire = encoder.wire(key_bytes(key)?, &mut scratch);
+            let wire = encoder.wire_key(key_bytes(key)?, &mut scratch);
             let wire = wire.map_err(|error| error::from_client_error(py, &error))?;
             all.bytes.extend_from_slice(wire.bytes);
             all.ends.push((all.bytes.len(), wire.is_base64));
@@ -273,7 +273,7 @@ pub(crate) fn failures_by_key<'py>(
     let dict = PyDict::new(py);
     for (index, error) in failures {
         if let Some(key) = key(index) {
-            dict.set_item(key, error::outcome_of(py, &error)?)?;
+            dict.set_item(key, error::error_to_exception(py, &error)?)?;
         }
     }
     Ok(dict)

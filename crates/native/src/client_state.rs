@@ -41,7 +41,7 @@ impl ClientState {
         key: &'a Bound<'_, PyAny>,
         scratch: &'a mut Vec<u8>,
     ) -> PyResult<WireKey<'a>> {
-        let wire = self.keys().wire(key_bytes(key)?, scratch);
+        let wire = self.keys().wire_key(key_bytes(key)?, scratch);
         wire.map_err(|error| error::from_client_error(key.py(), &error))
     }
 }
@@ -73,7 +73,7 @@ impl ClientState {
         costs: bool,
         strategy: Option<Py<Strategy>>,
     ) -> PyResult<Self> {
-        let timeout = deadlines::seconds(timeout)?;
+        let timeout = deadlines::parse_timeout(timeout)?;
         let options = Options {
             timeout,
             value_bytes_max,
@@ -81,8 +81,8 @@ impl ClientState {
             namespace,
             keys: settings::key_encoding(base64_keys),
             protocol: settings::protocol(binary),
-            login: login.map(|login| settings::login(py, login)),
-            tls: tls.map(|tls| settings::tls(py, tls)).transpose()?,
+            login: login.map(|login| settings::build_login(py, login)),
+            tls: tls.map(|tls| settings::load_tls(py, tls)).transpose()?,
             costs,
             strategy: strategy.as_ref().map(|it| it.get().options.clone()),
             ..Options::default()
@@ -111,7 +111,7 @@ impl ClientState {
 
     /// Return the counters of misses and costs.
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counters = self.misses.table(py)?;
+        let counters = self.misses.to_dict(py)?;
         tables::set_costs(&counters, self.core.costs())?;
         counters.set_item("servers", tables::servers(py, &self.core)?)?;
         Ok(counters)

@@ -13,31 +13,31 @@ thread_local! {
 }
 
 /// Longest time-out that is taken as such; longer ones, and infinity, wait this long.
-const FOREVER: Duration = Duration::from_hours(365 * 24);
+const TIMEOUT_MAX: Duration = Duration::from_hours(365 * 24);
 
 /// Seconds as Python gives them, as a duration; refuses NaN and anything up to 0.
-pub(crate) fn seconds(seconds: f64) -> PyResult<Duration> {
+pub(crate) fn parse_timeout(seconds: f64) -> PyResult<Duration> {
     if seconds.is_nan() || seconds <= 0.0 {
         let message = format!("a time-out of {seconds} s: it must be above 0");
         return Err(Python::attach(|py| error::bad_setting(py, message)));
     }
-    Ok(Duration::try_from_secs_f64(seconds).map_or(FOREVER, |time| time.min(FOREVER)))
+    Ok(Duration::try_from_secs_f64(seconds).map_or(TIMEOUT_MAX, |time| time.min(TIMEOUT_MAX)))
 }
 
 /// When a call that begins `now` must end.
 pub(crate) fn call_deadline(
     client: u64,
-    own_deadline: Option<f64>,
+    call_timeout_s: Option<f64>,
     timeout: Duration,
     now: Instant,
 ) -> PyResult<Instant> {
-    let own_deadline = match own_deadline {
+    let own_deadline = match call_timeout_s {
         None => now + timeout,
-        Some(own_deadline) => now + seconds(own_deadline)?,
+        Some(call_timeout_s) => now + parse_timeout(call_timeout_s)?,
     };
     let block_deadline = DEADLINE_BLOCKS.with_borrow(|blocks| {
         let client_blocks = blocks.iter().filter(|(client_id, _)| *client_id == client);
-        client_blocks.map(|(_, end)| *end).min()
+        client_blocks.map(|(_, deadline)| *deadline).min()
     });
     Ok(block_deadline.map_or(own_deadline, |block_deadline| {
         own_deadline.min(block_deadline)
@@ -46,8 +46,8 @@ pub(crate) fn call_deadline(
 
 /// Opens a block of this many seconds.
 pub(crate) fn open(client: u64, block_seconds: f64) -> PyResult<()> {
-    let end = Instant::now() + seconds(block_seconds)?;
-    DEADLINE_BLOCKS.with_borrow_mut(|blocks| blocks.push((client, end)));
+    let deadline = Instant::now() + parse_timeout(block_seconds)?;
+    DEADLINE_BLOCKS.with_borrow_mut(|blocks| blocks.push((client, deadline)));
     Ok(())
 }
 

@@ -49,13 +49,16 @@ fn blame_name(blame: Blame) -> &'static str {
 
 /// The Python exception to be raised for an error of the client.
 pub(crate) fn from_client_error(py: Python<'_>, error: &Error) -> PyErr {
-    outcome_of(py, error).map_or_else(|error| error, PyErr::from_value)
+    error_to_exception(py, error).map_or_else(|error| error, PyErr::from_value)
 }
 
 /// The Python exception for an error of the client where it is the outcome of one call of several.
 ///
 /// An error here is what a signal's handler raised, which is not the outcome of a call and ends them all.
-pub(crate) fn outcome_of<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn error_to_exception<'py>(
+    py: Python<'py>,
+    error: &Error,
+) -> PyResult<Bound<'py, PyAny>> {
     let message = error.to_string();
     match error {
         Error::Unavailable(context, _) => {
@@ -135,7 +138,7 @@ pub(crate) fn unreadable(py: Python<'_>, flags: u32, cause: &PyErr) -> PyErr {
 }
 
 /// The internal exception upon which the Python half connects and sends again.
-pub(crate) fn stale(py: Python<'_>) -> PyErr {
+pub(crate) fn stale_connection_error(py: Python<'_>) -> PyErr {
     make_pyerr(
         py,
         "StaleConnection",
@@ -144,7 +147,7 @@ pub(crate) fn stale(py: Python<'_>) -> PyErr {
     )
 }
 
-/// Whether an exception is the internal one of [`stale`].
+/// Whether an exception is the internal one of [`stale_connection_error`].
 pub(crate) fn is_stale(py: Python<'_>, error: &PyErr) -> bool {
     is_instance_of_class(py, error, "StaleConnection")
 }

@@ -19,12 +19,12 @@ mod aio;
 mod bulk;
 mod client;
 mod client_state;
+mod computed_value;
 mod deadline;
 mod error;
 mod int_lists;
 mod interpreter_lock;
 mod keys;
-mod made;
 mod misses;
 mod near;
 mod near_reading;
@@ -57,7 +57,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<aio::DelayedCall>()?;
     module.add_class::<aio::BulkCall>()?;
     module.add_class::<split::Manifest>()?;
-    module.add_class::<made::Made>()?;
+    module.add_class::<computed_value::ComputedValue>()?;
     module.add_class::<aio::NearCall>()?;
     module.add_class::<near::Strategy>()?;
     module.add_class::<near::RequestScope>()?;
@@ -68,6 +68,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(settings::server_of, module)?)?;
     module.add("PARTS", tables::part_names())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    sim::add(module)?;
+    sim::add_to_module(module)?;
     Ok(())
 }

@@ -27,18 +27,18 @@ impl Misses {
         }
     }
 
-    /// What a call about `count` keys returns that failed: a counted miss where that is configured, else the error.
+    /// What a call about `key_count` keys returns that failed: a counted miss where that is configured, else the error.
     pub(crate) fn miss_or_raise<R>(
         &self,
         py: Python<'_>,
         error: PyErr,
         miss: R,
-        count: u64,
+        key_count: u64,
     ) -> PyResult<R> {
         if !error::is_counted_as_miss(py, self.counts_as_miss.as_ref(), &error)? {
             return Err(error);
         }
-        self.by_error.fetch_add(count, Ordering::Relaxed);
+        self.by_error.fetch_add(key_count, Ordering::Relaxed);
         Ok(miss)
     }
 
@@ -53,7 +53,7 @@ impl Misses {
     }
 
     /// A table of counters that begins with these.
-    pub(crate) fn table<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    pub(crate) fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let counters_dict = PyDict::new(py);
         let counters = [
             ("fills_not_stored", &self.fills_not_stored),

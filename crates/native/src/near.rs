@@ -56,13 +56,17 @@ impl Strategy {
         let near_ttl = near_ttl.map(Duration::try_from_secs_f64).transpose();
         let near_ttl =
             near_ttl.map_err(|why| error::bad_setting(py, format!("near_ttl: {why}")))?;
-        let by = share_by.parse();
-        let by = by.map_err(|why: near::ShareError| error::bad_setting(py, why.to_string()))?;
+        let shared_by = share_by.parse();
+        let shared_by =
+            shared_by.map_err(|why: near::ShareError| error::bad_setting(py, why.to_string()))?;
         let options = StrategyOptions {
             near_ttl,
             is_coherent: coherent,
-            children_of: children_of.map(children),
-            share: share.map(|share| Share { share, by }),
+            children_of: children_of.map(wrap_children_of),
+            share: share.map(|share| Share {
+                share,
+                by: shared_by,
+            }),
             ..StrategyOptions::new(file)
         };
         Ok(Self { options, scopes })
@@ -70,7 +74,7 @@ impl Strategy {
 }
 
 /// The application's function as the client calls it: a function that raises was wrapped in Python.
-fn children(function: Py<PyAny>) -> ChildrenOf {
+fn wrap_children_of(function: Py<PyAny>) -> ChildrenOf {
     ChildrenOf::new(move |key| {
         Python::attach(|py| {
             let key = match std::str::from_utf8(key) {
@@ -88,7 +92,7 @@ fn children(function: Py<PyAny>) -> ChildrenOf {
 #[pyclass(frozen, module = "glasscache._native")]
 pub(crate) struct RequestScope {
     scope: Arc<near::RequestScope>,
-    near: Arc<ClientNearCache>,
+    near_cache: Arc<ClientNearCache>,
 }
 
 #[pymethods]
@@ -96,13 +100,13 @@ impl RequestScope {
     /// End the request: what it needed is counted, and a strategy that has disabled itself by that is logged.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         self.scope.end();
-        warn(py, &self.near)
+        log_warnings(py, &self.near_cache)
     }
 }
 
 /// Logs what the user should know of the strategy, each once.
-fn warn(py: Python<'_>, near: &ClientNearCache) -> PyResult<()> {
-    while let Some(warning) = near.take_warning() {
+fn log_warnings(py: Python<'_>, near_cache: &ClientNearCache) -> PyResult<()> {
+    while let Some(warning) = near_cache.take_warning() {
         let logger = py
             .import("logging")?
             .call_method1("getLogger", ("glasscache",))?;
@@ -114,38 +118,40 @@ fn warn(py: Python<'_>, near: &ClientNearCache) -> PyResult<()> {
 /// A scope for a request about the item under the key `page`, or `None` without a strategy.
 pub(crate) fn begin_request(
     py: Python<'_>,
-    near: Option<&NearBinding>,
+    binding: Option<&NearBinding>,
     page: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Option<RequestScope>> {
     // A page that is not a key is refused whether there is a strategy or not.
     let page = page.map(key_bytes).transpose()?;
-    let Some(binding) = near else { return Ok(None) };
+    let Some(binding) = binding else {
+        return Ok(None);
+    };
     let scope = binding.near.scope(page);
     let scope = scope.map_err(|error| error::from_client_error(py, &error))?;
     Ok(Some(RequestScope {
         scope: Arc::new(scope),
-        near: binding.near.clone(),
+        near_cache: binding.near.clone(),
     }))
 }
 
 /// The roll-out of the strategy as JSON, or `None` without a strategy.
-pub(crate) fn rollout_json(near: Option<&NearBinding>) -> Option<String> {
-    near.map(|binding| binding.near.rollout_json())
+pub(crate) fn rollout_json(binding: Option<&NearBinding>) -> Option<String> {
+    binding.map(|binding| binding.near.rollout_json())
 }
 
 /// Forgets the value under a key that was changed on other servers.
-pub(crate) fn forget(near: Option<&NearBinding>, key: &Bound<'_, PyAny>) -> PyResult<()> {
+pub(crate) fn forget(binding: Option<&NearBinding>, key: &Bound<'_, PyAny>) -> PyResult<()> {
     let (py, key) = (key.py(), key_bytes(key)?);
-    let forgotten = near.map_or(Ok(()), |binding| binding.near.forget(key));
+    let forgotten = binding.map_or(Ok(()), |binding| binding.near.forget(key));
     forgotten.map_err(|error| error::from_client_error(py, &error))
 }
 
 /// The counters as a table, or `None` without a strategy.
 pub(crate) fn stats<'py>(
     py: Python<'py>,
-    near: Option<&NearBinding>,
+    binding: Option<&NearBinding>,
 ) -> PyResult<Option<Bound<'py, PyDict>>> {
-    near.map(|binding| binding.stats(py)).transpose()
+    binding.map(|binding| binding.stats(py)).transpose()
 }
 
 /// What a Python client needs of its strategy.
@@ -178,8 +184,8 @@ impl NearBinding {
     }
 
     /// Logs what the user should know of the fixed set and of what servers report, once each.
-    pub(crate) fn warn(&self, py: Python<'_>) -> PyResult<()> {
-        warn(py, &self.near)
+    pub(crate) fn log_warnings(&self, py: Python<'_>) -> PyResult<()> {
+        log_warnings(py, &self.near)
     }
 
     /// The counters as a table.
@@ -214,7 +220,7 @@ impl NearBinding {
 }
 
 /// Makes the Python value of what the process keeps, anew for each read: a caller may modify it.
-pub(crate) fn decoded<'py>(
+pub(crate) fn decode_near_value<'py>(
     py: Python<'py>,
     codec: &Codec,
     value: &NearValue,

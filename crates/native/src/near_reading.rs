@@ -12,7 +12,7 @@ use pyo3::types::PyDict;
 
 use crate::bulk::{FoundValues, WireKeys, collect_keys};
 use crate::client::Client;
-use crate::near::{NearBinding, decoded};
+use crate::near::{NearBinding, decode_near_value};
 use crate::recorded_read::RecordedRead;
 use crate::{error, split};
 
@@ -30,6 +30,7 @@ impl Client {
         let (this, py) = (slf.get(), slf.py());
         let recorded = RecordedRead::take();
         let start_and_deadline = this.start_and_deadline(deadline)?;
+        let (_, call_deadline) = start_and_deadline;
         let mut scratch = Vec::new();
         let wire = this.wire_key(key, &mut scratch)?;
         let read = this.read_near(py, binding, wire, start_and_deadline);
@@ -39,13 +40,13 @@ impl Client {
         if let Some(recorded) = recorded {
             recorded.set_size(0, value.bytes.len());
         }
-        let object = decoded(py, this.codec(), &value).map(Some);
+        let object = decode_near_value(py, this.codec(), &value).map(Some);
         let Some(object) = this.or_counted_miss(py, object, None)? else {
             return Ok(None);
         };
-        let joined =
-            split::replace_manifest(slf.as_any(), key, object, (deadline, start_and_deadline.1));
-        this.or_counted_miss(py, joined, None)
+        let whole_value =
+            split::replace_manifest(slf.as_any(), key, object, (deadline, call_deadline));
+        this.or_counted_miss(py, whole_value, None)
     }
 
     fn read_near(
@@ -55,9 +56,10 @@ impl Client {
         key: WireKey<'_>,
         start_and_deadline: StartAndDeadline,
     ) -> PyResult<Option<NearValue>> {
+        let (now, _) = start_and_deadline;
         let scope = binding.scope(py)?;
         if scope.is_none()
-            && let Some(value) = binding.near.hit(key, start_and_deadline.0)
+            && let Some(value) = binding.near.get_without_call(key, now)
         {
             self.core.count_near_hit(value.bytes.len());
             return Ok(Some(value));
@@ -78,6 +80,7 @@ impl Client {
     ) -> PyResult<Bound<'py, PyDict>> {
         let (this, py) = (slf.get(), slf.py());
         let start_and_deadline = this.start_and_deadline(deadline)?;
+        let (_, call_deadline) = start_and_deadline;
         let key_objects = collect_keys(keys)?;
         let wire = WireKeys::new(py, this.keys(), key_objects.iter())?;
         let (found, scope) = (FoundValues::new(py, false), binding.scope(py)?);
@@ -87,9 +90,8 @@ impl Client {
         if !has_manifests {
             return Ok(found);
         }
-        let joined =
-            split::replace_manifests(slf.as_any(), found, (deadline, start_and_deadline.1));
-        this.or_counted_miss(py, joined, PyDict::new(py))
+        let whole_values = split::replace_manifests(slf.as_any(), found, (deadline, call_deadline));
+        this.or_counted_miss(py, whole_values, PyDict::new(py))
     }
 
     /// Reads keys: the interpreter lock is released only if there is something to wait for.
@@ -101,15 +103,16 @@ impl Client {
         scope: Option<Arc<RequestScope>>,
         start_and_deadline: StartAndDeadline,
     ) -> PyResult<(Vec<Option<NearValue>>, Failures)> {
+        let (now, _) = start_and_deadline;
         let mut read = NearRead::new(binding.near.clone(), keys, scope);
-        if let Some(fetch) = read.step(start_and_deadline.0) {
+        if let Some(fetch) = read.step(now) {
             self.run_detached(
                 py,
                 start_and_deadline,
                 TimeSpent::default(),
                 |core, budget| core.fetch_near(&mut read, fetch, budget),
             )?;
-            binding.warn(py)?;
+            binding.log_warnings(py)?;
         }
         self.core.count_near_hits(&read);
         Ok(read.finish())

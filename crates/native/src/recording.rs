@@ -68,7 +68,7 @@ impl Recorder {
 
     /// Begin a request; None if it is not recorded.
     fn request(&self) -> Option<RecordedRequest> {
-        self.0.request().map(RecordedRequest)
+        self.0.begin_request().map(RecordedRequest)
     }
 
     /// Return the counts of requests and files so far.

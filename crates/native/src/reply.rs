@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBool;
 
 use crate::settings::Codec;
-use crate::{error, made, value as conversion};
+use crate::{computed_value, error, value as conversion};
 
 /// Why a call has no value.
 pub(crate) enum ReplyFailure {
@@ -142,7 +142,7 @@ impl ReplyForm {
                     meta.was_hit,
                     meta.stale,
                     bytes,
-                    compute_info.map(made::seconds),
+                    compute_info.map(computed_value::compute_info_to_seconds),
                 );
                 Some(metadata.into_pyobject(py)?.into_any())
             }

@@ -132,13 +132,13 @@ pub(crate) fn build_client(
     placement: &str,
     options: Options,
 ) -> PyResult<Client> {
-    addresses(servers)
+    parse_addresses(servers)
         .and_then(|addresses| Client::new(&addresses, parse_placement(placement)?, options))
         .map_err(|error| error::from_client_error(py, &error))
 }
 
 /// A login of a user and of a password, or of a function that returns it for each new connection.
-pub(crate) fn login(py: Python<'_>, (user, password): (Vec<u8>, Py<PyAny>)) -> Login {
+pub(crate) fn build_login(py: Python<'_>, (user, password): (Vec<u8>, Py<PyAny>)) -> Login {
     if let Ok(fixed) = password.bind(py).cast::<PyBytes>() {
         return Login::new(user, fixed.as_bytes());
     }
@@ -166,7 +166,7 @@ pub(crate) type TlsArguments = (
 );
 
 /// TLS of one client; reads the files.
-pub(crate) fn tls(
+pub(crate) fn load_tls(
     py: Python<'_>,
     (ca_file, certificate_file, key_file, server_name): TlsArguments,
 ) -> PyResult<Tls> {
@@ -197,7 +197,7 @@ pub(crate) fn key_encoding(base64_keys: bool) -> KeyEncoding {
     }
 }
 
-pub(crate) fn addresses(servers: &[String]) -> Result<Vec<Address>, Error> {
+pub(crate) fn parse_addresses(servers: &[String]) -> Result<Vec<Address>, Error> {
     let lists: Result<Vec<_>, _> = servers
         .iter()
         .map(|text| Address::parse_list(text))
@@ -221,11 +221,11 @@ const COMPRESSIONS: [(Method, &str); 6] = [
 
 /// The error for a setting with an unknown value, which lists the known ones.
 fn unknown_value_message<T>(setting: &str, value: &str, known_values: &[(T, &str)]) -> String {
-    let words: Vec<String> = known_values
+    let quoted_names: Vec<String> = known_values
         .iter()
         .map(|(_, name)| format!("{name:?}"))
         .collect();
-    format!("{setting}={value:?}: one of {}", words.join(", "))
+    format!("{setting}={value:?}: one of {}", quoted_names.join(", "))
 }
 
 fn parse_placement(placement: &str) -> Result<Placement, Error> {

@@ -62,8 +62,8 @@ pub(crate) fn replace_manifest<'py>(
     if !has_manifest(&found) {
         return Ok(Some(found));
     }
-    let split = client.py().import("glasscache._split")?;
-    let joined = split.call_method1(
+    let split_module = client.py().import("glasscache._split")?;
+    let joined = split_module.call_method1(
         "read",
         (client, key, found, seconds_left(own_timeout, deadline)),
     )?;
@@ -76,8 +76,8 @@ pub(crate) fn replace_manifests<'py>(
     found: Bound<'py, PyDict>,
     (own_timeout, deadline): (Option<f64>, Instant),
 ) -> PyResult<Bound<'py, PyDict>> {
-    let split = client.py().import("glasscache._split")?;
-    let joined = split.call_method1(
+    let split_module = client.py().import("glasscache._split")?;
+    let joined = split_module.call_method1(
         "read_many",
         (client, found, seconds_left(own_timeout, deadline)),
     )?;
@@ -92,8 +92,8 @@ pub(crate) fn set<'py>(
     ttl: Option<Bound<'py, PyAny>>,
     deadline: Option<f64>,
 ) -> PyResult<bool> {
-    let split = client.py().import("glasscache._split")?;
-    split
+    let split_module = client.py().import("glasscache._split")?;
+    split_module
         .call_method1("write", (client, key, value, ttl, deadline))?
         .extract()
 }

@@ -66,7 +66,7 @@ pub(crate) fn servers<'py>(py: Python<'py>, core: &Core) -> PyResult<Bound<'py, 
     let servers = PyDict::new(py);
     for (_, server) in core.servers() {
         let row = PyDict::new(py);
-        let (open, idle) = server.connections();
+        let (open, idle) = server.connection_counts();
         row.set_item("is_down", server.health.is_down())?;
         row.set_item("times_down", server.health.times_down())?;
         row.set_item("connections", open)?;
@@ -78,7 +78,9 @@ pub(crate) fn servers<'py>(py: Python<'py>, core: &Core) -> PyResult<Bound<'py, 
         )?;
         row.set_item(
             "speaks_meta",
-            server.command_set().map(|d| d == CommandSet::Meta),
+            server
+                .command_set()
+                .map(|command_set| command_set == CommandSet::Meta),
         )?;
         servers.set_item(&server.name, row)?;
     }

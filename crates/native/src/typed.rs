@@ -98,7 +98,7 @@ fn write_scalar(codec: &Codec, value: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> P
     } else if value.is_exact_instance_of::<PyInt>() {
         match value.extract::<i64>() {
             Ok(number) => Token::Int(number).write(out),
-            Err(_) => Token::BigInt(&big_int(value)?).write(out),
+            Err(_) => Token::BigInt(&encode_big_int(value)?).write(out),
         }
     } else if let Ok(number) = value.cast_exact::<PyFloat>() {
         Token::Float(number.value()).write(out);
@@ -266,7 +266,7 @@ fn with_zone<'z>(time: Time<'static>, zone: &'z OwnedZone) -> Time<'z> {
 }
 
 /// A whole number beyond 64 bits in two's complement, little-endian.
-fn big_int(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+fn encode_big_int(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     let py = value.py();
     let bits: usize = value.call_method0(intern!(py, "bit_length"))?.extract()?;
     let signed = PyDict::new(py);
@@ -283,12 +283,12 @@ fn check_depth(codec: &Codec, py: Python<'_>, depth: usize) -> PyResult<()> {
     if depth < DEPTH_MAX {
         return Ok(());
     }
-    Err(too_deep(codec, py))
+    Err(too_deep_error(codec, py))
 }
 
 /// The refusal of a value that is nested too deep.
-pub(crate) fn too_deep(codec: &Codec, py: Python<'_>) -> PyErr {
-    unwritable(
+pub(crate) fn too_deep_error(codec: &Codec, py: Python<'_>) -> PyErr {
+    unwritable_error(
         codec,
         py,
         format!("nested deeper than {DEPTH_MAX} (or a container that holds itself)"),
@@ -301,10 +301,10 @@ fn unwritable_if_not_utf8(codec: &Codec, py: Python<'_>, error: PyErr) -> PyErr 
         return error;
     }
     let what = format!("text without a UTF-8 form: {error} (codec=\"pickle\" keeps it)");
-    unwritable(codec, py, what)
+    unwritable_error(codec, py, what)
 }
 
-fn unwritable(codec: &Codec, py: Python<'_>, what: String) -> PyErr {
+fn unwritable_error(codec: &Codec, py: Python<'_>, what: String) -> PyErr {
     let dialect = codec.inner.options().dialect;
     error::from_value_error(py, &ValueError::Unwritable { dialect, what })
 }
@@ -345,14 +345,14 @@ fn read_value<'py>(
         Token::Str(text) => PyString::new(py, text).into_any(),
         Token::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
         Token::ByteArray(bytes) => PyByteArray::new(py, bytes).into_any(),
-        Token::List(count) => PyList::new(py, items(py, codec, tokens, count)?)?.into_any(),
-        Token::Tuple(count) => PyTuple::new(py, items(py, codec, tokens, count)?)?.into_any(),
+        Token::List(count) => PyList::new(py, read_items(py, codec, tokens, count)?)?.into_any(),
+        Token::Tuple(count) => PyTuple::new(py, read_items(py, codec, tokens, count)?)?.into_any(),
         Token::Set(count) => {
-            let items = check_hashes(items(py, codec, tokens, count)?)?;
+            let items = check_hashes(read_items(py, codec, tokens, count)?)?;
             PySet::new(py, items)?.into_any()
         }
         Token::FrozenSet(count) => {
-            let items = check_hashes(items(py, codec, tokens, count)?)?;
+            let items = check_hashes(read_items(py, codec, tokens, count)?)?;
             PyFrozenSet::new(py, items)?.into_any()
         }
         Token::Dict(count) => read_dict(py, codec, tokens, count)?.into_any(),
@@ -385,7 +385,7 @@ fn read_value<'py>(
 /// Most items that memory is reserved for before they are read.
 const RESERVED_ITEMS_MAX: usize = 64;
 
-fn items<'py>(
+fn read_items<'py>(
     py: Python<'py>,
     codec: &Codec,
     tokens: &mut Tokens<'_>,

@@ -6,16 +6,16 @@
 use std::time::{Duration, Instant};
 
 use glasscache_client::costs::{CostPart, TimeSpent};
-use glasscache_client::engine::Initial;
+use glasscache_client::engine::InitialNumber;
 use glasscache_client::value::{Array, Decoded, DecodedArray, Dialect, ValueCosts, ValueRef};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyFloat, PyInt, PyMemoryView, PyString, PyTuple};
 
+use crate::computed_value::ComputedValue;
 use crate::error;
 use crate::int_lists;
-use crate::made::Made;
 use crate::settings::Codec;
 use crate::split::Manifest;
 use crate::typed;
@@ -29,10 +29,10 @@ pub(crate) fn encode_value<R>(
     if let Some(borrowed) = borrow_value(value) {
         return encode(codec, value, &borrowed, use_encoded);
     }
-    let Ok(made_value) = value.cast_exact::<Made>() else {
+    let Ok(computed_value) = value.cast_exact::<ComputedValue>() else {
         return encode_converted(codec, value, use_encoded);
     };
-    let (inner, compute_info) = made_value.get().value_and_compute_info(value.py());
+    let (inner, compute_info) = computed_value.get().value_and_compute_info(value.py());
     let use_with_compute_info = |flags: u32, bytes: &[u8], costs: &ValueCosts| match codec
         .inner
         .with_compute_info(compute_info, flags, bytes)
@@ -95,7 +95,7 @@ fn encode_converted<R>(
         match typed::is_plain(value, 0) {
             Some(true) => {}
             Some(false) => return encode_typed(codec, value, serialise_start, use_encoded),
-            None => return Err(typed::too_deep(codec, value.py())),
+            None => return Err(typed::too_deep_error(codec, value.py())),
         }
     }
     let (kind, fields) = codec
@@ -229,13 +229,13 @@ fn encode<R>(
 }
 
 /// The flags and decimal text of a number that `incr` can take, so that `get` reads what the dialect has for it.
-pub(crate) fn encode_initial(codec: &Codec, number: u64, exptime: i64) -> Initial {
+pub(crate) fn encode_initial(codec: &Codec, number: u64, exptime: i64) -> InitialNumber {
     let digits = number.to_string();
     let value = i64::try_from(number).map_or(ValueRef::BigInt(&digits), ValueRef::Int);
     let encoded = codec.inner.encode(&value).ok();
     let encoded = encoded.filter(|encoded| *encoded.bytes == *digits.as_bytes());
     let flags = encoded.map_or(0, |encoded| encoded.flags);
-    Initial {
+    InitialNumber {
         number,
         flags,
         digits,

@@ -44,7 +44,7 @@ pub fn parse(input: &[u8]) -> Parsed<'_> {
     if !(LINE_BYTES_MIN..=LOGIN_BYTES_MAX).contains(&line_bytes) {
         return Parsed::Malformed;
     }
-    let Some(value_bytes) = value_bytes(line) else {
+    let Some(value_bytes) = parse_value_bytes(line) else {
         return Parsed::Refused(replies::UNAUTHENTICATED, line_bytes);
     };
     if value_bytes > LOGIN_BYTES_MAX {
@@ -74,7 +74,7 @@ pub fn parse(input: &[u8]) -> Parsed<'_> {
 }
 
 /// The value length of a `set` line; `None` for any other line. Key, flags and exptime do not matter.
-fn value_bytes(mut line: &[u8]) -> Option<usize> {
+fn parse_value_bytes(mut line: &[u8]) -> Option<usize> {
     if ascii::take_token(&mut line)? != b"set" {
         return None;
     }
@@ -86,7 +86,7 @@ fn value_bytes(mut line: &[u8]) -> Option<usize> {
 
 /// The credentials of a PLAIN message (RFC 4616): `[authzid] NUL user NUL password`, neither of them empty. An
 /// identity to act for that is not the user is refused.
-pub fn sasl_plain(message: &[u8]) -> Option<Credentials<'_>> {
+pub fn parse_sasl_plain(message: &[u8]) -> Option<Credentials<'_>> {
     let mut parts = message.split(|byte| *byte == 0);
     let (identity, user, password) = (parts.next()?, parts.next()?, parts.next()?);
     let is_valid = parts.next().is_none()
@@ -105,7 +105,7 @@ pub fn write_sasl_plain(out: &mut Vec<u8>, credentials: Credentials<'_>) {
 }
 
 /// Appends the text command that logs in with these credentials.
-pub fn write(out: &mut Vec<u8>, credentials: Credentials<'_>) {
+pub fn write_login(out: &mut Vec<u8>, credentials: Credentials<'_>) {
     let value_bytes = credentials.user.len() + 1 + credentials.password.len();
     // The exptime matters to a server that requires no login alone: it keeps nothing.
     out.extend_from_slice(b"set auth 0 -1 ");
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn what_is_written_is_parsed_and_every_part_of_it_is_incomplete() {
         let mut line = Vec::new();
-        write(&mut line, FOO_BAR);
+        write_login(&mut line, FOO_BAR);
         assert_eq!(parse(&line), Parsed::Attempt(FOO_BAR, line.len()));
         for length in 0..line.len() {
             assert_eq!(parse(&line[..length]), Parsed::Incomplete, "{length}");
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(parse(&line), Parsed::Attempt(FOO_BAR, 26));
         let mut message = Vec::new();
         write_sasl_plain(&mut message, FOO_BAR);
-        assert_eq!(sasl_plain(&message), Some(FOO_BAR));
+        assert_eq!(parse_sasl_plain(&message), Some(FOO_BAR));
     }
 
     #[test]
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_plain_message_has_three_parts_and_acts_for_its_own_user() {
-        assert_eq!(sasl_plain(b"foo\0foo\0bar"), Some(FOO_BAR));
+        assert_eq!(parse_sasl_plain(b"foo\0foo\0bar"), Some(FOO_BAR));
         for wrong in [
             &b""[..],
             b"\0foo",
@@ -184,7 +184,7 @@ mod tests {
             b"\0foo\0ba\0r",
             b"other\0foo\0bar",
         ] {
-            assert_eq!(sasl_plain(wrong), None, "{wrong:?}");
+            assert_eq!(parse_sasl_plain(wrong), None, "{wrong:?}");
         }
     }
 }

@@ -39,12 +39,12 @@ pub enum Parsed {
 pub fn parse(input: &[u8]) -> Parsed {
     let length = input.len().min(V2_SIGNATURE.len());
     if input.get(..length) == V2_SIGNATURE.get(..length) {
-        return v2_header(input).unwrap_or(Parsed::Incomplete);
+        return parse_v2_header(input).unwrap_or(Parsed::Incomplete);
     }
     match memchr::memchr(b'\n', input.get(..V1_LINE_BYTES_MAX).unwrap_or(input)) {
         Some(end) => {
             let line = input.get(..end).and_then(|line| line.strip_suffix(b"\r"));
-            let header = line.and_then(|line| v1_header(line, end + 1));
+            let header = line.and_then(|line| parse_v1_header(line, end + 1));
             header.unwrap_or(Parsed::Invalid)
         }
         None if input.len() >= V1_LINE_BYTES_MAX || !is_v1_prefix(input) => Parsed::Invalid,
@@ -60,7 +60,7 @@ fn is_v1_prefix(input: &[u8]) -> bool {
 }
 
 /// A line of `used` bytes, without its end: `PROXY TCP4 192.0.2.1 192.0.2.2 50000 11211`; `None` is invalid.
-fn v1_header(line: &[u8], used: usize) -> Option<Parsed> {
+fn parse_v1_header(line: &[u8], used: usize) -> Option<Parsed> {
     let line = std::str::from_utf8(line).ok()?;
     let mut fields = line.split(' ');
     if fields.next()? != "PROXY" {
@@ -90,7 +90,7 @@ fn parse_port(text: &str) -> Option<u16> {
 }
 
 /// A header whose signature, as far as it has arrived, is that of version 2; `None` is incomplete.
-fn v2_header(input: &[u8]) -> Option<Parsed> {
+fn parse_v2_header(input: &[u8]) -> Option<Parsed> {
     let (head, _) = input.split_first_chunk::<V2_HEAD_BYTES>()?;
     let [.., version_and_command, family, high, low] = *head;
     let used = V2_HEAD_BYTES + usize::from(u16::from_be_bytes([high, low]));

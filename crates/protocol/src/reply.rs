@@ -43,7 +43,7 @@ pub enum Blame {
 /// Finds one line in `input`: the line without its end, and the bytes taken with it.
 ///
 /// `Ok(None)` means: not complete yet.
-pub fn line(input: &[u8]) -> Result<Option<(&[u8], usize)>, ReplyFault> {
+pub fn take_line(input: &[u8]) -> Result<Option<(&[u8], usize)>, ReplyFault> {
     let window = input.get(..REPLY_LINE_BYTES_MAX).unwrap_or(input);
     let Some(end) = memchr(b'\n', window) else {
         return if input.len() >= REPLY_LINE_BYTES_MAX {
@@ -60,7 +60,7 @@ pub fn line(input: &[u8]) -> Result<Option<(&[u8], usize)>, ReplyFault> {
 }
 
 /// Reads an error line, which both dialects share.
-pub fn refused(line: &[u8]) -> Option<Refused<'_>> {
+pub fn parse_error_line(line: &[u8]) -> Option<Refused<'_>> {
     let prefixes = [
         (&b"ERROR"[..], Blame::Command),
         (b"CLIENT_ERROR", Blame::Client),
@@ -80,7 +80,7 @@ pub fn refused(line: &[u8]) -> Option<Refused<'_>> {
 }
 
 /// Reads a decimal number of 1 to 20 digits that fits 64 bits.
-pub fn number(digits: &[u8]) -> Option<u64> {
+pub fn parse_number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > 20 {
         return None;
     }

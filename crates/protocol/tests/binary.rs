@@ -1,9 +1,9 @@
 //! Properties of the binary codec: what one end writes the other reads, whole, cut short or damaged.
 
-use glasscache_protocol::binary::request::{self, Arith, Store};
+use glasscache_protocol::binary::request::{self, ArithParameters, StoreParameters};
 use glasscache_protocol::binary::{
-    Command, Get, HEADER_BYTES, Header, Parsed, RequestId, Status, StoredItem, error, opcode,
-    parse, reply, stat, value_head,
+    Command, Get, HEADER_BYTES, Header, Parsed, RequestId, Status, StoredItem, opcode, parse,
+    reply, write_error, write_stat, write_value_head,
 };
 use glasscache_protocol::limits::KEY_BYTES_MAX;
 use proptest::collection::vec;
@@ -36,11 +36,11 @@ fn written(choice: u8, opaque: u32, key: &[u8], numbers: (u64, u64, u32)) -> (Ve
         opcode::GET | opcode::GETKQ => request::get(&mut out, id, key),
         opcode::TOUCH | opcode::GATK => request::touch(&mut out, id, key, small),
         opcode::SET | opcode::ADDQ => {
-            let head = Store {
+            let head = StoreParameters {
                 flags: other as u32,
                 exptime: small,
                 value_bytes: 0,
-                compare: large,
+                required_cas: large,
             };
             request::store(&mut out, id, key, &head);
         }
@@ -48,10 +48,10 @@ fn written(choice: u8, opaque: u32, key: &[u8], numbers: (u64, u64, u32)) -> (Ve
         opcode::DELETEQ => request::delete(&mut out, id, key, large),
         opcode::NOOP => request::header_only(&mut out, id),
         _ => {
-            let arith = Arith {
+            let arith = ArithParameters {
                 delta: large,
                 initial: (small != u32::MAX).then_some((other, small)),
-                compare: 0,
+                required_cas: 0,
             };
             request::arith(&mut out, id, key, &arith);
         }
@@ -76,7 +76,7 @@ proptest! {
         };
         prop_assert_eq!((id, used), (RequestId { opcode, opaque }, bytes.len()));
         let (large, other, small) = numbers;
-        let compare = (large != 0).then_some(large);
+        let required_cas = (large != 0).then_some(large);
         match command {
             Command::Get(get) => {
                 let touch = (opcode == opcode::GATK).then_some(small);
@@ -86,19 +86,19 @@ proptest! {
                 prop_assert_eq!((found, exptime), (&key[..], small));
             }
             Command::Store(head) => {
-                prop_assert_eq!((head.key, head.compare), (&key[..], compare));
+                prop_assert_eq!((head.key, head.required_cas), (&key[..], required_cas));
                 if opcode != opcode::APPEND {
                     prop_assert_eq!((head.flags, head.exptime), (other as u32, i64::from(small)));
                 }
                 prop_assert_eq!(head.noreply, opcode == opcode::ADDQ);
             }
-            Command::Delete { key: found, compare: wanted } => {
-                prop_assert_eq!((found, wanted), (&key[..], compare));
+            Command::Delete { key: found, required_cas: wanted } => {
+                prop_assert_eq!((found, wanted), (&key[..], required_cas));
             }
-            Command::Arith { key: found, delta, initial, decrement, .. } => {
+            Command::Arith { key: found, delta, initial, is_decrement, .. } => {
                 prop_assert_eq!((found, delta), (&key[..], large));
                 prop_assert_eq!(initial, (small != u32::MAX).then_some((other, small)));
-                prop_assert_eq!(decrement, opcode == opcode::DECREMENTQ);
+                prop_assert_eq!(is_decrement, opcode == opcode::DECREMENTQ);
             }
             other => prop_assert_eq!(other, Command::Noop),
         }
@@ -121,8 +121,8 @@ proptest! {
             Parsed::Request(_, _, used) => prop_assert!((HEADER_BYTES..=input.len()).contains(&used)),
             Parsed::Refused(refusal, used) => {
                 prop_assert!((HEADER_BYTES..=input.len()).contains(&used));
-                prop_assert!(refusal.close || refusal.status == Status::UnknownCommand);
-                prop_assert!(!refusal.close || refusal.swallow_bytes == 0);
+                prop_assert!(refusal.must_close || refusal.status == Status::UnknownCommand);
+                prop_assert!(!refusal.must_close || refusal.swallow_bytes == 0);
             }
             Parsed::BadMagic => prop_assert!(input.is_empty()),
         }
@@ -140,7 +140,7 @@ proptest! {
         let (flags, cas) = numbers;
         let item = StoredItem { key: &key, flags, value_bytes: value.len() as u32, cas };
         let mut bytes = Vec::new();
-        value_head(&mut bytes, id, &item);
+        write_value_head(&mut bytes, id, &item);
         for length in 0..bytes.len() {
             prop_assert_eq!(reply::parse_head(&bytes[..length]), Ok(None));
         }
@@ -176,13 +176,13 @@ fn an_error_and_a_row_of_statistics_are_read_as_written() {
         opaque: 3,
     };
     let mut bytes = Vec::new();
-    stat(&mut bytes, id, b"pid", b"17");
+    write_stat(&mut bytes, id, b"pid", b"17");
     let (head, used) = reply::parse_head(&bytes).unwrap().unwrap();
     assert_eq!((head.key, head.value_bytes), (&b"pid"[..], 2));
     assert_eq!(&bytes[used..], b"17");
     for status in Status::ALL {
         bytes.clear();
-        error(&mut bytes, id, status);
+        write_error(&mut bytes, id, status);
         let (head, used) = reply::parse_head(&bytes).unwrap().unwrap();
         assert_eq!(head.status, status);
         assert_eq!(head.value_bytes as usize, bytes.len() - used);

@@ -17,7 +17,7 @@ pub(crate) struct LogPart {
     item_of_key: HashMap<Box<[u8]>, u32>,
     routes: HashMap<Box<str>, u32>,
     /// The bytes of the requests as they were submitted.
-    bytes: usize,
+    footprint_bytes: usize,
     writes: u64,
 }
 
@@ -29,7 +29,7 @@ impl LogPart {
 
     /// The bytes of its requests as they were submitted.
     pub(crate) fn footprint_bytes(&self) -> usize {
-        self.bytes
+        self.footprint_bytes
     }
 
     /// Calls that wrote, in all requests.
@@ -39,7 +39,7 @@ impl LogPart {
 
     /// Appends a finished request.
     pub(crate) fn add(&mut self, request: &FinishedRequest, instance: u16, options: &Options) {
-        self.bytes += request.footprint_bytes();
+        self.footprint_bytes += request.footprint_bytes();
         self.writes += u64::from(request.writes);
         if self.requests.starts.is_empty() {
             self.requests.starts.push(0);

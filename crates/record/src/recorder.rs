@@ -54,7 +54,7 @@ impl Recorder {
     pub fn open(options: Options) -> Result<Self, RecordError> {
         options.check()?;
         let options = Arc::new(options);
-        let sink = start(&options);
+        let sink = start_writer(&options);
         Ok(Self(Arc::new(Shared {
             options,
             sink: ArcSwap::from_pointee(sink),
@@ -64,7 +64,7 @@ impl Recorder {
     }
 
     /// Begins a request; `None` if it is not to be recorded.
-    pub fn request(&self) -> Option<Request> {
+    pub fn begin_request(&self) -> Option<Request> {
         let request_number = self.0.requests.fetch_add(1, Relaxed);
         let is_sampled = is_sampled(request_number, self.0.options.sample);
         if !is_sampled || self.0.is_closed.load(Relaxed) {
@@ -110,13 +110,13 @@ impl Recorder {
         self.0.close()
     }
 
-    /// The part that belongs to this process.
+    /// The way to the writer of this process.
     fn sink(&self) -> Arc<Sink> {
         let sink = self.0.sink.load_full();
         if !sink.was_forked() {
             return sink;
         }
-        let new_sink = Arc::new(start(&self.0.options));
+        let new_sink = Arc::new(start_writer(&self.0.options));
         let replaced_sink = self.0.sink.compare_and_swap(&sink, Arc::clone(&new_sink));
         if Arc::ptr_eq(&replaced_sink, &sink) {
             // The queue of the parent may have been in use when the process was forked, so nothing frees it here.
@@ -156,7 +156,7 @@ impl Drop for Shared {
 }
 
 /// Starts a writer for this process.
-fn start(options: &Arc<Options>) -> Sink {
+fn start_writer(options: &Arc<Options>) -> Sink {
     let (sink, messages) = Sink::new(options.memory_bytes);
     let state = Arc::clone(&sink.state);
     if let Err(error) = writer::start(Arc::clone(options), messages, state) {

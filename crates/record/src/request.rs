@@ -22,7 +22,7 @@ struct SharedRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call {
     first_item: usize,
-    items: usize,
+    item_count: usize,
 }
 
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Request {
     pub fn begin<'k>(&self, keys: impl IntoIterator<Item = (&'k [u8], Option<&'k [u8]>)>) -> Call {
         let mut call = Call {
             first_item: 0,
-            items: 0,
+            item_count: 0,
         };
         self.update_state(|state| {
             state.begin(Instant::now());
@@ -84,7 +84,7 @@ impl Request {
             for (key, parent) in keys {
                 state.record.append_read(key, parent);
             }
-            call.items = state.record.items.len() - call.first_item;
+            call.item_count = state.record.items.len() - call.first_item;
         });
         call
     }
@@ -99,7 +99,7 @@ impl Request {
 
     /// Notes the bytes of the value under the call's key at `index`, as stored remotely.
     pub fn set_size(&self, call: Call, index: usize, bytes: usize) {
-        if index < call.items {
+        if index < call.item_count {
             self.update_state(|state| {
                 if let Some(item) = state.record.items.get_mut(call.first_item + index) {
                     item.value_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);

@@ -119,10 +119,10 @@ impl Writer {
         };
         let dropped = self.state.dropped.load(Relaxed);
         match folder.write(part.into_log(), writes, dropped, &self.options) {
-            Ok(written) => {
+            Ok(written_bytes) => {
                 self.state.unwritten_bytes.fetch_sub(bytes, Relaxed);
                 self.state.parts.fetch_add(1, Relaxed);
-                self.state.written_bytes.fetch_add(written, Relaxed);
+                self.state.written_bytes.fetch_add(written_bytes, Relaxed);
             }
             Err(error) => {
                 self.fail(&error);
@@ -162,12 +162,12 @@ impl LogFolder {
         let path = options.folder.clone();
         std::fs::create_dir_all(&path)?;
         let (instance, lock) = claim_instance(&path)?;
-        let mut next = 0;
+        let mut next_part = 0;
         for entry in std::fs::read_dir(&path)? {
             let name = entry?.file_name();
             match parse_part_name(&name.to_string_lossy(), "requests") {
                 Some((part_instance, number, _)) if part_instance == instance => {
-                    next = next.max(number + 1);
+                    next_part = next_part.max(number + 1);
                 }
                 _ => {}
             }
@@ -175,7 +175,7 @@ impl LogFolder {
         Ok(Self {
             path,
             instance,
-            next_part: next,
+            next_part,
             counted_dropped: 0,
             _lock: lock,
         })
@@ -276,18 +276,18 @@ fn open_lock(path: &Path) -> io::Result<File> {
 /// A file that gets its name when it is complete, and is removed if that never happens.
 struct TemporaryFile {
     file: File,
-    temporary: PathBuf,
+    temporary_path: PathBuf,
     path: PathBuf,
 }
 
 impl TemporaryFile {
     fn create(path: PathBuf) -> io::Result<Self> {
-        let mut temporary = path.clone().into_os_string();
-        temporary.push(".tmp");
-        let temporary = PathBuf::from(temporary);
+        let mut temporary_path = path.clone().into_os_string();
+        temporary_path.push(".tmp");
+        let temporary_path = PathBuf::from(temporary_path);
         Ok(Self {
-            file: File::create(&temporary)?,
-            temporary,
+            file: File::create(&temporary_path)?,
+            temporary_path,
             path,
         })
     }
@@ -295,7 +295,7 @@ impl TemporaryFile {
     /// Gives it its name and returns its bytes.
     fn finish(self) -> io::Result<u64> {
         let bytes = self.file.metadata()?.len();
-        std::fs::rename(&self.temporary, &self.path)?;
+        std::fs::rename(&self.temporary_path, &self.path)?;
         Ok(bytes)
     }
 }
@@ -303,6 +303,6 @@ impl TemporaryFile {
 impl Drop for TemporaryFile {
     fn drop(&mut self) {
         // Under its final name nothing is found here.
-        let _ = std::fs::remove_file(&self.temporary);
+        let _ = std::fs::remove_file(&self.temporary_path);
     }
 }

@@ -27,7 +27,7 @@ fn keys(log: &RequestLog, at: usize) -> Vec<&str> {
 
 /// Records a request that reads the keys one after the other; values have as many bytes as the key.
 fn record(recorder: &Recorder, keys: &[&str]) {
-    let request = recorder.request().unwrap();
+    let request = recorder.begin_request().unwrap();
     for key in keys {
         let call = request.begin([(key.as_bytes(), None)]);
         request.set_size(call, 0, key.len());
@@ -44,7 +44,7 @@ fn a_log_holds_each_request_with_its_items_in_order_and_with_repeats() {
             options.format = format;
             options.parents = ParentPatterns::parse(["course:{id}/lesson:{n}"]).unwrap();
         });
-        let request = recorder.request().unwrap();
+        let request = recorder.begin_request().unwrap();
         request.set_page(b"course:1/lesson:2");
         request.set_route("lesson");
         let call = request.begin([(b"a".as_slice(), None), (b"b", Some(b"a".as_slice()))]);
@@ -80,7 +80,7 @@ fn a_log_holds_each_request_with_its_items_in_order_and_with_repeats() {
 fn base_time_leaves_out_the_union_of_pending_calls() {
     let folder = tempfile::tempdir().unwrap();
     let recorder = recorder(folder.path(), |_| {});
-    let request = recorder.request().unwrap();
+    let request = recorder.begin_request().unwrap();
     let pause = || std::thread::sleep(Duration::from_millis(20));
     let began = Instant::now();
     pause();
@@ -180,7 +180,7 @@ fn a_folder_that_cannot_be_written_stops_the_recorder_and_not_the_requests() {
     let recorder = recorder(&file, |_| {});
     record(&recorder, &["a"]);
     let deadline = Instant::now() + Duration::from_secs(10);
-    while recorder.request().is_some() {
+    while recorder.begin_request().is_some() {
         assert!(Instant::now() < deadline, "the recorder goes on");
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -206,7 +206,7 @@ fn requests_beyond_the_memory_are_dropped_and_counted() {
     for _ in 0..1000 {
         record(&recorder, &[key.as_str(); 10]);
     }
-    let huge = recorder.request().unwrap();
+    let huge = recorder.begin_request().unwrap();
     for _ in 0..100_000 {
         huge.begin([(key.as_bytes(), None)]);
         huge.end();

@@ -13,7 +13,7 @@ use crate::shared::config::{Config, random_seed};
 use crate::shared::control_channel::ControlChannel;
 use crate::shared::error::Error;
 use crate::shared::logins::Logins;
-use crate::shared::memory_file::{FileStore, MemoryFile};
+use crate::shared::memory_file::{MemoryFile, PreparedStore};
 use crate::shared::tls::Tls;
 
 /// What a server needs besides sockets and memory.
@@ -30,7 +30,7 @@ pub struct PreparedServer {
     pub(crate) parts: PreparedParts,
     pub(crate) bound_sockets: Vec<BoundSocket>,
     pub(crate) memory_file: Option<MemoryFile>,
-    pub(crate) memory: FileStore,
+    pub(crate) memory: PreparedStore,
     /// What it has from a running server, which pauses.
     pub(crate) inheritance: Option<Inheritance>,
 }
@@ -101,11 +101,11 @@ fn make_store(
     config: &Config,
     classes: &Classes,
     memory_file: Option<&MemoryFile>,
-) -> Result<FileStore, Error> {
+) -> Result<PreparedStore, Error> {
     let config = store_config(config, classes);
     match memory_file {
         Some(file) => file.make_store(&config),
-        None => Ok(FileStore {
+        None => Ok(PreparedStore {
             store: Store::new(config)?,
             clock: Clock::start(),
             outcome: String::new(),

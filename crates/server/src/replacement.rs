@@ -25,7 +25,7 @@ use crate::shared::control_channel::{
 };
 use crate::shared::error::Error;
 use crate::shared::fields::{FieldReader, FieldWriter};
-use crate::shared::memory_file::{FileStore, MemoryFile};
+use crate::shared::memory_file::{MemoryFile, PreparedStore};
 
 /// How long the running server may take for one step.
 const STEP_MAX: Duration = Duration::from_secs(10);
@@ -307,7 +307,7 @@ impl Memory {
         self,
         parts: &PreparedParts,
         handed_over: &HandedOver,
-    ) -> Result<(MemoryFile, FileStore), Error> {
+    ) -> Result<(MemoryFile, PreparedStore), Error> {
         let clock = Clock::inherited(handed_over.clock);
         let path = parts.config.memory_file.clone().unwrap_or_default();
         match self {
@@ -321,7 +321,7 @@ impl Memory {
                 let store = store.map_err(failure)?;
                 let items = store.counters().items;
                 let outcome = format!("{}: {items} items are taken over", path.display());
-                let store = FileStore {
+                let store = PreparedStore {
                     store,
                     clock,
                     outcome,
@@ -331,7 +331,7 @@ impl Memory {
             Memory::Empty(file, store, reason) => {
                 store.begin_uniques_at(handed_over.uniques_end);
                 let outcome = format!("{} starts empty: {reason}", path.display());
-                let store = FileStore {
+                let store = PreparedStore {
                     store,
                     clock,
                     outcome,

@@ -32,7 +32,7 @@ pub struct ReplayWorker {
     store: glasscache_store::Worker,
     counters: Arc<Counters>,
     waker: Waker,
-    connections: u64,
+    connection_count: u64,
 }
 
 /// One connection of a [`ReplayWorker`].
@@ -110,17 +110,17 @@ impl ReplayWorker {
             store: store.worker(),
             counters,
             waker,
-            connections: 0,
+            connection_count: 0,
         });
         Ok(group.collect())
     }
 
     /// A connection that was just accepted.
     pub fn connect(&mut self) -> ReplayConnection {
-        self.connections += 1;
+        self.connection_count += 1;
         let id = ConnectionId {
             descriptor: 0,
-            serial: self.connections,
+            serial: self.connection_count,
         };
         ReplayConnection {
             info: ConnectionInfo::new(id, Peer::Unix, 0, 0),
@@ -185,8 +185,8 @@ impl ReplayWorker {
             .run(&connection.pending, &context, &mut out);
         collect(&out, replies);
         drop(out);
-        connection.pending.drain(..progress.used);
-        match progress.next {
+        connection.pending.drain(..progress.used_bytes);
+        match progress.run_end {
             // No other connection could release memory.
             RunEnd::Input
             | RunEnd::NeedsBytes(_)

@@ -29,7 +29,7 @@ use crate::shared::error::Error;
 use crate::shared::info::{ConnectionId, ConnectionInfo, Peer};
 use crate::shared::log::{Log, LogReceiver};
 use crate::shared::logins::LoginMessage;
-use crate::shared::memory_file::{FileStore, MemoryFile};
+use crate::shared::memory_file::{MemoryFile, PreparedStore};
 use crate::shared::wake::Waker;
 use crate::shared::{Shared, SharedParts};
 use crate::start_gate::StartGate;
@@ -83,7 +83,7 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
         memory,
         inheritance,
     } = prepared;
-    let FileStore {
+    let PreparedStore {
         store,
         clock,
         outcome,
@@ -179,9 +179,9 @@ fn make_shared(
         .map(|_| Ok((new_counters(), Waker::new()?)))
         .collect::<rustix::io::Result<Vec<_>>>()
         .map_err(system_error)?;
-    let (log, lines) = Log::new();
-    let lines = config.log.then_some(lines);
-    let (logins, attempts) = logins.with_thread();
+    let (log, log_receiver) = Log::new();
+    let log_receiver = config.log.then_some(log_receiver);
+    let (logins, login_receiver) = logins.with_thread();
     let log = if config.log { log } else { Log::default() };
     let shared = Arc::new(Shared::new(SharedParts {
         addresses: bound
@@ -200,7 +200,7 @@ fn make_shared(
         config,
         log,
     }));
-    Ok((shared, lines, attempts))
+    Ok((shared, log_receiver, login_receiver))
 }
 
 /// Registers the connections of a replaced server and hands them to the workers.
@@ -363,7 +363,7 @@ impl RunningServer {
             return;
         }
         let path = file.path().display();
-        shared.log.line(match file.save(&shared.store, shared.clock.stop()) {
+        shared.log.line(match file.save(&shared.store, shared.clock.stop_time()) {
             Ok(()) => {
                 let items = shared.store.counters().items;
                 format!("glasscache: memory file {path}: {items} items are saved")
@@ -376,13 +376,16 @@ impl RunningServer {
 
     /// Starts the thread that verifies passwords, if there are users. It runs until the last worker has ended, so
     /// that begun logins are completed.
-    fn start_login_thread(&mut self, attempts: mpsc::Receiver<LoginMessage>) -> Result<(), Error> {
+    fn start_login_thread(
+        &mut self,
+        login_receiver: mpsc::Receiver<LoginMessage>,
+    ) -> Result<(), Error> {
         if !self.shared.logins.are_required() {
             return Ok(());
         }
         let shared = Arc::clone(&self.shared);
         self.spawn("gc-login".to_owned(), move || {
-            login_thread::run(&shared, &attempts);
+            login_thread::run(&shared, &login_receiver);
         })?;
         self.login_thread = self.threads.pop();
         Ok(())
@@ -439,10 +442,10 @@ impl RunningServer {
             return Ok(());
         }
         let shared = Arc::clone(&self.shared);
-        let (stop_sender, stopped) = mpsc::channel();
+        let (stop_sender, stop_receiver) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("gc-watchdog".to_owned())
-            .spawn(move || watchdog::run(&shared, &stopped))
+            .spawn(move || watchdog::run(&shared, &stop_receiver))
             .map_err(Error::System)?;
         self.watchdog = Some(WatchdogThread {
             stop_sender,
@@ -616,12 +619,12 @@ mod tests {
                 // A connection without a reply for this long is parked.
                 let parked_timeout = Duration::from_millis(100);
                 client.set_read_timeout(Some(parked_timeout)).unwrap();
-                let first = client.read(&mut [0]);
+                let read_result = client.read(&mut [0]);
                 client
                     .set_read_timeout(Some(Duration::from_secs(20)))
                     .unwrap();
                 let waits = self.reader.store().counters().epoch_waits;
-                match first {
+                match read_result {
                     Err(error) if error.kind() != ErrorKind::WouldBlock => panic!("{error}"),
                     // It was not only slow.
                     Err(_) if waits > waits_before => return client,

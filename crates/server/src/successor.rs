@@ -189,7 +189,7 @@ impl SuccessorThread {
         }
         self.shared.wake_all();
         phases.wait_for_workers(self.shared.workers.len(), PAUSE_STEP_MAX)?;
-        let stop = self.shared.clock.stop();
+        let stop = self.shared.clock.stop_time();
         let uncommitted = lock(&handover.uncommitted);
         let memory = self.shared.store.hand_over(stop, &uncommitted);
         let memory = memory.ok_or("a worker has not ended its work")?;

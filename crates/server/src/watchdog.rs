@@ -33,19 +33,20 @@ impl ObservedPulse {
     }
 }
 
-/// Checks the workers once a second until `stopped` is closed.
-pub(crate) fn run(shared: &Arc<Shared>, stopped: &Receiver<()>) {
-    let limit = shared.config.watchdog_ticks;
+/// Checks the workers once a second until `stop_receiver` is closed.
+pub(crate) fn run(shared: &Arc<Shared>, stop_receiver: &Receiver<()>) {
+    let ticks_max = shared.config.watchdog_ticks;
     let mut observed = vec![ObservedPulse::default(); shared.workers.len()];
-    while stopped.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+    while stop_receiver.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
         for (index, (observed_pulse, (counters, _))) in
             observed.iter_mut().zip(&shared.workers).enumerate()
         {
-            if observed_pulse.ticks_without_progress(counters.pulse.count_if_working()) >= limit {
+            if observed_pulse.ticks_without_progress(counters.pulse.count_if_working()) >= ticks_max
+            {
                 failure::end_process(
                     shared.config.failure_exit_code,
                     &format!(
-                        "worker {index} has work and has made no progress for {limit} seconds"
+                        "worker {index} has work and has made no progress for {ticks_max} seconds"
                     ),
                 );
             }

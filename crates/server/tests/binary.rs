@@ -1,6 +1,6 @@
 //! Streams of the binary protocol: however they are cut the responses are the same, in order and complete.
 
-use glasscache_protocol::binary::request::{self, Arith, Store};
+use glasscache_protocol::binary::request::{self, ArithParameters, StoreParameters};
 use glasscache_protocol::binary::{RequestId, Status, opcode, reply};
 use glasscache_server::{Config, Protocols, Replay, pieces};
 use proptest::collection::vec;
@@ -21,11 +21,11 @@ fn id(opcode: u8, opaque: u32) -> RequestId {
 
 fn set(opcode: u8, opaque: u32, key: &[u8], value: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let head = Store {
+    let head = StoreParameters {
         flags: 5,
         exptime: 0,
         value_bytes: value.len() as u32,
-        compare: 0,
+        required_cas: 0,
     };
     request::store(&mut bytes, id(opcode, opaque), key, &head);
     bytes.extend_from_slice(value);
@@ -84,7 +84,7 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
         }),
         2 => (prop::sample::select(vec![0x05u8, 0x06, 0x15, 0x16]), key).prop_map(|(opcode, key)| {
             let mut bytes = Vec::new();
-            let arith = Arith { delta: 3, initial: Some((7, 0)), compare: 0 };
+            let arith = ArithParameters { delta: 3, initial: Some((7, 0)), required_cas: 0 };
             request::arith(&mut bytes, id(opcode, 2), key.as_bytes(), &arith);
             bytes
         }),

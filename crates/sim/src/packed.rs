@@ -19,7 +19,10 @@ const NAME: &str = "packed trace";
 struct Packer(Vec<u8>);
 
 impl Packer {
-    fn column<const WIDTH: usize>(&mut self, numbers: impl ExactSizeIterator<Item = [u8; WIDTH]>) {
+    fn append_column<const WIDTH: usize>(
+        &mut self,
+        numbers: impl ExactSizeIterator<Item = [u8; WIDTH]>,
+    ) {
         self.0.extend((numbers.len() as u64).to_le_bytes());
         self.0.reserve(numbers.len() * WIDTH);
         for bytes in numbers {
@@ -27,19 +30,19 @@ impl Packer {
         }
     }
 
-    fn texts(&mut self, texts: &[String]) {
-        self.column(texts.iter().map(|text| (text.len() as u64).to_le_bytes()));
+    fn append_texts(&mut self, texts: &[String]) {
+        self.append_column(texts.iter().map(|text| (text.len() as u64).to_le_bytes()));
         for text in texts {
             self.0.extend(text.as_bytes());
         }
     }
 
-    fn u64s(&mut self, numbers: &[u64]) {
-        self.column(numbers.iter().map(|number| number.to_le_bytes()));
+    fn append_u64s(&mut self, numbers: &[u64]) {
+        self.append_column(numbers.iter().map(|number| number.to_le_bytes()));
     }
 
-    fn u32s(&mut self, numbers: &[u32]) {
-        self.column(numbers.iter().map(|number| number.to_le_bytes()));
+    fn append_u32s(&mut self, numbers: &[u32]) {
+        self.append_column(numbers.iter().map(|number| number.to_le_bytes()));
     }
 }
 
@@ -47,71 +50,71 @@ impl Packer {
 struct Unpacker<'b>(&'b [u8]);
 
 impl<'b> Unpacker<'b> {
-    fn bytes(&mut self, count: usize) -> Result<&'b [u8], TraceError> {
+    fn take_bytes(&mut self, count: usize) -> Result<&'b [u8], TraceError> {
         let (bytes, rest) = self
             .0
             .split_at_checked(count)
-            .ok_or_else(|| fault("it ends within a column"))?;
+            .ok_or_else(|| unpack_error("it ends within a column"))?;
         self.0 = rest;
         Ok(bytes)
     }
 
-    fn length(&mut self) -> Result<usize, TraceError> {
-        let bytes = self.bytes(8)?.try_into().map_err(fault)?;
-        usize::try_from(u64::from_le_bytes(bytes)).map_err(fault)
+    fn take_length(&mut self) -> Result<usize, TraceError> {
+        let bytes = self.take_bytes(8)?.try_into().map_err(unpack_error)?;
+        usize::try_from(u64::from_le_bytes(bytes)).map_err(unpack_error)
     }
 
-    fn column<const WIDTH: usize, T>(
+    fn take_column<const WIDTH: usize, T>(
         &mut self,
-        number: impl Fn([u8; WIDTH]) -> T,
+        decode: impl Fn([u8; WIDTH]) -> T,
     ) -> Result<Vec<T>, TraceError> {
-        let count = self.length()?;
-        let bytes = self.bytes(count.saturating_mul(WIDTH))?;
+        let count = self.take_length()?;
+        let bytes = self.take_bytes(count.saturating_mul(WIDTH))?;
         let (numbers, _) = bytes.as_chunks::<WIDTH>();
-        Ok(numbers.iter().map(|bytes| number(*bytes)).collect())
+        Ok(numbers.iter().map(|bytes| decode(*bytes)).collect())
     }
 
-    fn texts(&mut self) -> Result<Vec<String>, TraceError> {
-        let lengths = self.u64s()?;
+    fn take_texts(&mut self) -> Result<Vec<String>, TraceError> {
+        let lengths = self.take_u64s()?;
         let text = |length: &u64| {
-            let bytes = self.bytes(usize::try_from(*length).map_err(fault)?)?;
-            Ok(str::from_utf8(bytes).map_err(fault)?.to_owned())
+            let bytes = self.take_bytes(usize::try_from(*length).map_err(unpack_error)?)?;
+            Ok(str::from_utf8(bytes).map_err(unpack_error)?.to_owned())
         };
         lengths.iter().map(text).collect()
     }
 
-    fn u64s(&mut self) -> Result<Vec<u64>, TraceError> {
-        self.column(u64::from_le_bytes)
+    fn take_u64s(&mut self) -> Result<Vec<u64>, TraceError> {
+        self.take_column(u64::from_le_bytes)
     }
 
-    fn u32s(&mut self) -> Result<Vec<u32>, TraceError> {
-        self.column(u32::from_le_bytes)
+    fn take_u32s(&mut self) -> Result<Vec<u32>, TraceError> {
+        self.take_column(u32::from_le_bytes)
     }
 }
 
-fn fault(fault: impl std::fmt::Display) -> TraceError {
-    TraceError::file(NAME, fault)
+fn unpack_error(reason: impl std::fmt::Display) -> TraceError {
+    TraceError::file(NAME, reason)
 }
 
-fn check(is_valid: bool, sentence: &str) -> Result<(), TraceError> {
+fn ensure(is_valid: bool, sentence: &str) -> Result<(), TraceError> {
     if is_valid {
         Ok(())
     } else {
-        Err(fault(sentence))
+        Err(unpack_error(sentence))
     }
 }
 
 /// Packs a trace that is ready to be replayed.
 pub fn pack_trace(trace: &PreparedTrace) -> Vec<u8> {
     let mut packer = Packer::default();
-    packer.u32s(trace.ids());
-    packer.u64s(trace.keys());
-    packer.u32s(trace.sizes());
+    packer.append_u32s(trace.ids());
+    packer.append_u64s(trace.keys());
+    packer.append_u32s(trace.sizes());
     if let Some(timeline) = trace.timeline() {
-        packer.u64s(&timeline.times);
-        packer.u64s(&timeline.ttls);
-        packer.column(timeline.effects.iter().map(|&effect| [effect as u8]));
-        packer.u32s(&timeline.replaced_ids);
+        packer.append_u64s(&timeline.times);
+        packer.append_u64s(&timeline.ttls);
+        packer.append_column(timeline.effects.iter().map(|&effect| [effect as u8]));
+        packer.append_u32s(&timeline.replaced_ids);
     }
     packer.0
 }
@@ -122,10 +125,14 @@ pub fn pack_trace(trace: &PreparedTrace) -> Vec<u8> {
 /// Bytes that end early, or whose columns do not belong together.
 pub fn unpack_trace(bytes: &[u8]) -> Result<PreparedTrace, TraceError> {
     let mut unpacker = Unpacker(bytes);
-    let (ids, keys, sizes) = (unpacker.u32s()?, unpacker.u64s()?, unpacker.u32s()?);
+    let (ids, keys, sizes) = (
+        unpacker.take_u32s()?,
+        unpacker.take_u64s()?,
+        unpacker.take_u32s()?,
+    );
     let is_object = |id: &u32| (*id as usize) < keys.len();
-    check(ids.iter().all(is_object), "a row of an unknown object")?;
-    check(
+    ensure(ids.iter().all(is_object), "a row of an unknown object")?;
+    ensure(
         sizes.is_empty() || sizes.len() == keys.len(),
         "a size for each object or none",
     )?;
@@ -133,24 +140,24 @@ pub fn unpack_trace(bytes: &[u8]) -> Result<PreparedTrace, TraceError> {
         None
     } else {
         let timeline = Timeline {
-            times: unpacker.u64s()?,
-            ttls: unpacker.u64s()?,
-            effects: unpacker.column(effect_of)?,
-            replaced_ids: unpacker.u32s()?,
+            times: unpacker.take_u64s()?,
+            ttls: unpacker.take_u64s()?,
+            effects: unpacker.take_column(effect_of)?,
+            replaced_ids: unpacker.take_u32s()?,
         };
         let columns = [
             timeline.times.len(),
             timeline.ttls.len(),
             timeline.effects.len(),
         ];
-        check(columns == [ids.len(); 3], "a time for each row")?;
+        ensure(columns == [ids.len(); 3], "a time for each row")?;
         let replaced = &timeline.replaced_ids;
-        check(
+        ensure(
             replaced.is_empty() || replaced.len() == ids.len(),
             "a replaced object for each row or none",
         )?;
         let is_replaceable = |id: &u32| *id == NO_OBJECT || is_object(id);
-        check(
+        ensure(
             replaced.iter().all(is_replaceable),
             "a row that replaces an unknown object",
         )?;
@@ -175,30 +182,30 @@ fn effect_of([code]: [u8; 1]) -> Effect {
 pub fn pack_log(log: &RequestLog) -> Vec<u8> {
     let (items, requests) = (&log.items, &log.requests);
     let mut packer = Packer::default();
-    packer.texts(&items.keys);
-    packer.u32s(&items.parents);
-    packer.u32s(&items.sizes);
-    packer.u64s(&requests.request);
-    packer.u64s(&requests.time_us);
-    packer.column(
+    packer.append_texts(&items.keys);
+    packer.append_u32s(&items.parents);
+    packer.append_u32s(&items.sizes);
+    packer.append_u64s(&requests.request);
+    packer.append_u64s(&requests.time_us);
+    packer.append_column(
         requests
             .instance
             .iter()
             .map(|instance| instance.to_le_bytes()),
     );
-    packer.u32s(&requests.base_us);
-    packer.u32s(&requests.page);
-    packer.u32s(&requests.route);
-    packer.texts(&requests.routes);
-    packer.column(
+    packer.append_u32s(&requests.base_us);
+    packer.append_u32s(&requests.page);
+    packer.append_u32s(&requests.route);
+    packer.append_texts(&requests.routes);
+    packer.append_column(
         requests
             .starts
             .iter()
             .map(|&start| (start as u64).to_le_bytes()),
     );
-    packer.u32s(&requests.items);
+    packer.append_u32s(&requests.items);
     let truncated_after: Vec<u64> = log.truncated_after.into_iter().collect();
-    packer.u64s(&truncated_after);
+    packer.append_u64s(&truncated_after);
     packer.0
 }
 
@@ -209,22 +216,22 @@ pub fn pack_log(log: &RequestLog) -> Vec<u8> {
 pub fn unpack_log(bytes: &[u8]) -> Result<RequestLog, TraceError> {
     let mut unpacker = Unpacker(bytes);
     let items = Items {
-        keys: unpacker.texts()?,
-        parents: unpacker.u32s()?,
-        sizes: unpacker.u32s()?,
+        keys: unpacker.take_texts()?,
+        parents: unpacker.take_u32s()?,
+        sizes: unpacker.take_u32s()?,
     };
     let requests = Requests {
-        request: unpacker.u64s()?,
-        time_us: unpacker.u64s()?,
-        instance: unpacker.column(u16::from_le_bytes)?,
-        base_us: unpacker.u32s()?,
-        page: unpacker.u32s()?,
-        route: unpacker.u32s()?,
-        routes: unpacker.texts()?,
-        starts: unpacker.column(|start| u64::from_le_bytes(start) as usize)?,
-        items: unpacker.u32s()?,
+        request: unpacker.take_u64s()?,
+        time_us: unpacker.take_u64s()?,
+        instance: unpacker.take_column(u16::from_le_bytes)?,
+        base_us: unpacker.take_u32s()?,
+        page: unpacker.take_u32s()?,
+        route: unpacker.take_u32s()?,
+        routes: unpacker.take_texts()?,
+        starts: unpacker.take_column(|start| u64::from_le_bytes(start) as usize)?,
+        items: unpacker.take_u32s()?,
     };
-    let truncated_after = unpacker.u64s()?.first().copied();
+    let truncated_after = unpacker.take_u64s()?.first().copied();
     check_columns(&items, &requests)?;
     Ok(RequestLog {
         items,
@@ -235,7 +242,7 @@ pub fn unpack_log(bytes: &[u8]) -> Result<RequestLog, TraceError> {
 
 fn check_columns(items: &Items, requests: &Requests) -> Result<(), TraceError> {
     let (count, rows) = (items.len(), requests.len());
-    check(
+    ensure(
         [items.keys.len(), items.parents.len()] == [count; 2],
         "a key and a parent for each item",
     )?;
@@ -246,19 +253,19 @@ fn check_columns(items: &Items, requests: &Requests) -> Result<(), TraceError> {
         requests.page.len(),
         requests.route.len(),
     ];
-    check(columns == [rows; 5], "every column for each request")?;
+    ensure(columns == [rows; 5], "every column for each request")?;
     let is_item = |item: &u32| (*item as usize) < count;
     let is_item_or_none = |item: &u32| *item == NONE || is_item(item);
-    check(
+    ensure(
         items.parents.iter().all(is_item_or_none) && requests.page.iter().all(is_item_or_none),
         "a parent or a page that is not an item",
     )?;
-    check(
+    ensure(
         requests.items.iter().all(is_item),
         "a request of an unknown item",
     )?;
     let starts = &requests.starts;
-    check(
+    ensure(
         starts.len() == rows + 1
             && starts.is_sorted()
             && starts.first() == Some(&0)

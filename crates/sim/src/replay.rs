@@ -218,8 +218,9 @@ impl Task {
             timeline,
             should_continue,
         };
-        let belady =
-            |may_bypass| Belady::new(ids, links, weights, capacity, may_bypass).removable(distinct);
+        let belady = |may_bypass| {
+            Belady::new(ids, links, weights, capacity, may_bypass).with_removal(distinct)
+        };
         match self.policy {
             PolicyKind::Lru => timed_loop.run(
                 weights,
@@ -232,7 +233,7 @@ impl Task {
             PolicyKind::Clock => timed_loop.run(weights, Clock::new(distinct, weights, capacity)),
             PolicyKind::Lfu => timed_loop.run(weights, Lfu::new(distinct, rows, weights, capacity)),
             PolicyKind::Sieve => {
-                timed_loop.run(weights, Sieve::removable(distinct, weights, capacity))
+                timed_loop.run(weights, Sieve::with_removal(distinct, weights, capacity))
             }
             PolicyKind::S3Fifo => timed_loop.run(weights, S3Fifo::new(distinct, weights, capacity)),
             PolicyKind::Arc => timed_loop.run(weights, Arc::new(distinct, weights, capacity)),

@@ -1,6 +1,8 @@
 //! Curves: Mattson equals a replay at every size, never rises, and SHARDS stays near it.
 
-use glasscache_sim::curve::{SampleOptions, mattson, shards, spread, trade};
+use glasscache_sim::curve::{
+    SampleOptions, compare_memory_and_policies, mattson, miss_ratio_range, shards,
+};
 use glasscache_sim::policy::PolicyKind;
 use glasscache_sim::replay::{PreparedTrace, Task};
 use glasscache_sim::trace::Batch;
@@ -63,7 +65,10 @@ fn shards_is_close_to_the_exact_curve() {
         .collect();
     for step in 1..20 {
         let size = trace.footprint() * step / 20;
-        let (band, truth) = (spread(&curves, size).unwrap(), exact.miss_ratio(size));
+        let (band, truth) = (
+            miss_ratio_range(&curves, size).unwrap(),
+            exact.miss_ratio(size),
+        );
         assert!(
             (band.mean - truth).abs() < 0.01,
             "{band:?} for {truth} at {size}"
@@ -102,10 +107,10 @@ fn the_knee_of_a_loop_with_noise_is_the_loop() {
     let knee = curve.knee().unwrap();
     assert_eq!((knee.size, curve.size_for(0.51)), (200, Some(200)));
     assert_eq!(curve.size_for(0.1), None);
-    let trade = trade(&curve, 190, &[("a", 0.9), ("b", 0.6)]);
-    assert!((trade.miss_ratio - 1.0).abs() < 1e-9);
-    assert!((trade.with_more_memory - curve.miss_ratio(209)).abs() < 1e-12);
-    assert_eq!(trade.best, Some(("b", 0.6)));
+    let trade_off = compare_memory_and_policies(&curve, 190, &[("a", 0.9), ("b", 0.6)]);
+    assert!((trade_off.miss_ratio - 1.0).abs() < 1e-9);
+    assert!((trade_off.miss_ratio_with_more_memory - curve.miss_ratio(209)).abs() < 1e-12);
+    assert_eq!(trade_off.best, Some(("b", 0.6)));
 }
 
 #[test]

@@ -242,7 +242,7 @@ fn a_file_gives_the_companions_that_were_replayed() {
     for (item, key) in log.items.keys.iter().enumerate() {
         let mut companions = Vec::new();
         read.learned.with_items.companions(key, &mut companions);
-        let replayed = lesson.items.with_item(item as u32);
+        let replayed = lesson.items.fetched_with_item(item as u32);
         assert_eq!(companions.len(), replayed.len());
         for (companion, &number) in companions.iter().zip(replayed) {
             assert!(

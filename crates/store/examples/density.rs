@@ -1,9 +1,9 @@
 //! User bytes that a store keeps per resident byte, and the cost of a set and a get, by value size.
 //!
-//! `cargo run --release -p glasscache-store --example density -- [MiB] [workers] [value bytes ...]`; size 0
+//! `cargo fill_and_report --release -p glasscache-store --example density -- [MiB] [workers] [value bytes ...]`; size 0
 //! stands for the log-normal mix (median 230, sigma 1.5, at most 1 MB). Each line fills a fresh store with twice
 //! its memory in unique keys of 20 bytes, in one process, so the resident figure includes this program's 2 MiB.
-//! `density -- MiB workers chain` sends one store through fills of changing sizes, and prints the use of its
+//! `density -- MiB workers fill_with_changing_sizes` sends one store through fills of changing sizes, and prints the use of its
 //! memory.
 
 #![expect(
@@ -16,17 +16,20 @@ use glasscache_store::{Config, Seconds, SetOptions, SetOutcome, Store, Worker};
 
 const NOW: Seconds = Seconds(2);
 
-fn next_random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+fn next_random(random_state: &mut u64) -> u64 {
+    *random_state = random_state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (*random_state ^ (*random_state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
 }
 
 /// A size from the mix, by the Box-Muller transform.
-fn log_normal_size(state: &mut u64) -> usize {
+fn log_normal_size(random_state: &mut u64) -> usize {
     let unit = |bits: u64| ((bits >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
-    let (a, b) = (unit(next_random(state)), unit(next_random(state)));
+    let (a, b) = (
+        unit(next_random(random_state)),
+        unit(next_random(random_state)),
+    );
     let normal = (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos();
     ((230f64.ln() + 1.5 * normal).exp() as usize).clamp(1, 1_000_000)
 }
@@ -86,20 +89,20 @@ fn store_one(worker: &mut Worker, key: &str, value: &[u8]) -> bool {
     matches!(outcome, SetOutcome::Stored(_))
 }
 
-fn run(mib: u64, workers: usize, size: usize) {
+fn fill_and_report(memory_mib: u64, workers: usize, size: usize) {
     let config = Config {
-        memory_bytes: mib << 20,
+        memory_bytes: memory_mib << 20,
         workers,
         ..Config::default()
     };
     let store = Store::new(config).expect("a store");
     let mut worker = store.worker();
     let filler: Vec<u8> = (0..1_000_000u32).map(|index| (index * 7) as u8).collect();
-    let (mut sent_bytes, mut count, mut refused, mut state) = (0u64, 0, 0, 1);
+    let (mut sent_bytes, mut count, mut refused, mut random_state) = (0u64, 0, 0, 1);
     let begin = cpu_ns();
-    while sent_bytes < 2 * (mib << 20) {
+    while sent_bytes < 2 * (memory_mib << 20) {
         let bytes = if size == 0 {
-            log_normal_size(&mut state)
+            log_normal_size(&mut random_state)
         } else {
             size
         };
@@ -111,26 +114,29 @@ fn run(mib: u64, workers: usize, size: usize) {
     let set_ns = (cpu_ns() - begin) / count as f64;
     let counters = store.counters();
     let resident = resident_bytes();
-    let (single, batched) = read_all(&mut worker, count);
+    let (single, batched) = time_gets(&mut worker, count);
     println!(
         "{:>7} B  user/RSS {:.3}  user/-m {:.3}  RSS {:.1} MiB  items {}  index {:.1}%  moved {:.2}  set {set_ns:.0} ns  get {single:.0} ns  get in 16s {batched:.0} ns  refused {refused}",
         size,
         counters.user_bytes as f64 / resident as f64,
-        counters.user_bytes as f64 / (mib << 20) as f64,
+        counters.user_bytes as f64 / (memory_mib << 20) as f64,
         resident as f64 / 1_048_576.0,
         counters.items,
-        counters.index_bytes as f64 * 100.0 / (mib << 20) as f64,
+        counters.index_bytes as f64 * 100.0 / (memory_mib << 20) as f64,
         counters.moved_bytes as f64 / sent_bytes as f64,
     );
 }
 
 /// Random gets of resident keys, one by one and with buckets and items fetched sixteen ahead.
-fn read_all(worker: &mut Worker, count: usize) -> (f64, f64) {
-    let mut state = 7;
+fn time_gets(worker: &mut Worker, count: usize) -> (f64, f64) {
+    let mut random_state = 7;
     let resident = worker.store().counters().items as usize;
-    let first = count.saturating_sub(resident * 8 / 10).min(count - 1);
+    let first_key_number = count.saturating_sub(resident * 8 / 10).min(count - 1);
     let keys: Vec<String> = (0..400_000)
-        .map(|_| key(first + next_random(&mut state) as usize % (count - first)))
+        .map(|_| {
+            key(first_key_number
+                + next_random(&mut random_state) as usize % (count - first_key_number))
+        })
         .collect();
     let time = |batch: usize, worker: &mut Worker| {
         let begin = cpu_ns();
@@ -166,28 +172,28 @@ const FILL_VALUE_BYTES: [usize; 6] = [100, 1000, 10_000, 10, 100_000, 0];
 
 /// One store through fills of changing sizes, each as large as its memory; after each, everything in it is read
 /// once.
-fn chain(mib: u64, workers: usize) {
+fn fill_with_changing_sizes(memory_mib: u64, workers: usize) {
     let config = Config {
-        memory_bytes: mib << 20,
+        memory_bytes: memory_mib << 20,
         workers,
         ..Config::default()
     };
     let store = Store::new(config).expect("a store");
     let mut workers: Vec<Worker> = (0..workers).map(|_| store.worker()).collect();
     let filler = vec![7; 1_000_000];
-    let (mut first, mut state) = (0, 1);
+    let (mut first_key_number, mut random_state) = (0, 1);
     for size in FILL_VALUE_BYTES {
         let (mut sent_bytes, mut count) = (0u64, 0);
-        while sent_bytes < mib << 20 {
+        while sent_bytes < memory_mib << 20 {
             let bytes = if size == 0 {
-                log_normal_size(&mut state)
+                log_normal_size(&mut random_state)
             } else {
                 size
             };
             let value = filler.get(..bytes).unwrap_or(&filler);
             let index = count / 64 % workers.len();
             if let Some(worker) = workers.get_mut(index) {
-                store_one(worker, &key(first + count), value);
+                store_one(worker, &key(first_key_number + count), value);
             }
             if count % 64 == 63 {
                 workers.iter_mut().for_each(Worker::go_offline);
@@ -195,16 +201,16 @@ fn chain(mib: u64, workers: usize) {
             sent_bytes += 20 + bytes as u64;
             count += 1;
         }
-        for number in first..first + count {
+        for number in first_key_number..first_key_number + count {
             if let Some(worker) = workers.first_mut() {
                 let key = key(number);
                 worker.get(key.as_bytes(), store.hash(key.as_bytes()), NOW);
                 worker.pass();
             }
         }
-        first += count;
+        first_key_number += count;
         let counters = store.counters();
-        let fraction_of_limit = |bytes: u64| bytes as f64 / (mib << 20) as f64;
+        let fraction_of_limit = |bytes: u64| bytes as f64 / (memory_mib << 20) as f64;
         println!(
             "{size:>7} B  user/-m {:.3}  items {:.3}  segments {:.3}  index {:.3}  ghost {:.3}  RSS {:.1} MiB",
             fraction_of_limit(counters.user_bytes),
@@ -224,13 +230,13 @@ fn main() {
                 .nth(index)
                 .and_then(|text| text.parse().ok())
         };
-        return chain(number(1).unwrap_or(64), number(2).unwrap_or(4) as usize);
+        return fill_with_changing_sizes(number(1).unwrap_or(64), number(2).unwrap_or(4) as usize);
     }
     let arguments: Vec<usize> = std::env::args()
         .skip(1)
         .filter_map(|text| text.parse().ok())
         .collect();
-    let mib = arguments.first().copied().unwrap_or(64) as u64;
+    let memory_mib = arguments.first().copied().unwrap_or(64) as u64;
     let workers = arguments.get(1).copied().unwrap_or(2);
     let sizes: &[usize] = arguments.get(2..).unwrap_or_default();
     let default_sizes = [10, 64, 230, 1001, 4000, 10_000, 100_000, 500_000, 0];
@@ -239,6 +245,6 @@ fn main() {
     } else {
         sizes
     } {
-        run(mib, workers, size);
+        fill_and_report(memory_mib, workers, size);
     }
 }

@@ -25,7 +25,7 @@ fn processor_s() -> f64 {
 }
 
 /// Runs `act` and prints how long it took.
-fn timed<T>(name: &str, act: impl FnOnce() -> T) -> T {
+fn print_duration<T>(name: &str, act: impl FnOnce() -> T) -> T {
     let (start, start_processor_s) = (Instant::now(), processor_s());
     let result = act();
     println!(
@@ -74,9 +74,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         second: NOW,
         unix_ms: 0,
     };
-    let snapshot = timed("saved", || store.snapshot(stop)).unwrap_or_default();
+    let snapshot = print_duration("saved", || store.snapshot(stop)).unwrap_or_default();
     drop(store);
-    let store = timed("recovered", || {
+    let store = print_duration("recovered", || {
         let snapshot = Snapshot::decode(&snapshot)?;
         Store::recover(config, mapped(), &snapshot, |walk| {
             std::thread::scope(|scope| (1..threads).for_each(|_| drop(scope.spawn(walk))));

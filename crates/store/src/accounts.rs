@@ -52,9 +52,9 @@ impl Accounts {
     }
 
     #[inline]
-    pub(crate) fn count(&self, count: CounterId, amount: i64) {
+    pub(crate) fn count(&self, counter_id: CounterId, amount: i64) {
         if let Some(block) = self.counter_block() {
-            block.add(count, amount);
+            block.add(counter_id, amount);
         }
     }
 

@@ -87,10 +87,10 @@ struct OpenSegment {
     id: SegmentId,
     used_bytes: usize,
     base_time: Seconds,
-    opened: Seconds,
+    opened_at: Seconds,
     generation: u64,
     /// The latest expiry of the appended records.
-    expires: u32,
+    last_expiry_s: u32,
     /// The position in the queue that it inherits.
     queue_position: Option<u64>,
 }
@@ -192,7 +192,7 @@ impl Appender {
     ) -> Option<AppendedRecord> {
         let store = &*self.store;
         let body_bytes = draft.body.stored_bytes();
-        let bytes_max = item::padded(HEADER_BYTES_MAX + draft.key.len() + body_bytes);
+        let bytes_max = item::padded_bytes(HEADER_BYTES_MAX + draft.key.len() + body_bytes);
         if bytes_max > store.arena().segment_bytes() {
             return None;
         }
@@ -218,7 +218,7 @@ impl Appender {
         };
         let mut bytes = [0; HEADER_BYTES_MAX];
         let header_bytes = header.write(base_time, &mut bytes);
-        let record_bytes = item::padded(header_bytes + draft.key.len() + body_bytes);
+        let record_bytes = item::padded_bytes(header_bytes + draft.key.len() + body_bytes);
         let arena = store.arena();
         let access = item::encode_access(draft.last_access.0.saturating_sub(base_time.0));
         arena.state_word(addr).store(
@@ -257,7 +257,7 @@ impl Appender {
         request: SegmentRequest,
     ) -> Option<(Addr, usize)> {
         let store = &*self.store;
-        let min_bytes = item::padded(PIECE_HEADER_BYTES + wanted_bytes.min(PIECE_BYTES_MIN));
+        let min_bytes = item::padded_bytes(PIECE_HEADER_BYTES + wanted_bytes.min(PIECE_BYTES_MIN));
         // A piece lives as long as its head does, in whatever segment it is.
         let (addr, _) = self.find_record_space(log, min_bytes, request, |generation| {
             generation < store.segments.flushes.generation_min()
@@ -308,15 +308,18 @@ impl Appender {
         for open in self.open_segments.borrow_mut().iter_mut() {
             let is_due = |open: &OpenSegment| {
                 now.is_none_or(|now| {
-                    open.opened.0 + OPEN_SECONDS_MAX <= now.0 || open.expires <= now.0
+                    open.opened_at.0 + OPEN_SECONDS_MAX <= now.0 || open.last_expiry_s <= now.0
                 })
             };
             if open.as_ref().is_some_and(is_due)
                 && let Some(old) = open.take()
             {
-                self.store
-                    .segments
-                    .seal(old.id, old.used_bytes, old.expires, old.queue_position);
+                self.store.segments.seal(
+                    old.id,
+                    old.used_bytes,
+                    old.last_expiry_s,
+                    old.queue_position,
+                );
             }
         }
     }
@@ -338,9 +341,12 @@ impl Appender {
         };
         if !slot.as_ref().is_some_and(has_room) {
             if let Some(full) = slot.take() {
-                store
-                    .segments
-                    .seal(full.id, full.used_bytes, full.expires, full.queue_position);
+                store.segments.seal(
+                    full.id,
+                    full.used_bytes,
+                    full.last_expiry_s,
+                    full.queue_position,
+                );
             }
             let base_time = Seconds(request.base_time.0.min(request.now.0));
             let id = store
@@ -351,9 +357,9 @@ impl Appender {
                 id,
                 used_bytes: 0,
                 base_time,
-                opened: request.now,
+                opened_at: request.now,
                 generation,
-                expires: 0,
+                last_expiry_s: 0,
                 queue_position: request.queue_position,
             });
         }
@@ -368,7 +374,7 @@ impl Appender {
         self.store.segments.count_live(addr, bytes);
         if let Some(Some(open)) = self.open_segments.borrow_mut().get_mut(log as usize) {
             open.used_bytes += bytes;
-            open.expires = open.expires.max(match expiry {
+            open.last_expiry_s = open.last_expiry_s.max(match expiry {
                 Expiry::Never => u32::MAX,
                 Expiry::At(second) => second.0,
             });

@@ -42,7 +42,7 @@ fn change_number(
         return Ok(ArithOutcome::NotANumber);
     }
     if options
-        .compare
+        .required_cas
         .is_some_and(|wanted_unique| wanted_unique.0 != store.unique_of(old))
     {
         return Ok(ArithOutcome::Exists);
@@ -50,7 +50,7 @@ fn change_number(
     let Some(number) = parse(old_text) else {
         return Ok(ArithOutcome::NotANumber);
     };
-    let value = if options.decrement {
+    let value = if options.is_decrement {
         number.saturating_sub(options.delta)
     } else {
         number.wrapping_add(options.delta)

@@ -6,8 +6,8 @@
 use crate::append::Log;
 use crate::item::{PIECE_HEADER_BYTES, piece_record_bytes};
 use crate::memory::Addr;
+use crate::record_allocator::{RecordAllocator, Shortage};
 use crate::request::KeyHash;
-use crate::room::{RecordAllocator, Shortage};
 use crate::store::Store;
 
 /// A part of a new value.

@@ -105,8 +105,8 @@ impl CounterBlock {
 
     /// Adds to a number; only the owner of the block calls this.
     #[inline]
-    pub(crate) fn add(&self, count: CounterId, amount: i64) {
-        if let Some(counter) = self.counts.get(count as usize) {
+    pub(crate) fn add(&self, counter_id: CounterId, amount: i64) {
+        if let Some(counter) = self.counts.get(counter_id as usize) {
             bump(counter, amount);
         }
     }
@@ -174,9 +174,9 @@ pub(crate) fn sum<'b>(blocks: impl Iterator<Item = &'b CounterBlock>) -> Counter
             }
         }
     }
-    let total_of = |count: CounterId| {
+    let total_of = |counter_id: CounterId| {
         totals
-            .get(count as usize)
+            .get(counter_id as usize)
             .map_or(0, |&total| total.max(0) as u64)
     };
     Counters {

@@ -19,7 +19,7 @@ pub(crate) fn run(
         |write| attempt(write, options),
         |write, reason| match reason {
             // After a thousand changes it has another unique.
-            RetryReason::Changed if options.compare.is_some() => DeleteOutcome::Exists,
+            RetryReason::Changed if options.required_cas.is_some() => DeleteOutcome::Exists,
             _ => remove_instead_of_mark(write.allocator.context.accounts, write.key, write.hash),
         },
     )
@@ -46,7 +46,7 @@ fn attempt(
         return Ok(DeleteOutcome::NotFound);
     };
     if options
-        .compare
+        .required_cas
         .is_some_and(|wanted| wanted.0 != write.store().unique_of(&old))
     {
         return Ok(DeleteOutcome::Exists);

@@ -103,7 +103,7 @@ fn claim_lease(
         ..Lease::default()
     };
     if state_word & bits::WIN != 0 {
-        lease.win_sent = true;
+        lease.already_won = true;
     } else if may_win && (lease.is_stale || is_due) {
         // Under the lock, so that a concurrent copy includes the win.
         let bucket = store.index.lock(write.hash);
@@ -112,8 +112,8 @@ fn claim_lease(
             .arena()
             .state_word(addr)
             .fetch_or(bits::WIN, Ordering::Relaxed);
-        lease.win_sent = old_state & bits::WIN != 0;
-        lease.won = !lease.win_sent;
+        lease.already_won = old_state & bits::WIN != 0;
+        lease.won = !lease.already_won;
     }
     Some(lease)
 }

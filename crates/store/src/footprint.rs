@@ -1,6 +1,6 @@
 //! The cost of an item, for planning memory without a store: arithmetic over the layout in `item` and `index`.
 
-use crate::item::{HEADER_BYTES_MAX, Header, padded};
+use crate::item::{HEADER_BYTES_MAX, Header, padded_bytes};
 use crate::request::{Expiry, Seconds};
 
 /// Mean bytes of the index per item: 12.4 to 14.6 at every count (see `index`).
@@ -20,7 +20,7 @@ pub fn record_bytes(key_bytes: usize, value_bytes: u32) -> usize {
         unique: None,
     };
     let header_bytes = header.write(Seconds(0), &mut [0; HEADER_BYTES_MAX]);
-    padded(header_bytes + key_bytes + value_bytes as usize)
+    padded_bytes(header_bytes + key_bytes + value_bytes as usize)
 }
 
 #[cfg(test)]

@@ -119,12 +119,12 @@ impl Ghost {
             self.segments.store(segment_count + 1, Ordering::Release);
         } else if let Some(clearing) = next_segment.take() {
             self.segments_ahead.store(0, Ordering::Relaxed);
-            segments.give_index_segment(clearing.segment);
+            segments.return_index_segment(clearing.segment);
         } else if segments_wanted + 1 < segment_count
             && let Some(slot) = self.directory.get(segment_count - 1)
         {
             self.segments.store(segment_count - 1, Ordering::Release);
-            segments.give_index_segment(SegmentId(slot.load(Ordering::Relaxed)));
+            segments.return_index_segment(SegmentId(slot.load(Ordering::Relaxed)));
         }
     }
 

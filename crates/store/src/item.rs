@@ -136,11 +136,11 @@ pub(crate) fn piece_header(data_bytes: usize, hash: u64) -> [u8; PIECE_HEADER_BY
 
 /// The unpadded bytes of a piece's record.
 pub(crate) fn piece_record_bytes(data_bytes: usize) -> usize {
-    padded(PIECE_HEADER_BYTES + data_bytes)
+    padded_bytes(PIECE_HEADER_BYTES + data_bytes)
 }
 
 /// Records start at even addresses.
-pub(crate) fn padded(bytes: usize) -> usize {
+pub(crate) fn padded_bytes(bytes: usize) -> usize {
     bytes.next_multiple_of(ITEM_ALIGN)
 }
 

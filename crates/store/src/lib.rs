@@ -82,12 +82,12 @@ mod publish;
 #[cfg(all(test, not(loom)))]
 mod races;
 mod read;
+mod record_allocator;
 mod request;
 mod reservation;
 #[cfg(not(any(miri, loom)))]
 mod restart;
 mod retry_limits;
-mod room;
 mod segments;
 mod set;
 mod sparse_segments;

@@ -201,7 +201,7 @@ impl Store {
         } else {
             item.header.value_bytes as usize
         };
-        item::padded(item.header_bytes + item.header.key_bytes + body_bytes)
+        item::padded_bytes(item.header_bytes + item.header.key_bytes + body_bytes)
     }
 
     /// Key and value bytes.

@@ -54,12 +54,12 @@ pub(crate) struct PrefixFlushes {
     /// Bytes of the shortest prefix.
     shortest_length: AtomicUsize,
     /// By the hash of that many bytes: at least the number of the latest flush of a prefix that starts with them.
-    latest_by_group: OnceLock<Box<[AtomicU64]>>,
+    latest_flush_by_group: OnceLock<Box<[AtomicU64]>>,
     tables: [OnceLock<Box<[Slot]>>; TABLE_COUNT],
     /// The table to read.
     active_table: AtomicUsize,
     /// How often a table that readers may still read was cleared.
-    clears: AtomicU64,
+    clear_count: AtomicU64,
     /// Prefixes in the active table.
     count: AtomicUsize,
     /// The lengths of prefixes: bit `n` of these 256 is set if one has `n` bytes.
@@ -75,10 +75,10 @@ impl PrefixFlushes {
         PrefixFlushes {
             seed: fold(seed | 1, HASH_MULTIPLIER),
             shortest_length: AtomicUsize::new(0),
-            latest_by_group: OnceLock::new(),
+            latest_flush_by_group: OnceLock::new(),
             tables: std::array::from_fn(|_| OnceLock::new()),
             active_table: AtomicUsize::new(0),
-            clears: AtomicU64::new(0),
+            clear_count: AtomicU64::new(0),
             count: AtomicUsize::new(0),
             length_set: std::array::from_fn(|_| AtomicU64::new(0)),
         }
@@ -92,7 +92,10 @@ impl PrefixFlushes {
     /// Bytes of all tables.
     pub(crate) fn table_bytes(&self) -> usize {
         let slots = |table: &OnceLock<Box<[Slot]>>| table.get().map_or(0, |slots| slots.len());
-        let groups = self.latest_by_group.get().map_or(0, |latest| latest.len());
+        let groups = self
+            .latest_flush_by_group
+            .get()
+            .map_or(0, |latest_flushes| latest_flushes.len());
         self.tables.iter().map(slots).sum::<usize>() * size_of::<Slot>()
             + groups * size_of::<AtomicU64>()
     }
@@ -100,7 +103,7 @@ impl PrefixFlushes {
     /// Whether a prefix of `key` was flushed after the flush with number `since`.
     #[inline]
     pub(crate) fn is_flushed_since(&self, key: &[u8], since: u64) -> bool {
-        let Some(latest) = self.latest_by_group.get() else {
+        let Some(latest_flushes) = self.latest_flush_by_group.get() else {
             return false;
         };
         let shortest_length = self.shortest_length.load(Ordering::Acquire);
@@ -109,9 +112,9 @@ impl PrefixFlushes {
         }
         let mut hasher = PrefixHasher::new(self.seed);
         let hash = hasher.hash(key, shortest_length);
-        let latest = latest.get(group_of(hash));
+        let latest_flushes = latest_flushes.get(group_of(hash));
         let may_match =
-            latest.is_some_and(|flush_number| flush_number.load(Ordering::Acquire) > since);
+            latest_flushes.is_some_and(|flush_number| flush_number.load(Ordering::Acquire) > since);
         may_match && self.is_match_since(key, since)
     }
 
@@ -119,12 +122,12 @@ impl PrefixFlushes {
     #[inline(never)]
     fn is_match_since(&self, key: &[u8], since: u64) -> bool {
         loop {
-            let clears = self.clears.load(Ordering::Acquire);
+            let clears = self.clear_count.load(Ordering::Acquire);
             if self.matches_any_length(key, since) {
                 return true;
             }
             // Whoever read a slot that was cleared, or filled again, sees that here.
-            if self.clears.load(Ordering::Acquire) == clears {
+            if self.clear_count.load(Ordering::Acquire) == clears {
                 return false;
             }
         }
@@ -187,7 +190,7 @@ impl PrefixFlushes {
     /// Notes the flush `flush_number` for the group of the prefix. Where the shortest length has changed, each group gets
     /// the number of the flush before, because the starts of that length are not known.
     fn note_group(&self, prefix: &[u8], flush_number: u64) {
-        let latest = self.latest_by_group.get_or_init(|| {
+        let latest_flushes = self.latest_flush_by_group.get_or_init(|| {
             let zero = || AtomicU64::new(0);
             (0..GROUP_COUNT).map(|_| zero()).collect()
         });
@@ -198,14 +201,14 @@ impl PrefixFlushes {
             word * WORD_BITS + lengths.trailing_zeros() as usize
         });
         if shortest_length != self.shortest_length.load(Ordering::Relaxed) {
-            for group in latest {
+            for group in latest_flushes {
                 group.store(flush_number - 1, Ordering::Release);
             }
             self.shortest_length
                 .store(shortest_length, Ordering::Release);
         }
         let hash = PrefixHasher::new(self.seed).hash(prefix, shortest_length);
-        if let Some(group) = latest.get(group_of(hash)) {
+        if let Some(group) = latest_flushes.get(group_of(hash)) {
             group.store(flush_number, Ordering::Release);
         }
     }
@@ -222,19 +225,23 @@ impl PrefixFlushes {
     /// Remembers what a [`PrefixFlushes::snapshot`] of a table with the same seed returned, in a table that no other
     /// thread uses yet. `flush_number` is that of the last flush of all.
     pub(crate) fn restore(&self, prefixes: &[(u64, u64)], flush_number: u64) {
-        let size = (0..=FIRST_LARGEST_TABLE)
-            .find(|size| (FIRST_TABLE_SLOTS << size) / 2 >= prefixes.len());
-        let (Some(size), false) = (size, prefixes.is_empty()) else {
+        let table_index = (0..=FIRST_LARGEST_TABLE)
+            .find(|table_index| (FIRST_TABLE_SLOTS << table_index) / 2 >= prefixes.len());
+        let (Some(table_index), false) = (table_index, prefixes.is_empty()) else {
             return;
         };
-        let Some(table) = self.tables.get(size) else {
+        let Some(table) = self.tables.get(table_index) else {
             return;
         };
         let empty = || Slot {
             hash: AtomicU64::new(0),
             flush_number: AtomicU64::new(0),
         };
-        let slots = table.get_or_init(|| (0..FIRST_TABLE_SLOTS << size).map(|_| empty()).collect());
+        let slots = table.get_or_init(|| {
+            (0..FIRST_TABLE_SLOTS << table_index)
+                .map(|_| empty())
+                .collect()
+        });
         let mut shortest_length = usize::MAX;
         for &(hash, flush_number) in prefixes {
             insert(slots, hash, flush_number);
@@ -246,12 +253,12 @@ impl PrefixFlushes {
         }
         // The starts are not known: each group may have had the latest flush.
         let group = || AtomicU64::new(flush_number);
-        self.latest_by_group
+        self.latest_flush_by_group
             .get_or_init(|| (0..GROUP_COUNT).map(|_| group()).collect());
         self.shortest_length
             .store(shortest_length, Ordering::Release);
         self.count.store(prefixes.len(), Ordering::Relaxed);
-        self.active_table.store(size, Ordering::Release);
+        self.active_table.store(table_index, Ordering::Release);
     }
 
     /// Moves the prefixes to the next table, without those last flushed by the flush `outdated_up_to` or before.
@@ -267,7 +274,7 @@ impl PrefixFlushes {
             slots.filter(|&(hash, flush_number)| hash != 0 && flush_number > outdated_up_to)
         };
         let count = retained().count();
-        let next = match active_table {
+        let next_table = match active_table {
             _ if old_slots.is_empty() => active_table,
             _ if active_table < FIRST_LARGEST_TABLE => active_table + 1,
             FIRST_LARGEST_TABLE => FIRST_LARGEST_TABLE + 1,
@@ -279,7 +286,7 @@ impl PrefixFlushes {
         {
             return Err(TableFull);
         }
-        let Some(table) = self.tables.get(next) else {
+        let Some(table) = self.tables.get(next_table) else {
             return Err(TableFull);
         };
         let slots = table.get_or_init(|| {
@@ -287,12 +294,12 @@ impl PrefixFlushes {
                 hash: AtomicU64::new(0),
                 flush_number: AtomicU64::new(0),
             };
-            let count = FIRST_TABLE_SLOTS << next.min(FIRST_LARGEST_TABLE);
+            let count = FIRST_TABLE_SLOTS << next_table.min(FIRST_LARGEST_TABLE);
             (0..count).map(|_| empty()).collect()
         });
         // INVARIANT: counted before the first slot is cleared. The stores are Release, so a reader that read one of
         // them sees the count.
-        self.clears.fetch_add(1, Ordering::AcqRel);
+        self.clear_count.fetch_add(1, Ordering::AcqRel);
         for slot in slots {
             slot.hash.store(0, Ordering::Release);
         }
@@ -309,7 +316,7 @@ impl PrefixFlushes {
             word.store(lengths, Ordering::Release);
         }
         self.count.store(count, Ordering::Relaxed);
-        self.active_table.store(next, Ordering::Release);
+        self.active_table.store(next_table, Ordering::Release);
         Ok(())
     }
 
@@ -387,8 +394,8 @@ impl PrefixHasher {
         let hash = if remaining_bits == 0 {
             self.state
         } else {
-            let last = read_word(key, self.hashed_bytes) & !(u64::MAX << remaining_bits);
-            fold(self.state ^ last, HASH_MULTIPLIER)
+            let last_bytes = read_word(key, self.hashed_bytes) & !(u64::MAX << remaining_bits);
+            fold(self.state ^ last_bytes, HASH_MULTIPLIER)
         };
         hash & (u64::MAX << LENGTH_BITS) | length as u64
     }
@@ -411,9 +418,9 @@ fn read_word(key: &[u8], offset: usize) -> u64 {
 fn last_word(key: &[u8], offset: usize) -> u64 {
     let bytes = key.get(offset..).unwrap_or_default();
     // The last eight bytes of the key, without those before `offset`.
-    if let Some(last) = key.last_chunk() {
+    if let Some(last_bytes) = key.last_chunk() {
         let skipped_bits = (8 - bytes.len()) as u32 * 8;
-        return u64::from_le_bytes(*last)
+        return u64::from_le_bytes(*last_bytes)
             .checked_shr(skipped_bits)
             .unwrap_or(0);
     }
@@ -423,8 +430,8 @@ fn last_word(key: &[u8], offset: usize) -> u64 {
 
 /// Both halves of a product, combined: each bit of the factors changes half of the bits.
 #[inline]
-fn fold(one: u64, other: u64) -> u64 {
-    let product = u128::from(one) * u128::from(other);
+fn fold(first_factor: u64, second_factor: u64) -> u64 {
+    let product = u128::from(first_factor) * u128::from(second_factor);
     product as u64 ^ (product >> 64) as u64
 }
 

@@ -174,7 +174,7 @@ fn a_win_that_is_sent_before_a_stale_write_is_published_stays_sent() {
         lease.won
     };
     let options = SetOptions {
-        compare: Some(unique),
+        required_cas: Some(unique),
         invalidate: true,
         ..SetOptions::default()
     };

@@ -54,10 +54,10 @@ pub struct SetOptions {
     /// When the new item dies.
     pub expiry: Expiry,
     /// Store only if the item has this unique (`cas`, meta `C`).
-    pub compare: Option<CasUnique>,
+    pub required_cas: Option<CasUnique>,
     /// The unique of the new item (meta `E`); else the store chooses.
     pub new_unique: Option<CasUnique>,
-    /// Meta `I`: a `compare` lower than the item's unique still stores, and marks the item stale.
+    /// Meta `I`: a `required_cas` lower than the item's unique still stores, and marks the item stale.
     pub invalidate: bool,
     /// Meta `N` on append or prepend: on a miss store the value as a new item with this expiry.
     pub vivify: Option<Expiry>,
@@ -73,9 +73,9 @@ pub enum SetOutcome {
     Stored(CasUnique),
     /// The condition of `add`, `replace`, `append` or `prepend` did not hold.
     NotStored,
-    /// `compare` was given and the item has another unique.
+    /// `required_cas` was given and the item has another unique.
     Exists,
-    /// `compare` was given and there is no item.
+    /// `required_cas` was given and there is no item.
     NotFound,
     /// The item is larger than the limit; the old item is removed.
     TooLarge,
@@ -110,7 +110,7 @@ pub struct Lease {
     /// The item is marked stale (X).
     pub is_stale: bool,
     /// Another caller has already won (Z).
-    pub win_sent: bool,
+    pub already_won: bool,
     /// The read itself created the item (meta `N`).
     pub created: bool,
     /// The expiry before `touch` changed it; `None` when nothing changed it.
@@ -121,7 +121,7 @@ pub struct Lease {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DeleteOptions {
     /// Delete only if the item has this unique.
-    pub compare: Option<CasUnique>,
+    pub required_cas: Option<CasUnique>,
     /// Meta `I`: mark the item stale instead of removing it, with the given expiry.
     pub invalidate: bool,
     /// Meta `T` with `invalidate`.
@@ -139,7 +139,7 @@ pub enum DeleteOutcome {
     Deleted,
     /// No live item under the key.
     NotFound,
-    /// `compare` was given and the item has another unique.
+    /// `required_cas` was given and the item has another unique.
     Exists,
 }
 
@@ -147,11 +147,11 @@ pub enum DeleteOutcome {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ArithOptions {
     /// Subtract instead of add; a decrement stops at 0, an increment wraps at 2^64.
-    pub decrement: bool,
+    pub is_decrement: bool,
     /// The amount.
     pub delta: u64,
     /// Change only if the item has this unique.
-    pub compare: Option<CasUnique>,
+    pub required_cas: Option<CasUnique>,
     /// On a miss, store this number with this expiry (meta `N` and `J`).
     pub initial: Option<(u64, Expiry)>,
     /// Give the changed item this expiry (meta `T`).
@@ -180,7 +180,7 @@ pub enum ArithOutcome {
     },
     /// No live item under the key, and no `initial`.
     NotFound,
-    /// `compare` was given and the item has another unique.
+    /// `required_cas` was given and the item has another unique.
     Exists,
     /// The value is not a decimal number of 64 bits.
     NotANumber,

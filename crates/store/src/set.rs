@@ -72,7 +72,7 @@ impl Set<'_> {
                 Ok(copy) => copy,
                 Err(outcome) => return Ok(outcome),
             },
-            (SetMode::Set | SetMode::Replace, None) if options.compare.is_some() => {
+            (SetMode::Set | SetMode::Replace, None) if options.required_cas.is_some() => {
                 return Ok(SetOutcome::NotFound);
             }
             (SetMode::Replace, None) => return Ok(SetOutcome::NotStored),
@@ -88,7 +88,7 @@ impl Set<'_> {
         old: &LocatedItem,
     ) -> Result<Overwrite, SetOutcome> {
         let present_unique = write.store().unique_of(old);
-        match self.options.compare {
+        match self.options.required_cas {
             Some(CasUnique(wanted_unique)) if wanted_unique != present_unique => {
                 if !(self.options.invalidate && wanted_unique < present_unique) {
                     return Err(SetOutcome::Exists);
@@ -131,7 +131,7 @@ impl Set<'_> {
     ) -> Result<SetOutcome, RetryReason> {
         let (options, store) = (self.options, write.store());
         if options
-            .compare
+            .required_cas
             .is_some_and(|wanted_unique| wanted_unique.0 != store.unique_of(old))
         {
             return Ok(SetOutcome::Exists);
@@ -212,7 +212,7 @@ pub(crate) fn refuse(
 /// What memcached does when a write fails for lack of memory: a plain set removes the old value, which would be out
 /// of date; the others leave it.
 pub(crate) fn remove_refused(accounts: &Accounts, key: &[u8], hash: KeyHash, options: &SetOptions) {
-    if options.mode == SetMode::Set && options.compare.is_none() {
+    if options.mode == SetMode::Set && options.required_cas.is_none() {
         accounts.remove_key(key, hash);
     }
 }

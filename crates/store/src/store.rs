@@ -128,7 +128,7 @@ impl Store {
         layout: Layout,
         arena: &Arc<Arena>,
     ) -> Arc<Store> {
-        let segments = layout.table(&config, arena);
+        let segments = layout.build_segments(&config, arena);
         let first_index_segment = segments.take_index_segment(0).unwrap_or(SegmentId(0));
         let index = Index::new(
             Lines::new(Arc::clone(arena)),
@@ -332,7 +332,7 @@ impl Store {
 
     /// Whether fewer segments are spare than eviction should keep ahead.
     pub(crate) fn reserve_is_low(&self) -> bool {
-        self.segments.spare() < self.reserve_segments
+        self.segments.spare_segments() < self.reserve_segments
     }
 
     /// Whether a write into a full store evicts at once although enough is spare. A watcher of evictions expects
@@ -340,7 +340,7 @@ impl Store {
     /// freed ahead of need.
     #[inline]
     pub(crate) fn evicts_with_writes(&self) -> bool {
-        self.reports.is_enabled() && self.segments.spare() < 2 * self.reserve_segments
+        self.reports.is_enabled() && self.segments.spare_segments() < 2 * self.reserve_segments
     }
 
     /// Whether nearly dead segments should be emptied, so that no unused one is opened.
@@ -411,7 +411,7 @@ impl Layout {
     }
 
     /// The table of the segments of `arena`, all free.
-    pub(crate) fn table(&self, config: &Config, arena: &Arc<Arena>) -> Segments {
+    pub(crate) fn build_segments(&self, config: &Config, arena: &Arc<Arena>) -> Segments {
         Segments::new(
             Arc::clone(arena),
             config.workers,
@@ -494,6 +494,6 @@ impl SegmentSource for Store {
     }
 
     fn give(&self, segment: SegmentId) {
-        self.segments.give_index_segment(segment);
+        self.segments.return_index_segment(segment);
     }
 }

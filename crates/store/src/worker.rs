@@ -16,11 +16,11 @@ use crate::eviction_reports::EvictedItem;
 use crate::index::ResizeOutcome;
 use crate::item_view::Item;
 use crate::publish::WriteContext;
+use crate::record_allocator::RecordAllocator;
 use crate::request::{
     ArithOptions, ArithOutcome, DeleteOptions, DeleteOutcome, GetOptions, KeyHash, Lease,
     NoRoomYet, Seconds, SetOptions, SetOutcome,
 };
-use crate::room::RecordAllocator;
 use crate::set::{self, Set};
 use crate::store::Store;
 use crate::write::WriteOperation;

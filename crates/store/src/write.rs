@@ -13,9 +13,9 @@ use crate::item::HEADER_BYTES_MAX;
 use crate::lookup::LocatedItem;
 use crate::memory::Addr;
 use crate::publish::Publication;
+use crate::record_allocator::{RecordAllocator, Shortage};
 use crate::request::{CasUnique, Expiry, KeyHash, NoRoomYet, Seconds};
 use crate::retry_limits::Attempts;
-use crate::room::{RecordAllocator, Shortage};
 use crate::segments::Queue;
 use crate::store::Store;
 

@@ -98,7 +98,7 @@ fn every_operation_takes_a_flushed_item_for_missing() {
     }
     flush();
     let compare = SetOptions {
-        compare: Some(unique),
+        required_cas: Some(unique),
         ..SetOptions::default()
     };
     assert_eq!(set_as(&worker, key, b"7", compare), SetOutcome::NotFound);

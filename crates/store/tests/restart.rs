@@ -326,7 +326,7 @@ fn marks_and_accesses_of_an_item_come_back() {
     worker.go_online();
     let hash = store.hash(b"won");
     let (item, lease) = worker.get_with(b"won", hash, &options, Seconds(9)).unwrap();
-    assert!(lease.win_sent && !lease.won);
+    assert!(lease.already_won && !lease.won);
     assert!(item.was_fetched());
     assert_eq!(item.last_access(), Seconds(7));
     assert_eq!(item.expiry(), Expiry::At(Seconds(50)));

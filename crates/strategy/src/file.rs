@@ -37,12 +37,12 @@ pub struct StrategyFile {
     /// this order.
     pub children: Vec<(String, String)>,
     /// The learned rules.
-    pub learned: Learned,
+    pub learned: LearnedTogetherRules,
 }
 
 /// Rules that were learned from a log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Learned {
+pub struct LearnedTogetherRules {
     /// What is fetched with an item that has to be fetched.
     pub with_items: TogetherRules,
     /// What is fetched at the start of a request about a page.
@@ -98,7 +98,7 @@ impl FromStr for StrategyFile {
         }
         file.strategy =
             strategy.ok_or_else(|| problem(2, "no line begins with `strategy`".into()))?;
-        file.learned = Learned {
+        file.learned = LearnedTogetherRules {
             with_items: TogetherRules::new(with_items),
             with_pages: TogetherRules::new(with_pages),
         };

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use glasscache_strategy::file::{
-    FixedRule, Forecast, Learned, LocalRule, Strategy, StrategyFile, parse_bytes,
+    FixedRule, Forecast, LearnedTogetherRules, LocalRule, Strategy, StrategyFile, parse_bytes,
 };
 use glasscache_strategy::kept::{ClientContext, FetchedValue, KeptValues, Tree, Validity};
 use glasscache_strategy::near::NearCache;
@@ -60,7 +60,7 @@ fn strategy_file_round_trips() {
         }],
         fixed_keys: vec!["c:0:0".into(), "c:3:9f".into()],
         children: vec![("c:0:0".into(), "c:1:4".into())],
-        learned: Learned {
+        learned: LearnedTogetherRules {
             with_items: TogetherRules::new(vec![
                 Rule::parse("user:{1} profile:{1} config").unwrap(),
                 Rule::parse("c:0:0 c:0:1").unwrap(),

@@ -21,7 +21,7 @@ const READ_KEYS: usize = 100;
 /// Keys that are only written.
 const OTHER_KEYS: usize = 10_000;
 /// Writes of a batch, one of [`BATCHES_PER_S`]; one in twenty is of a key that is read.
-const BATCH: usize = 20;
+const BATCH_WRITES: usize = 20;
 const BATCHES_PER_S: u64 = 500;
 const READERS: usize = 4;
 const CLIENTS_PER_READER: usize = 4;
@@ -37,7 +37,7 @@ fn main() -> Result<(), Failure> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[1..] {
         ["serve", port] => serve(port.parse()?),
-        ["read", address, file, seconds] => read(address, Path::new(file), seconds.parse()?),
+        ["read", address, file, seconds] => run_reader(address, Path::new(file), seconds.parse()?),
         [] => measure(30),
         [seconds] => measure(seconds.parse()?),
         _ => Err("usage: coherent [SECONDS]".into()),
@@ -60,11 +60,11 @@ fn serve(port: u16) -> Result<(), Failure> {
 }
 
 fn now_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or_default().as_nanos() as u64
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+    since_epoch.unwrap_or_default().as_nanos() as u64
 }
 
-fn client(address: &str, is_coherent: bool) -> Result<Client, Failure> {
+fn connect_client(address: &str, is_coherent: bool) -> Result<Client, Failure> {
     let file = "glasscache-strategy 1\nstrategy lru:1000".parse()?;
     let strategy = StrategyOptions {
         is_coherent: true,
@@ -91,7 +91,7 @@ fn key_of(index: usize) -> String {
     }
 }
 
-fn wire(key: &str) -> WireKey<'_> {
+fn to_wire_key(key: &str) -> WireKey<'_> {
     WireKey {
         bytes: key.as_bytes(),
         is_base64: false,
@@ -103,7 +103,7 @@ fn wire(key: &str) -> WireKey<'_> {
 type ReadRecord = [u64; 6];
 
 /// Reads with several clients until killed, and writes down each read.
-fn read(address: &str, file: &Path, seconds: u64) -> Result<(), Failure> {
+fn run_reader(address: &str, file: &Path, seconds: u64) -> Result<(), Failure> {
     let end = Instant::now() + Duration::from_secs(seconds);
     let seed = now_ns();
     let readers: Vec<_> = (0..CLIENTS_PER_READER as u64)
@@ -122,7 +122,7 @@ fn read(address: &str, file: &Path, seconds: u64) -> Result<(), Failure> {
 }
 
 fn read_with_one(address: &str, file: &Path, seed: u64, end: Instant) -> Result<(), Failure> {
-    let client = client(address, true)?;
+    let client = connect_client(address, true)?;
     let near = client.near().ok_or("no strategy")?.clone();
     let mut out = fs::File::create(file)?;
     let mut random = seed | 1;
@@ -134,7 +134,7 @@ fn read_with_one(address: &str, file: &Path, seed: u64, end: Instant) -> Result<
         let before = near.counters();
         let begin_ns = now_ns();
         let value = client.get(
-            wire(&key_of(key)),
+            to_wire_key(&key_of(key)),
             false,
             &Budget::new(Duration::from_secs(1)),
         );
@@ -166,7 +166,7 @@ struct Children {
     address: String,
     readers: Vec<Child>,
     folder: PathBuf,
-    files: usize,
+    file_count: usize,
 }
 
 impl Drop for Children {
@@ -191,8 +191,8 @@ fn start_server(port: &str) -> Result<(Child, String), Failure> {
 
 impl Children {
     fn start_reader(&mut self, seconds: u64) -> Result<Child, Failure> {
-        self.files += 1;
-        let file = self.folder.join(format!("reads-{}", self.files));
+        self.file_count += 1;
+        let file = self.folder.join(format!("reads-{}", self.file_count));
         Ok(Command::new(std::env::current_exe()?)
             .arg("read")
             .arg(&self.address)
@@ -216,7 +216,7 @@ impl Children {
     }
 }
 
-fn signal(child: &Child, name: &str) -> Result<(), Failure> {
+fn send_signal(child: &Child, name: &str) -> Result<(), Failure> {
     Command::new("kill")
         .args([name, &child.id().to_string()])
         .status()?;
@@ -230,7 +230,7 @@ struct Writer {
     acknowledged: Vec<Vec<(u64, u64)>>,
     next_other: usize,
     next_read: usize,
-    began: Instant,
+    started_at: Instant,
     batches: u64,
     writes: u64,
 }
@@ -238,12 +238,12 @@ struct Writer {
 impl Writer {
     fn new(address: &str) -> Result<Self, Failure> {
         Ok(Self {
-            client: client(address, false)?,
+            client: connect_client(address, false)?,
             number: 0,
             acknowledged: vec![Vec::new(); READ_KEYS],
             next_other: 0,
             next_read: 0,
-            began: Instant::now(),
+            started_at: Instant::now(),
             batches: 0,
             writes: 0,
         })
@@ -251,11 +251,11 @@ impl Writer {
 
     /// Writes for a time at the rate; batches that a stall delayed are left out.
     fn run(&mut self, time: Duration) {
-        self.began = Instant::now();
+        self.started_at = Instant::now();
         self.batches = 0;
-        while self.began.elapsed() < time {
+        while self.started_at.elapsed() < time {
             let due =
-                self.began + Duration::from_millis(1000 / BATCHES_PER_S) * self.batches as u32;
+                self.started_at + Duration::from_millis(1000 / BATCHES_PER_S) * self.batches as u32;
             self.batches += 1;
             let now = Instant::now();
             if due > now {
@@ -272,27 +272,27 @@ impl Writer {
         let text = self.number.to_string();
         self.next_read = (self.next_read + 1) % READ_KEYS;
         let mut keys = vec![key_of(self.next_read)];
-        keys.extend((1..BATCH).map(|_| {
+        keys.extend((1..BATCH_WRITES).map(|_| {
             self.next_other = (self.next_other + 1) % OTHER_KEYS;
             key_of(READ_KEYS + self.next_other)
         }));
         let items: Vec<Item<'_>> = keys
             .iter()
             .map(|key| Item {
-                key: wire(key),
+                key: to_wire_key(key),
                 flags: 0,
                 body: text.as_bytes(),
             })
             .collect();
-        let stored = self.client.store_many(
+        let store_result = self.client.store_many(
             StoreMode::Set,
             &items,
             0,
             &Budget::new(Duration::from_secs(1)),
         );
-        if stored.is_ok_and(|failures| failures.is_empty()) {
+        if store_result.is_ok_and(|failures| failures.is_empty()) {
             self.acknowledged[self.next_read].push((self.number, now_ns()));
-            self.writes += BATCH as u64;
+            self.writes += BATCH_WRITES as u64;
         }
     }
 }
@@ -306,7 +306,7 @@ fn measure(seconds: u64) -> Result<(), Failure> {
         address: address.clone(),
         readers: Vec::new(),
         folder,
-        files: 0,
+        file_count: 0,
     };
     measure_cpu(&children)?;
     let mut writer = Writer::new(&address)?;
@@ -320,7 +320,7 @@ fn measure(seconds: u64) -> Result<(), Failure> {
         let _ = reader.kill(); // it may have ended
         reader.wait()?;
     }
-    report(&children, &writer)
+    report_reads(&children, &writer)
 }
 
 /// Compares the server's CPU time with and without watchers, in rounds that follow each other.
@@ -329,21 +329,25 @@ fn measure_cpu(children: &Children) -> Result<(), Failure> {
     writer.run(Duration::from_secs(1));
     let mut costs_us = Vec::new();
     for _ in 0..3 {
-        let mut round = |watchers: usize| -> Result<(u64, u64), Failure> {
+        let mut measure_round = |watchers: usize| -> Result<(u64, u64), Failure> {
             let clients: Vec<Client> = (0..watchers)
-                .map(|_| client(&children.address, true))
+                .map(|_| connect_client(&children.address, true))
                 .collect::<Result<_, _>>()?;
             for client in &clients {
-                let _ = client.get(wire("read:0"), false, &Budget::new(Duration::from_secs(1)))?;
+                let _ = client.get(
+                    to_wire_key("read:0"),
+                    false,
+                    &Budget::new(Duration::from_secs(1)),
+                )?;
             }
             std::thread::sleep(Duration::from_millis(200));
             let (cpu_ns, writes) = (children.server_cpu_ns()?, writer.writes);
             writer.run(Duration::from_secs(3));
             Ok((children.server_cpu_ns()? - cpu_ns, writer.writes - writes))
         };
-        let (alone_ns, alone_writes) = round(0)?;
+        let (alone_ns, alone_writes) = measure_round(0)?;
         std::thread::sleep(Duration::from_millis(300));
-        let (watched_ns, writes) = round(READERS * CLIENTS_PER_READER)?;
+        let (watched_ns, writes) = measure_round(READERS * CLIENTS_PER_READER)?;
         let expected_ns = alone_ns as f64 * writes as f64 / alone_writes.max(1) as f64;
         let lines = writes as f64 * (READERS * CLIENTS_PER_READER) as f64;
         let cost_us = (watched_ns as f64 - expected_ns) / lines / 1000.0;
@@ -368,20 +372,20 @@ fn measure_cpu(children: &Children) -> Result<(), Failure> {
 fn disturb(children: &mut Children, writer: &mut Writer, seconds: u64) -> Result<(), Failure> {
     let pause = Duration::from_millis(700);
     let end = Instant::now() + Duration::from_secs(seconds);
-    let mut event = 0;
+    let mut event_index = 0;
     while Instant::now() < end {
         writer.run(pause);
-        let reader = event % READERS;
-        match event % 5 {
+        let reader = event_index % READERS;
+        match event_index % 5 {
             0 => {
-                signal(&children.readers[reader], "-STOP")?;
+                send_signal(&children.readers[reader], "-STOP")?;
                 writer.run(Duration::from_millis(300));
-                signal(&children.readers[reader], "-CONT")?;
+                send_signal(&children.readers[reader], "-CONT")?;
             }
             1 => {
-                signal(&children.server, "-STOP")?;
+                send_signal(&children.server, "-STOP")?;
                 std::thread::sleep(Duration::from_millis(300));
-                signal(&children.server, "-CONT")?;
+                send_signal(&children.server, "-CONT")?;
             }
             2 => {
                 children.readers[reader].kill()?;
@@ -389,7 +393,7 @@ fn disturb(children: &mut Children, writer: &mut Writer, seconds: u64) -> Result
                 let time_left = end.saturating_duration_since(Instant::now()).as_secs();
                 children.readers[reader] = children.start_reader(time_left + 5)?;
             }
-            3 if event % 15 == 3 => {
+            3 if event_index % 15 == 3 => {
                 children.server.kill()?;
                 children.server.wait()?;
                 let port = children
@@ -402,13 +406,13 @@ fn disturb(children: &mut Children, writer: &mut Writer, seconds: u64) -> Result
             }
             _ => {}
         }
-        event += 1;
+        event_index += 1;
     }
     Ok(())
 }
 
 /// Compares what was read with what had been acknowledged.
-fn report(children: &Children, writer: &Writer) -> Result<(), Failure> {
+fn report_reads(children: &Children, writer: &Writer) -> Result<(), Failure> {
     let (mut reads, mut hits, mut stale, mut late, mut after_clear) =
         (0_u64, 0, 0_u64, 0_u64, 0_u64);
     let (mut stale_ns_max, mut clears) = (0, 0);
@@ -430,8 +434,9 @@ fn report(children: &Children, writer: &Writer) -> Result<(), Failure> {
             (clears_before, previous_begin_ns) = (Some(field(4)), begin_ns);
             (reads, hits) = (reads + 1, hits + field(5));
             let acknowledged = &writer.acknowledged[key];
-            let newer = acknowledged.partition_point(|&(acknowledged, _)| acknowledged <= number);
-            let Some(&(_, newer_ns)) = acknowledged.get(newer) else {
+            let newer_index =
+                acknowledged.partition_point(|&(acknowledged, _)| acknowledged <= number);
+            let Some(&(_, newer_ns)) = acknowledged.get(newer_index) else {
                 continue;
             };
             let stale_ns = begin_ns.saturating_sub(newer_ns);

@@ -35,7 +35,7 @@ pub fn simulate(plan: &Plan, is_logged: bool) -> Outcome {
             .downcast_ref::<String>()
             .cloned()
             .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        Outcome::of(Violation {
+        Outcome::from_violation(Violation {
             invariant: Invariant::Panic,
             text: text.unwrap_or_default(),
         })
@@ -47,13 +47,13 @@ pub fn check(seed: u64) -> Result<Outcome, String> {
     let plan = plan(seed);
     let outcome = simulate(&plan, false);
     match &outcome.violation {
-        Some(violation) => Err(history(&plan, violation)),
+        Some(violation) => Err(shortest_failing_history(&plan, violation)),
         None => Ok(outcome),
     }
 }
 
 /// The shortest history of a plan that breaks an invariant.
-pub fn history(plan: &Plan, violation: &Violation) -> String {
+pub fn shortest_failing_history(plan: &Plan, violation: &Violation) -> String {
     let shortest = shrink(plan, violation.invariant, |shorter_plan| {
         simulate(shorter_plan, false)
             .violation

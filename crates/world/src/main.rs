@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use glasscache_world::{Violation, history, plan, simulate};
+use glasscache_world::{Violation, plan, shortest_failing_history, simulate};
 
 /// What is to be run.
 struct Settings {
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         eprintln!("{count:>12} {event_name}");
     }
     for (seed, violation) in outcomes.violations.iter().take(settings.histories) {
-        eprintln!("{}", history(&plan(*seed), violation));
+        eprintln!("{}", shortest_failing_history(&plan(*seed), violation));
     }
     let mut seeds_by_invariant: BTreeMap<_, Vec<u64>> = BTreeMap::new();
     for (seed, violation) in &outcomes.violations {

@@ -58,7 +58,7 @@ fn a_short_history_is_found_and_breaks_the_same_promise() {
             .map(|violation| (plan, violation))
     });
     let (plan, violation) = broken.expect("one of these worlds has a hit");
-    let history = glasscache_world::history(&plan, &violation);
+    let history = glasscache_world::shortest_failing_history(&plan, &violation);
     let last = history.lines().last().unwrap_or_default();
     assert!(last.starts_with("Value: "), "{history}");
     let steps = history.split(" are left").next().unwrap_or_default();

@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Self
 
-Flagged = tuple[int, bytes]
+FlagsAndBytes = tuple[int, bytes]
 
 _RELATIVE_MAX_S: Final = 30 * 24 * 3600
 """The greatest exptime that memcached counts from now; a greater one is a Unix time."""
 
 
-def _dump(value: Any) -> tuple[str, Flagged]:
+def _dump(value: Any) -> tuple[str, FlagsAndBytes]:
     return "flagged", value
 
 
-def _load(_kind: str, body: Flagged) -> Flagged:
+def _load(_kind: str, body: FlagsAndBytes) -> FlagsAndBytes:
     return body
 
 

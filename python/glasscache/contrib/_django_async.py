@@ -33,16 +33,16 @@ class SharedClients(NamedTuple):
     options: dict[str, Any]
     """As they were given: kept alive, so that the identity of what is shared stays unique."""
     cache_settings: CacheSettings
-    blocking: list[DjangoClient]
+    blocking_clients: list[DjangoClient]
     """The client of all threads, once it was needed."""
     clients_by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient]
 
     def client(self) -> DjangoClient:
         """Return the client of all threads."""
-        if not self.blocking:
+        if not self.blocking_clients:
             # Two threads may make one each at first: both work, and the second is dropped.
-            self.blocking.append(DjangoClient(self.cache_settings))
-        return self.blocking[0]
+            self.blocking_clients.append(DjangoClient(self.cache_settings))
+        return self.blocking_clients[0]
 
 
 class AsyncCacheMethods(BaseMemcachedCache):
@@ -61,10 +61,10 @@ class AsyncCacheMethods(BaseMemcachedCache):
     def _lease(self, timeout: Any) -> Lease | None:
         """How `get_or_set` refills; None for a timeout that expires at once."""
         ttl = self.get_backend_timeout(timeout)
-        return None if ttl < 0 else Lease(ttl or None, **self._shared.cache_settings.lease)
+        return None if ttl < 0 else Lease(ttl or None, **self._shared.cache_settings.lease_options)
 
     @property
-    def _async(self) -> AsyncClient:
+    def _async_client(self) -> AsyncClient:
         """The client of the running loop."""
         from glasscache import AsyncClient  # noqa: PLC0415 - asyncio only when it is used
 
@@ -80,10 +80,10 @@ class AsyncCacheMethods(BaseMemcachedCache):
 
     def clients(self, is_async: bool) -> list[Any]:
         """Return the process's client, and with `is_async` the client of the running loop too."""
-        blocking = self._shared.client().client
-        return [blocking, self._async] if is_async else [blocking]
+        blocking_client = self._shared.client().client
+        return [blocking_client, self._async_client] if is_async else [blocking_client]
 
-    def _key(self, key: str, version: int | None) -> str:
+    def _full_key(self, key: str, version: int | None) -> str:
         full_key: str = self.make_and_validate_key(key, version=version)
         return full_key
 
@@ -96,12 +96,14 @@ class AsyncCacheMethods(BaseMemcachedCache):
     ) -> bool:
         """As `add`, awaited."""
         return await await_store(
-            self._async.add(self._key(key, version), value, self.get_backend_timeout(timeout))
+            self._async_client.add(
+                self._full_key(key, version), value, self.get_backend_timeout(timeout)
+            )
         )
 
     async def aget(self, key: str, default: Any = None, version: int | None = None) -> Any:
         """As `get`, awaited."""
-        return await self._async.get(self._key(key, version), default)
+        return await self._async_client.get(self._full_key(key, version), default)
 
     async def aset(
         self,
@@ -111,9 +113,11 @@ class AsyncCacheMethods(BaseMemcachedCache):
         version: int | None = None,
     ) -> None:
         """As `set`, awaited."""
-        key = self._key(key, version)
-        if not await await_store(self._async.set(key, value, self.get_backend_timeout(timeout))):
-            await self._async.delete(key)
+        key = self._full_key(key, version)
+        if not await await_store(
+            self._async_client.set(key, value, self.get_backend_timeout(timeout))
+        ):
+            await self._async_client.delete(key)
 
     async def atouch(
         self,
@@ -123,18 +127,22 @@ class AsyncCacheMethods(BaseMemcachedCache):
     ) -> bool:
         """As `touch`, awaited."""
         return bool(
-            await self._async.touch(self._key(key, version), self.get_backend_timeout(timeout))
+            await self._async_client.touch(
+                self._full_key(key, version), self.get_backend_timeout(timeout)
+            )
         )
 
     async def adelete(self, key: str, version: int | None = None) -> bool:
         """As `delete`, awaited."""
-        return bool(await self._async.delete(self._key(key, version)))
+        return bool(await self._async_client.delete(self._full_key(key, version)))
 
     async def aget_many(self, keys: Iterable[str], version: int | None = None) -> dict[str, Any]:
         """As `get_many`, awaited."""
-        names: dict[str | bytes, str] = {self._key(key, version): key for key in keys}
-        values = await self._async.get_many(list(names))
-        return {names[key]: value for key, value in values.items()}
+        keys_by_full_key: dict[str | bytes, str] = {
+            self._full_key(key, version): key for key in keys
+        }
+        values = await self._async_client.get_many(list(keys_by_full_key))
+        return {keys_by_full_key[key]: value for key, value in values.items()}
 
     async def aset_many(
         self,
@@ -143,20 +151,24 @@ class AsyncCacheMethods(BaseMemcachedCache):
         version: int | None = None,
     ) -> list[str]:
         """As `set_many`, awaited."""
-        names: dict[str | bytes, str] = {self._key(key, version): key for key in data}
-        values = {full_key: data[key] for full_key, key in names.items()}
-        failed = await self._async.set_many(values, self.get_backend_timeout(timeout))
-        return [names[key] for key in failed]
+        keys_by_full_key: dict[str | bytes, str] = {
+            self._full_key(key, version): key for key in data
+        }
+        values = {full_key: data[key] for full_key, key in keys_by_full_key.items()}
+        failures = await self._async_client.set_many(values, self.get_backend_timeout(timeout))
+        return [keys_by_full_key[key] for key in failures]
 
     async def adelete_many(self, keys: Iterable[str], version: int | None = None) -> None:
         """As `delete_many`, awaited."""
-        await self._async.delete_many([self._key(key, version) for key in keys])
+        await self._async_client.delete_many([self._full_key(key, version) for key in keys])
 
     async def aincr(self, key: str, delta: int = 1, version: int | None = None) -> int:
         """As `incr`, awaited."""
-        full_key = self._key(key, version)
+        full_key = self._full_key(key, version)
         call = (
-            self._async.decr(full_key, -delta) if delta < 0 else self._async.incr(full_key, delta)
+            self._async_client.decr(full_key, -delta)
+            if delta < 0
+            else self._async_client.incr(full_key, delta)
         )
         try:
             number = await call
@@ -172,7 +184,7 @@ class AsyncCacheMethods(BaseMemcachedCache):
 
     async def ahas_key(self, key: str, version: int | None = None) -> bool:
         """As `has_key`, awaited."""
-        return await self._async.get(self._key(key, version), _MISSING) is not _MISSING
+        return await self._async_client.get(self._full_key(key, version), _MISSING) is not _MISSING
 
     async def aget_or_set(
         self,
@@ -184,7 +196,9 @@ class AsyncCacheMethods(BaseMemcachedCache):
         """As `get_or_set`, awaited; `default` may be a coroutine function as well."""
         lease = self._lease(timeout)
         if callable(default) and lease is not None:
-            return await self._async.get_or_set_by(self._key(key, version), default, lease)
+            return await self._async_client.get_or_set_by(
+                self._full_key(key, version), default, lease
+            )
         value = await self.aget(key, _MISSING, version)
         if value is not _MISSING:
             return value
@@ -211,7 +225,7 @@ class AsyncCacheMethods(BaseMemcachedCache):
 
     async def aclear(self) -> None:
         """As `clear`, awaited."""
-        await self._async.flush()
+        await self._async_client.flush()
 
     async def aclose(self, **kwargs: Any) -> None:
         """Keep the connections: they serve the next request."""

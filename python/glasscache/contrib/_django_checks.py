@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from glasscache.contrib._django_settings import CacheSettings
 
-E_OPTION = "glasscache.E001"
-W_LIKE = "glasscache.W001"
+OPTION_ERROR_ID = "glasscache.E001"
+LIKE_WARNING_ID = "glasscache.W001"
 
 
 def _is_in_check_run() -> bool:
@@ -40,10 +40,12 @@ def messages_of(alias: str, cache_settings: CacheSettings) -> list[checks.CheckM
     """Return what the check reports of one cache."""
     name = f'CACHES["{alias}"]'
     errors = [
-        checks.Error(f"{name}: {sentence}", id=E_OPTION) for sentence in cache_settings.refusals
+        checks.Error(f"{name}: {sentence}", id=OPTION_ERROR_ID)
+        for sentence in cache_settings.refusals
     ]
     warnings = [
-        checks.Warning(f"{name}: {sentence}", id=W_LIKE) for sentence in cache_settings.advice
+        checks.Warning(f"{name}: {sentence}", id=LIKE_WARNING_ID)
+        for sentence in cache_settings.advice
     ]
     return [*errors, *warnings]
 
@@ -70,10 +72,12 @@ def register_check(
 
 
 def raise_if_too_late_to_check(cache_settings: CacheSettings) -> None:
-    """Raise what is wrong with a plan where this run of the checks cannot report it."""
+    """Raise what is wrong with settings where this run of the checks cannot report it."""
     if not cache_settings.refusals or not _is_imported_by_check_run or not _is_in_check_run():
         return
     from django.core.management.base import SystemCheckError  # noqa: PLC0415 - for a run of the checks
 
-    sentences = "\n".join(f"?: ({E_OPTION}) {sentence}" for sentence in cache_settings.refusals)
+    sentences = "\n".join(
+        f"?: ({OPTION_ERROR_ID}) {sentence}" for sentence in cache_settings.refusals
+    )
     raise SystemCheckError(f"System check identified some issues:\n\nERRORS:\n{sentences}\n")

@@ -26,7 +26,7 @@ def _warn_once(warning_id: str, sentence: str, *arguments: object) -> None:
         _log.warning(sentence, *arguments)
 
 
-def miss_rule(on_error: Any) -> Callable[[GlasscacheError], bool]:
+def django_miss_rule(on_error: Any) -> Callable[[GlasscacheError], bool]:
     """Return which errors are counted misses: those of `on_error`, and entries that cannot be read."""
     configured_rule = miss_rule_of(on_error)
 
@@ -46,14 +46,14 @@ _UNREADABLE = (
 
 
 def client_options(cache_settings: CacheSettings) -> dict[str, Any]:
-    """Return the keywords of a plan's client, or raise its errors."""
+    """Return the keywords of the settings' client, or raise their errors."""
     if cache_settings.refusals:
         raise BadSetting("; ".join(cache_settings.refusals))
     for sentence in cache_settings.advice:
         _warn_once(sentence, "%s", sentence)
     return {
-        **cache_settings.client,
-        "on_error": miss_rule(cache_settings.client.get("on_error", "raise")),
+        **cache_settings.client_options,
+        "on_error": django_miss_rule(cache_settings.client_options.get("on_error", "raise")),
     }
 
 
@@ -62,17 +62,17 @@ def _run_store(store: Callable[[], bool]) -> bool:
     try:
         return store()
     except ValueTooLarge as error:
-        return _not_cached(error)
+        return _warn_not_cached(error)
 
 
-def _not_cached(error: ValueTooLarge) -> bool:
+def _warn_not_cached(error: ValueTooLarge) -> bool:
     _log.warning("not cached: %s", error)
     return False
 
 
-def _run_arithmetic(count: Callable[[], int | None]) -> int | None:
+def _run_arithmetic(arithmetic_call: Callable[[], int | None]) -> int | None:
     try:
-        return count()
+        return arithmetic_call()
     except RequestRefused as error:
         raise to_django_error(error) from error
 
@@ -86,7 +86,7 @@ class DjangoClient:
     """`glasscache.Client` under the names that Django's memcached backends call."""
 
     def __init__(self, cache_settings: CacheSettings) -> None:
-        """Make the client of a plan."""
+        """Make the client of these settings."""
         self.client = Client(cache_settings.servers, **client_options(cache_settings))
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -142,7 +142,7 @@ async def await_store(store: Awaitable[bool]) -> bool:
     try:
         return await store
     except ValueTooLarge as error:
-        return _not_cached(error)
+        return _warn_not_cached(error)
 
 
 class ClientLibrary:

@@ -21,7 +21,7 @@ class RefusedOption(Exception):
 class SettingsDraft:
     """A client's settings in the making."""
 
-    client: dict[str, Any]
+    client_options: dict[str, Any]
     """Keywords of `Client`."""
     servers_count: int
     placement: str | None = None
@@ -36,7 +36,7 @@ _RETRIES: Final = (
 )
 
 
-def _no_effect(value: Any, draft: SettingsDraft) -> None:
+def _accept_without_effect(value: Any, draft: SettingsDraft) -> None:
     """Take an option that changes nothing here: it is always so, or only about how the old client works."""
 
 
@@ -48,33 +48,33 @@ def _refuse_unless(accepted_value: Any, sentence: str) -> Callable[[Any, Setting
     return refuse
 
 
-def _timeout(value: Any, draft: SettingsDraft, unit: float = 1.0) -> None:
+def _take_timeout(value: Any, draft: SettingsDraft, unit: float = 1.0) -> None:
     """Take a time-out of connecting, sending or receiving: the longest one bounds the whole call."""
     if value is None or not value:
         return
     if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
         raise RefusedOption(f'{value!r} is not a length of time; write "timeout": seconds')
-    configured = draft.client.get("timeout")
-    draft.client["timeout"] = max(
+    configured = draft.client_options.get("timeout")
+    draft.client_options["timeout"] = max(
         value * unit, configured if isinstance(configured, int | float) else 0
     )
 
 
-def _ignore_exc(value: Any, draft: SettingsDraft) -> None:
+def _take_ignore_exc(value: Any, draft: SettingsDraft) -> None:
     on_error = "miss" if value else "raise"
-    if draft.client.setdefault("on_error", on_error) != on_error:
+    if draft.client_options.setdefault("on_error", on_error) != on_error:
         raise RefusedOption(f'{value!r} contradicts "on_error"; leave it out')
 
 
-def _max_pool_size(value: Any, draft: SettingsDraft) -> None:
+def _take_max_pool_size(value: Any, draft: SettingsDraft) -> None:
     if not value:
         return
     if not isinstance(value, int):
         raise RefusedOption(f'{value!r} is not a number; write "connections_max": 32')
-    draft.client.setdefault("connections_max", value)
+    draft.client_options.setdefault("connections_max", value)
 
 
-def _namespace(value: Any, draft: SettingsDraft) -> None:
+def _take_namespace(value: Any, draft: SettingsDraft) -> None:
     if not value:
         return
     if not isinstance(value, str | bytes):
@@ -84,18 +84,22 @@ def _namespace(value: Any, draft: SettingsDraft) -> None:
             "with several servers the old client chooses a key's server without its prefix, which this one "
             'does not; leave it out together with "like": all entries are then new'
         )
-    draft.client.setdefault("namespace", value)
+    draft.client_options.setdefault("namespace", value)
 
 
-def _serde(value: Any, draft: SettingsDraft) -> None:
+def _take_serde(value: Any, draft: SettingsDraft) -> None:
     """Take pymemcache's serdes (or the drop-in module's), which are pickles and compressed pickles."""
     inner_serde = value
     if type(value).__name__ == "CompressedSerde" and _is_from_serde_module(value):
         is_zlib = value._compress is zlib.compress and value._decompress is zlib.decompress  # noqa: SLF001
-        length: int = value._min_compress_len  # noqa: SLF001
+        min_compress_bytes: int = value._min_compress_len  # noqa: SLF001
         inner_serde = value._serde if is_zlib else None  # noqa: SLF001
-        if length > 0:
-            draft.compression = {"compress": "zlib", "threshold": length + 1, "min_saving": 0}
+        if min_compress_bytes > 0:
+            draft.compression = {
+                "compress": "zlib",
+                "threshold": min_compress_bytes + 1,
+                "min_saving": 0,
+            }
     if not (type(inner_serde).__name__ == "PickleSerde" and _is_from_serde_module(inner_serde)):
         raise RefusedOption(
             f"{value!r} is a serde of its own; pickle_serde and compressed_serde can be taken over, for "
@@ -107,19 +111,19 @@ def _is_from_serde_module(serde: Any) -> bool:
     return type(serde).__module__ in {"pymemcache.serde", "glasscache.compat.pymemcache.serde"}
 
 
-def _hasher(value: Any, _: SettingsDraft) -> None:
+def _check_hasher(value: Any, _: SettingsDraft) -> None:
     if value is not None and getattr(value, "__name__", "") != "RendezvousHash":
         raise RefusedOption(
             f'{value!r} is a placement of its own; leave it out and write "placement"'
         )
 
 
-def _socket_module(value: Any, _: SettingsDraft) -> None:
+def _check_socket_module(value: Any, _: SettingsDraft) -> None:
     if getattr(value, "__name__", None) != "socket":
         raise RefusedOption("this client's sockets are its own; leave it out")
 
 
-def _encoding(value: Any, _: SettingsDraft) -> None:
+def _check_encoding(value: Any, _: SettingsDraft) -> None:
     try:
         is_ascii = "-0123456789".encode(value) == b"-0123456789"
     except (LookupError, TypeError):
@@ -128,96 +132,96 @@ def _encoding(value: Any, _: SettingsDraft) -> None:
         raise RefusedOption(f"{value!r}: text is UTF-8 and numbers are ASCII; leave it out")
 
 
-def _sasl(value: Any, _: SettingsDraft) -> None:
+def _refuse_sasl(value: Any, _: SettingsDraft) -> None:
     if value is not None:
         raise RefusedOption(
             "this client has no SASL; leave it out and guard the servers by the network"
         )
 
 
-PYMEMCACHE: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
-    "allow_unicode_keys": _no_effect,
-    "connect_timeout": _timeout,
+PYMEMCACHE_OPTIONS: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
+    "allow_unicode_keys": _accept_without_effect,
+    "connect_timeout": _take_timeout,
     "dead_timeout": _refuse_unless(None, _RETRIES),
-    "default_noreply": _no_effect,
-    "deserializer": _no_effect,  # the backend names a serde, which goes before it
-    "encoding": _encoding,
-    "hasher": _hasher,
-    "ignore_exc": _ignore_exc,
-    "key_prefix": _namespace,
-    "lock_generator": _no_effect,
-    "max_pool_size": _max_pool_size,
-    "no_delay": _no_effect,
-    "pool_idle_timeout": _no_effect,
+    "default_noreply": _accept_without_effect,
+    "deserializer": _accept_without_effect,  # the backend names a serde, which goes before it
+    "encoding": _check_encoding,
+    "hasher": _check_hasher,
+    "ignore_exc": _take_ignore_exc,
+    "key_prefix": _take_namespace,
+    "lock_generator": _accept_without_effect,
+    "max_pool_size": _take_max_pool_size,
+    "no_delay": _accept_without_effect,
+    "pool_idle_timeout": _accept_without_effect,
     "retry_attempts": _refuse_unless(None, _RETRIES),
     "retry_timeout": _refuse_unless(None, _RETRIES),
-    "serde": _serde,
-    "serializer": _no_effect,  # as deserializer
-    "socket_keepalive": _no_effect,
-    "socket_module": _socket_module,
+    "serde": _take_serde,
+    "serializer": _accept_without_effect,  # as deserializer
+    "socket_keepalive": _accept_without_effect,
+    "socket_module": _check_socket_module,
     "tls_context": _refuse_unless(None, "this client has no TLS; leave it out, or tunnel"),
-    "use_pooling": _no_effect,
+    "use_pooling": _accept_without_effect,
 }
 
-_EJECTING: Final = _refuse_unless(0, _RETRIES)
+_REFUSE_EJECTION: Final = _refuse_unless(0, _RETRIES)
 
-BEHAVIORS: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
-    "auto_eject": _EJECTING,
-    "buffer_requests": _no_effect,
-    "cas": _no_effect,
-    "connect_timeout": lambda value, draft: _timeout(value, draft, 1e-3),
-    "dead_timeout": _no_effect,  # without auto_eject
-    "distribution": _no_effect,  # with those that follow it makes the placement
-    "failure_limit": _no_effect,  # without auto_eject
-    "hash": _no_effect,
-    "ketama": _no_effect,
-    "ketama_hash": _no_effect,
-    "ketama_weighted": _no_effect,
-    "namespace": _namespace,
-    "no_block": _no_effect,
+PYLIBMC_BEHAVIORS: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
+    "auto_eject": _REFUSE_EJECTION,
+    "buffer_requests": _accept_without_effect,
+    "cas": _accept_without_effect,
+    "connect_timeout": lambda value, draft: _take_timeout(value, draft, 1e-3),
+    "dead_timeout": _accept_without_effect,  # without auto_eject
+    "distribution": _accept_without_effect,  # with those that follow it makes the placement
+    "failure_limit": _accept_without_effect,  # without auto_eject
+    "hash": _accept_without_effect,
+    "ketama": _accept_without_effect,
+    "ketama_hash": _accept_without_effect,
+    "ketama_weighted": _accept_without_effect,
+    "namespace": _take_namespace,
+    "no_block": _accept_without_effect,
     "num_replicas": _refuse_unless(0, "this client stores one copy; leave it out"),
-    "pickle_protocol": _no_effect,
-    "receive_timeout": lambda value, draft: _timeout(value, draft, 1e-6),
-    "remove_failed": _EJECTING,
-    "retry_timeout": _no_effect,  # without auto_eject
+    "pickle_protocol": _accept_without_effect,
+    "receive_timeout": lambda value, draft: _take_timeout(value, draft, 1e-6),
+    "remove_failed": _REFUSE_EJECTION,
+    "retry_timeout": _accept_without_effect,  # without auto_eject
     "_hash_with_prefix_key": _refuse_unless(
         0, "this client places keys in its own way; leave it out"
     ),
-    "_io_bytes_watermark": _no_effect,
-    "_io_key_prefetch": _no_effect,
-    "_io_msg_watermark": _no_effect,
-    "_noreply": _no_effect,
-    "_poll_timeout": _no_effect,
-    "_retry_timeout": _no_effect,
-    "_socket_recv_size": _no_effect,
-    "_socket_send_size": _no_effect,
+    "_io_bytes_watermark": _accept_without_effect,
+    "_io_key_prefetch": _accept_without_effect,
+    "_io_msg_watermark": _accept_without_effect,
+    "_noreply": _accept_without_effect,
+    "_poll_timeout": _accept_without_effect,
+    "_retry_timeout": _accept_without_effect,
+    "_socket_recv_size": _accept_without_effect,
+    "_socket_send_size": _accept_without_effect,
     "_sort_hosts": _refuse_unless(
         0, "servers keep the order of LOCATION; sort them there and leave it out"
     ),
-    "send_timeout": lambda value, draft: _timeout(value, draft, 1e-6),
-    "tcp_keepalive": _no_effect,
-    "tcp_nodelay": _no_effect,
-    "verify_keys": _no_effect,
+    "send_timeout": lambda value, draft: _take_timeout(value, draft, 1e-6),
+    "tcp_keepalive": _accept_without_effect,
+    "tcp_nodelay": _accept_without_effect,
+    "verify_keys": _accept_without_effect,
 }
 
 
-def _behaviors(value: Any, draft: SettingsDraft) -> None:
+def _take_behaviors(value: Any, draft: SettingsDraft) -> None:
     if not isinstance(value, dict):
         raise RefusedOption(f"{value!r} is not a dict of pylibmc's behaviors")
     behaviors = cast("dict[str, Any]", value)
     for name, setting in sorted(behaviors.items()):
-        if name not in BEHAVIORS:
+        if name not in PYLIBMC_BEHAVIORS:
             raise RefusedOption(
-                f'"{name}" is not a behavior of pylibmc; there are {", ".join(BEHAVIORS)}'
+                f'"{name}" is not a behavior of pylibmc; there are {", ".join(PYLIBMC_BEHAVIORS)}'
             )
         try:
-            BEHAVIORS[name](setting, draft)
+            PYLIBMC_BEHAVIORS[name](setting, draft)
         except RefusedOption as refusal:
             raise RefusedOption(f'"{name}": {refusal}') from None
-    draft.placement = _placement(behaviors)
+    draft.placement = _placement_of(behaviors)
 
 
-def _placement(behaviors: Mapping[str, Any]) -> str:
+def _placement_of(behaviors: Mapping[str, Any]) -> str:
     """Return the placement that libmemcached's behaviors amount to.
 
     pylibmc sets them in this order, and each overrides those before it: `ketama_weighted` of 0 is a ring too.
@@ -250,12 +254,12 @@ def _placement(behaviors: Mapping[str, Any]) -> str:
 
 _PLACEMENT_BEHAVIORS: Final = ("hash", "distribution", "ketama", "ketama_weighted", "ketama_hash")
 
-PYLIBMC: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
-    "behaviors": _behaviors,
-    "binary": _no_effect,  # the entries are the same in either protocol
-    "password": _sasl,
-    "username": _sasl,
+PYLIBMC_OPTIONS: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
+    "behaviors": _take_behaviors,
+    "binary": _accept_without_effect,  # the entries are the same in either protocol
+    "password": _refuse_sasl,
+    "username": _refuse_sasl,
 }
 
-OLD_OPTIONS: Final = {"pymemcache": PYMEMCACHE, "pylibmc": PYLIBMC}
+OLD_OPTIONS: Final = {"pymemcache": PYMEMCACHE_OPTIONS, "pylibmc": PYLIBMC_OPTIONS}
 """How each option is handled, by the client that has it."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["request_middleware"]
 
 
-def _clients(is_async: bool) -> Iterable[Any]:
+def _clients_of_all_caches(is_async: bool) -> Iterable[Any]:
     """Return the clients of every cache of ours; threads of an async request use the blocking ones."""
     for cache in caches.all(initialized_only=False):
         if isinstance(cache, AsyncCacheMethods):
@@ -25,9 +25,9 @@ def _clients(is_async: bool) -> Iterable[Any]:
 
 
 @contextlib.contextmanager
-def _request(request: Any, is_async: bool) -> Generator[None]:
+def _requests_of_clients(request: Any, is_async: bool) -> Generator[None]:
     with contextlib.ExitStack() as stack:
-        clients = list(_clients(is_async))
+        clients = list(_clients_of_all_caches(is_async))
         for client in clients:
             stack.enter_context(client.request())
         try:
@@ -47,14 +47,14 @@ def request_middleware(get_response: Callable[[Any], Any]) -> Callable[[Any], An
     """
     if iscoroutinefunction(get_response):
 
-        async def awaited(request: Any) -> Any:
-            with _request(request, is_async=True):
+        async def async_middleware(request: Any) -> Any:
+            with _requests_of_clients(request, is_async=True):
                 return await get_response(request)
 
-        return awaited
+        return async_middleware
 
-    def called(request: Any) -> Any:
-        with _request(request, is_async=False):
+    def sync_middleware(request: Any) -> Any:
+        with _requests_of_clients(request, is_async=False):
             return get_response(request)
 
-    return called
+    return sync_middleware

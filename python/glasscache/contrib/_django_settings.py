@@ -38,9 +38,9 @@ class CacheSettings(NamedTuple):
     """A cache's settings as this client has them, or why it cannot have them."""
 
     servers: list[str]
-    client: dict[str, Any]
+    client_options: dict[str, Any]
     """Keywords of `Client`, `on_error` as it was given."""
-    lease: dict[str, Any]
+    lease_options: dict[str, Any]
     """Settings of `get_or_set`."""
     has_own_prefix: bool
     """Whether entries are apart from those of the backend that the project comes from."""
@@ -64,7 +64,7 @@ def translate_settings(location: Any, options: Mapping[str, Any] | None) -> Cach
         option: remaining_options.pop(option)
         for option in sorted(_LEASE_OPTIONS & remaining_options.keys())
     }
-    servers: list[str] = _collect_refusal(refusals, lambda: _servers(location)) or []
+    servers: list[str] = _collect_refusal(refusals, lambda: _parse_location(location)) or []
     if remaining_options.get("timeout", 0) is None:  # pymemcache's form of its default
         del remaining_options["timeout"]
     draft = SettingsDraft(
@@ -77,24 +77,26 @@ def translate_settings(location: Any, options: Mapping[str, Any] | None) -> Cach
     old_option_names = sorted(remaining_options)
     for name in old_option_names:
         try:
-            _translate(name, remaining_options[name], like, draft)
+            _translate_option(name, remaining_options[name], like, draft)
         except RefusedOption as refusal:
             refusals.append(f'OPTIONS["{name}"]: {refusal}')
     _collect_refusal(refusals, lambda: _apply_like(like, draft))
-    has_own_prefix = like is None and _is_own_dialect(draft.client)
+    has_own_prefix = like is None and _is_own_dialect(draft.client_options)
     if has_own_prefix and not refusals:
-        draft.client["namespace"] = _prefixed_namespace(
-            OWN_PREFIX, draft.client.get("namespace", "")
+        draft.client_options["namespace"] = _prefixed_namespace(
+            OWN_PREFIX, draft.client_options.get("namespace", "")
         )
     if not refusals:
-        _collect_refusal(refusals, lambda: _check_by_construction(servers, draft.client, lease))
+        _collect_refusal(
+            refusals, lambda: _check_by_construction(servers, draft.client_options, lease)
+        )
     known_old_options = [
         name
         for name in old_option_names
         if any(name in options for options in OLD_OPTIONS.values())
     ]
     advice = [] if like is not None or not known_old_options else [_like_advice(known_old_options)]
-    return CacheSettings(servers, draft.client, lease, has_own_prefix, refusals, advice)
+    return CacheSettings(servers, draft.client_options, lease, has_own_prefix, refusals, advice)
 
 
 def _collect_refusal(refusals: list[str], function: Callable[[], Any]) -> Any:
@@ -104,63 +106,65 @@ def _collect_refusal(refusals: list[str], function: Callable[[], Any]) -> Any:
         refusals.append(str(error))
 
 
-def _servers(location: Any) -> list[str]:
+def _parse_location(location: Any) -> list[str]:
     if not location:
         raise RefusedOption('LOCATION names no server: write "host:port" or a list of them')
     parts = re.split("[;,]", location) if isinstance(location, str) else location
     return normal_servers(parts)
 
 
-def _translate(name: str, value: Any, like: str | None, draft: SettingsDraft) -> None:
+def _translate_option(name: str, value: Any, like: str | None, draft: SettingsDraft) -> None:
     sources = {like: OLD_OPTIONS[like]} if like is not None else OLD_OPTIONS
     for options in sources.values():
         if name in options:
             return options[name](value, draft)
-    for other, options in OLD_OPTIONS.items():
+    for other_library, options in OLD_OPTIONS.items():
         if name in options:
-            raise RefusedOption(f'an option of {other}, and "like" is "{like}": leave it out')
+            raise RefusedOption(
+                f'an option of {other_library}, and "like" is "{like}": leave it out'
+            )
     option_names = ", ".join(sorted({"like"} | _CLIENT_OPTIONS | _LEASE_OPTIONS))
     raise RefusedOption(f"not an option; there are {option_names}")
 
 
 def _apply_like(like: str | None, draft: SettingsDraft) -> None:
     """Set what `like` means: placement and dialect of the old backend."""
-    client = draft.client
+    client_options = draft.client_options
     if like is None:
         if draft.placement is not None:
-            client.setdefault("placement", draft.placement)
-        _set_codec(client, client.pop("dialect", None), draft.compression)
+            client_options.setdefault("placement", draft.placement)
+        _set_codec(client_options, client_options.pop("dialect", None), draft.compression)
         return
     placement = draft.placement or _DEFAULT_PLACEMENTS[like]
     for option, value in (("placement", placement), ("dialect", like)):
-        if client.get(option, value) != value:
+        if client_options.get(option, value) != value:
             raise RefusedOption(
                 f'OPTIONS["{option}"] together with "like", which means "{value}": leave one of them out'
             )
-    client["placement"] = placement
-    codec = client.get("codec", "pickle")
+    client_options["placement"] = placement
+    codec = client_options.get("codec", "pickle")
     if codec != "pickle" and not (isinstance(codec, Codec) and codec.dialect == like):
         raise RefusedOption(
             f'OPTIONS["codec"] together with "like": write "pickle" or Codec("{like}", objects="pickle"), '
             "for its values are pickled"
         )
-    client.pop("dialect", None)
-    _set_codec(client, like, draft.compression)
+    client_options.pop("dialect", None)
+    _set_codec(client_options, like, draft.compression)
 
 
 def _set_codec(
-    client: dict[str, Any], dialect: str | None, compression: dict[str, Any] | None
+    client_options: dict[str, Any], dialect: str | None, compression: dict[str, Any] | None
 ) -> None:
     """Make the codec: pickles, as every backend of Django writes, unless another is configured."""
-    codec = client.get("codec", "pickle")
+    codec = client_options.get("codec", "pickle")
     if compression is not None and codec == "pickle" and dialect is not None:
-        client["codec"] = Codec(dialect, objects="pickle", **compression)
+        client_options["codec"] = Codec(dialect, objects="pickle", **compression)
     else:
-        client["codec"] = resolve_codec(codec, dialect)
+        client_options["codec"] = resolve_codec(codec, dialect)
 
 
-def _is_own_dialect(client: Mapping[str, Any]) -> bool:
-    codec = client.get("codec")
+def _is_own_dialect(client_options: Mapping[str, Any]) -> bool:
+    codec = client_options.get("codec")
     return isinstance(codec, Codec) and codec.dialect == "own" and codec.migrate_from is None
 
 
@@ -169,27 +173,32 @@ def _prefixed_namespace(prefix: str, namespace: Any) -> Any:
 
 
 def _check_by_construction(
-    servers: list[str], client: dict[str, Any], lease: dict[str, Any]
+    servers: list[str], client_options: dict[str, Any], lease_options: dict[str, Any]
 ) -> None:
     """Make what the first request would make. Nothing connects."""
     from glasscache import AsyncClient  # noqa: PLC0415 - asyncio only when Django is used
 
-    for option, value in {**lease, **client}.items():
+    for option, value in {**lease_options, **client_options}.items():
         kind = int if option in _COUNT_OPTIONS else float
         is_number = isinstance(value, int | kind) or (value is None and option == "wait")
         if option in _COUNT_OPTIONS | _SECONDS_OPTIONS and not is_number:
             unit = "whole number" if kind is int else "number of seconds"
             raise RefusedOption(f'OPTIONS["{option}"] is {value!r}: write a {unit}')
-    Client(servers, **client).close()
+    Client(servers, **client_options).close()
     AsyncClient(
-        servers, **{option: client[option] for option in client if option != "connections_max"}
+        servers,
+        **{
+            option: client_options[option]
+            for option in client_options
+            if option != "connections_max"
+        },
     )
     try:
-        if client["codec"].objects == "pickle":
-            client["codec"].encode({1})
+        if client_options["codec"].objects == "pickle":
+            client_options["codec"].encode({1})
     except UnwritableValue:
         raise RefusedOption(
-            f'OPTIONS["dialect"]: {client["codec"].dialect} has no form for pickles; write '
+            f'OPTIONS["dialect"]: {client_options["codec"].dialect} has no form for pickles; write '
             '"codec": "json", or leave it out'
         ) from None
 

@@ -76,7 +76,7 @@ class EntryPlans:
             tti_s=limits[1],
             used_at=time.time(),
         )
-        is_begun = yield from self._begin(entry.id, head)
+        is_begun = yield from self._store_head(entry.id, head)
         return entry, head if is_begun else None
 
     def head_key(self, entry_id: uuid.UUID) -> str:
@@ -90,10 +90,10 @@ class EntryPlans:
             len(key) <= KEY_CHARS_MAX and key.isascii() and key.isprintable() and " " not in key
         )
         digest = base64.urlsafe_b64encode(uuid.uuid5(uuid.NAMESPACE_URL, key).bytes).decode()
-        name = key if is_valid_key else f"~{digest.rstrip('=')}"
-        return f"{self._prefix}:i:{name}"
+        key_part = key if is_valid_key else f"~{digest.rstrip('=')}"
+        return f"{self._prefix}:i:{key_part}"
 
-    def _begin(self, entry_id: uuid.UUID, head: EntryHead) -> Generator[Any, Any, bool]:
+    def _store_head(self, entry_id: uuid.UUID, head: EntryHead) -> Generator[Any, Any, bool]:
         """Store the head of an entry that is being written."""
         try:
             return bool(
@@ -124,10 +124,10 @@ class EntryPlans:
 
     def publish(self, entry_id: uuid.UUID, head: EntryHead) -> Generator[Any, Any, bool]:
         """Make a complete entry visible, unless it was removed while it was being written."""
-        name, now = self.head_key(entry_id), time.time()
+        item_key, now = self.head_key(entry_id), time.time()
         head.is_complete, head.used_at = True, now
         try:
-            stored_item = yield call(self.client, "gets", name)
+            stored_item = yield call(self.client, "gets", item_key)
             if stored_item is None:
                 return False
             if head.ttl(now) is None and not (yield from self.touch_chunks(entry_id, head, 0, 0)):
@@ -136,7 +136,7 @@ class EntryPlans:
                 return False
             return (
                 yield call(
-                    self.client, "cas", name, head.encode(), stored_item[1], ttl=head.ttl(now)
+                    self.client, "cas", item_key, head.encode(), stored_item[1], ttl=head.ttl(now)
                 )
             ) is True
         except GlasscacheError:
@@ -147,15 +147,15 @@ class EntryPlans:
         self, key: str, entry_id: uuid.UUID, ttl: int | None
     ) -> Generator[Any, Any, bool]:
         """Add an entry to the index of its key, which lives as long as the longest of them."""
-        name = self.index_key(key)
+        item_key = self.index_key(key)
         for _ in range(_ATTEMPTS_MAX):
-            stored_item = yield call(self.client, "gets", name)
+            stored_item = yield call(self.client, "gets", item_key)
             if stored_item is None:
-                if (yield call(self.client, "add", name, entry_id.hex, ttl=ttl)):
+                if (yield call(self.client, "add", item_key, entry_id.hex, ttl=ttl)):
                     return True
                 continue
             earlier_ids = [text for text in str(stored_item[0]).split() if text != entry_id.hex]
-            item = yield call(self.client, "get_with_meta", name)
+            item = yield call(self.client, "get_with_meta", item_key)
             longest_ttl = (
                 None if ttl is None or item is None or item.ttl is None else max(ttl, item.ttl)
             )
@@ -163,7 +163,7 @@ class EntryPlans:
                 yield call(
                     self.client,
                     "cas",
-                    name,
+                    item_key,
                     " ".join([*earlier_ids[1 - ENTRIES_MAX :], entry_id.hex]),
                     stored_item[1],
                     ttl=longest_ttl,
@@ -187,21 +187,21 @@ class EntryPlans:
         """Return the entries of a key that are complete and have not expired, with their first chunks."""
         try:
             index = yield call(self.client, "get", self.index_key(key), "")
-            ids = _ids(str(index))
+            ids = _parse_ids(str(index))
             if not ids:
                 return []
-            names = [
-                name
+            item_keys = [
+                item_key
                 for entry_id in ids
-                for name in (self.head_key(entry_id), self.chunk_key(entry_id, 0))
+                for item_key in (self.head_key(entry_id), self.chunk_key(entry_id, 0))
             ]
-            values = yield call(self.client, "get_many", names)
+            values = yield call(self.client, "get_many", item_keys)
             entries: list[StoredEntry] = []
             for entry_id in ids:
                 head = EntryHead.decode(values.get(self.head_key(entry_id), b""))
                 if head is None or not head.is_complete or head.key != key:
                     continue
-                entry = yield from self._usable_entry(entry_id, head, values)
+                entry = yield from self._load_if_usable(entry_id, head, values)
                 if entry is not None:
                     entries.append(entry)
         except GlasscacheError:
@@ -209,7 +209,7 @@ class EntryPlans:
             return []
         return entries
 
-    def _usable_entry(
+    def _load_if_usable(
         self, entry_id: uuid.UUID, head: EntryHead, values: dict[str, Any]
     ) -> Generator[Any, Any, StoredEntry | None]:
         """Return an entry that has not expired, with the chunks of one more read; None if one is lost."""
@@ -218,10 +218,10 @@ class EntryPlans:
             return None
         chunks: list[bytes] = []
         if head.length:
-            first: Any = values.get(self.chunk_key(entry_id, 0))
-            if not isinstance(first, bytes) or len(first) != head.chunk_bytes(0):
+            first_chunk: Any = values.get(self.chunk_key(entry_id, 0))
+            if not isinstance(first_chunk, bytes) or len(first_chunk) != head.chunk_bytes(0):
                 return None
-            chunks.append(first)
+            chunks.append(first_chunk)
         if head.chunks_count > 1:
             more_chunks = yield from self.read_chunks(entry_id, head, 1)
             if more_chunks is None:
@@ -252,25 +252,25 @@ class EntryPlans:
             yield from self.touch_chunks(entry_id, head, 0, ttl)
 
     def touch_chunks(
-        self, entry_id: uuid.UUID, head: EntryHead, first: int, ttl: int
+        self, entry_id: uuid.UUID, head: EntryHead, first_index: int, ttl: int
     ) -> Generator[Any, Any, bool]:
-        """Give the chunks from `first` on a new ttl; whether all of them are there."""
+        """Give the chunks from `first_index` on a new ttl; whether all of them are there."""
         has_all_chunks = True
-        for index in range(first, head.chunks_count):
+        for index in range(first_index, head.chunks_count):
             was_touched = yield call(self.client, "touch", self.chunk_key(entry_id, index), ttl)
             has_all_chunks = has_all_chunks and bool(was_touched)
         return has_all_chunks
 
     def read_chunks(
-        self, entry_id: uuid.UUID, head: EntryHead, first: int
+        self, entry_id: uuid.UUID, head: EntryHead, first_index: int
     ) -> Generator[Any, Any, list[bytes] | None]:
-        """Return chunks from `first` on, by one request; None if one is lost."""
-        last = min(head.chunks_count, first + CHUNKS_PER_READ)
-        names = [self.chunk_key(entry_id, index) for index in range(first, last)]
-        values = yield call(self.client, "get_many", names)
+        """Return chunks from `first_index` on, by one request; None if one is lost."""
+        last = min(head.chunks_count, first_index + CHUNKS_PER_READ)
+        item_keys = [self.chunk_key(entry_id, index) for index in range(first_index, last)]
+        values = yield call(self.client, "get_many", item_keys)
         chunks: list[bytes] = []
-        for index, name in enumerate(names, first):
-            chunk: Any = values.get(name)
+        for index, item_key in enumerate(item_keys, first_index):
+            chunk: Any = values.get(item_key)
             if not isinstance(chunk, bytes) or len(chunk) != head.chunk_bytes(index):
                 return None
             chunks.append(chunk)
@@ -308,7 +308,7 @@ class EntryPlans:
             self.store_errors += 1
 
 
-def _ids(index: str) -> list[uuid.UUID]:
+def _parse_ids(index: str) -> list[uuid.UUID]:
     ids: list[uuid.UUID] = []
     for text in index.split():
         try:

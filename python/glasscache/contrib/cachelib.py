@@ -70,11 +70,11 @@ class GlassCache(BaseCache):
                 message = f"could not connect to memcached server {server}: {reply}"
                 raise RuntimeError(message) from reply  # noqa: TRY004 - as cachelib's own backends
 
-    def _key(self, key: str) -> str:
+    def _full_key(self, key: str) -> str:
         """Return the key of the store; with a prefix it holds the prefix's generation."""
-        return f"{self.key_prefix}{self._generation()}{key}"
+        return f"{self.key_prefix}{self._generation_prefix()}{key}"
 
-    def _generation(self) -> str:
+    def _generation_prefix(self) -> str:
         if not self.key_prefix:
             return ""
         generation_key = f"~generation:{self.key_prefix}"
@@ -84,7 +84,7 @@ class GlassCache(BaseCache):
             generation = self.client.get(generation_key, "0")
         return f"{generation}:"
 
-    def _ttl(self, timeout: int | dt.timedelta | None) -> int | None:
+    def _ttl_of(self, timeout: int | dt.timedelta | None) -> int | None:
         seconds = self._normalize_timeout(timeout)
         # For cachelib 0 is for ever, and below 0 over at once.
         return seconds or None
@@ -92,7 +92,7 @@ class GlassCache(BaseCache):
     def get(self, key: str) -> Any:
         """Return the value under key, or None; a key that no server takes is a miss."""
         try:
-            return self.client.get(self._key(key))
+            return self.client.get(self._full_key(key))
         except BadKey:
             return None
 
@@ -107,47 +107,47 @@ class GlassCache(BaseCache):
         return {key: values.get(key) for key in keys}
 
     def _stored_values(self, keys: tuple[str, ...]) -> dict[str, Any]:
-        key_start = f"{self.key_prefix}{self._generation()}"
+        key_start = f"{self.key_prefix}{self._generation_prefix()}"
         stored_values = self.client.get_many([key_start + key for key in keys])
         return {key[len(key_start) :]: value for key, value in stored_values.items()}
 
     def set(self, key: str, value: Any, timeout: int | dt.timedelta | None = None) -> bool:
         """Store value under key; whether it was stored."""
-        return self.client.set(self._key(key), value, ttl=self._ttl(timeout))
+        return self.client.set(self._full_key(key), value, ttl=self._ttl_of(timeout))
 
     def add(self, key: str, value: Any, timeout: int | dt.timedelta | None = None) -> bool:
         """Store value if there is none under key; whether it was stored."""
-        return self.client.add(self._key(key), value, ttl=self._ttl(timeout))
+        return self.client.add(self._full_key(key), value, ttl=self._ttl_of(timeout))
 
     def set_many(
         self, mapping: dict[str, Any], timeout: int | dt.timedelta | None = None
     ) -> list[Any]:
         """Store a mapping's values, by one request a server; return the keys that were stored."""
-        key_start = f"{self.key_prefix}{self._generation()}"
-        failed = self.client.set_many(
-            {key_start + key: value for key, value in mapping.items()}, ttl=self._ttl(timeout)
+        key_start = f"{self.key_prefix}{self._generation_prefix()}"
+        failures = self.client.set_many(
+            {key_start + key: value for key, value in mapping.items()}, ttl=self._ttl_of(timeout)
         )
-        return [key for key in mapping if key_start + key not in failed]
+        return [key for key in mapping if key_start + key not in failures]
 
     def delete(self, key: str) -> bool:
         """Remove key; whether it was there."""
         try:
-            return self.client.delete(self._key(key))
+            return self.client.delete(self._full_key(key))
         except BadKey:
             return False
 
     def delete_many(self, *keys: str) -> list[Any]:
         """Remove keys, by one request a server; return those that are gone."""
-        key_start = f"{self.key_prefix}{self._generation()}"
-        failed = self.client.delete_many([key_start + key for key in keys])
-        if failed and not self.ignore_delete_many_errors:
-            raise RuntimeError(f"delete_many failed: {', '.join(map(str, failed))}")
-        return [key for key in keys if key_start + key not in failed]
+        key_start = f"{self.key_prefix}{self._generation_prefix()}"
+        failures = self.client.delete_many([key_start + key for key in keys])
+        if failures and not self.ignore_delete_many_errors:
+            raise RuntimeError(f"delete_many failed: {', '.join(map(str, failures))}")
+        return [key for key in keys if key_start + key not in failures]
 
     def has(self, key: str) -> bool:
         """Whether there is a value under key."""
         try:
-            return self.client.get(self._key(key), _MISSING) is not _MISSING
+            return self.client.get(self._full_key(key), _MISSING) is not _MISSING
         except BadKey:
             return False
 
@@ -159,7 +159,7 @@ class GlassCache(BaseCache):
 
     def inc(self, key: str, delta: int = 1) -> int | None:
         """Add to the number under key, which begins at 0; return the sum, or None if it failed."""
-        full_key, ttl = self._key(key), self._ttl(None)
+        full_key, ttl = self._full_key(key), self._ttl_of(None)
         for _ in range(_CAS_ATTEMPTS_MAX):
             stored_item = self.client.gets(full_key)
             if stored_item is None:

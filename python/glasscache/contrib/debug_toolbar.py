@@ -25,7 +25,7 @@ else:
 
 __all__ = ["GlasscachePanel"]
 
-_CALLS: Final = (
+_METHOD_NAMES: Final = (
     "get", "set", "add", "touch", "delete", "incr", "decr", "get_many", "set_many", "delete_many", "has_key",
     "get_or_set", "incr_version", "decr_version", "clear",
 )  # fmt: skip
@@ -33,7 +33,9 @@ _KEYS_DISPLAYED_MAX: Final = 20
 _CALLS_DISPLAYED_MAX: Final = 500
 """Calls of a request that are listed one by one; all are counted."""
 
-_calls: ContextVar[list[dict[str, Any]] | None] = ContextVar("glasscache_calls", default=None)
+_current_calls: ContextVar[list[dict[str, Any]] | None] = ContextVar(
+    "glasscache_calls", default=None
+)
 """Where the calls of the present request are noted, if they are."""
 
 
@@ -59,17 +61,17 @@ def _hits_of(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: A
 
 
 def _record_call(
-    calls: list[dict[str, Any]], name: str, began: float, keys: list[str], found: int | None
+    calls: list[dict[str, Any]], name: str, began_at: float, keys: list[str], hit_count: int | None
 ) -> None:
-    ms = (time.perf_counter() - began) * 1000
-    calls.append({"name": name, "ms": ms, "keys": keys, "found": found})
+    ms = (time.perf_counter() - began_at) * 1000
+    calls.append({"name": name, "ms": ms, "keys": keys, "found": hit_count})
 
 
 def _recording_method(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method that notes its calls; calls that it makes itself are part of it."""
     sync_name = name[1:] if inspect.iscoroutinefunction(call) else name
 
-    def with_key_list(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    def materialize_keys(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         # An iterator of keys is read once: by the method, not here.
         if sync_name.endswith("_many") and args and not hasattr(args[0], "__len__"):
             return (list(args[0]), *args[1:])
@@ -77,50 +79,50 @@ def _recording_method(name: str, call: Callable[..., Any]) -> Callable[..., Any]
         return args
 
     @functools.wraps(call)
-    def blocking(self: Any, *args: Any, **kwargs: Any) -> Any:
-        calls = _calls.get()
+    def sync_wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        calls = _current_calls.get()
         if calls is None:
             return call(self, *args, **kwargs)
-        args, began, result = with_key_list(args, kwargs), time.perf_counter(), None
-        token = _calls.set(None)
+        args, began_at, result = materialize_keys(args, kwargs), time.perf_counter(), None
+        token = _current_calls.set(None)
         try:
             result = call(self, *args, **kwargs)
         finally:
-            _calls.reset(token)
+            _current_calls.reset(token)
             hit_count = (
                 None
                 if result is None and sync_name != "get"
                 else _hits_of(sync_name, args, kwargs, result)
             )
-            _record_call(calls, name, began, _keys_of(args, kwargs), hit_count)
+            _record_call(calls, name, began_at, _keys_of(args, kwargs), hit_count)
         return result
 
     @functools.wraps(call)
-    async def awaited(self: Any, *args: Any, **kwargs: Any) -> Any:
-        calls = _calls.get()
+    async def async_wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        calls = _current_calls.get()
         if calls is None:
             return await call(self, *args, **kwargs)
-        args, began, result = with_key_list(args, kwargs), time.perf_counter(), None
-        token = _calls.set(None)
+        args, began_at, result = materialize_keys(args, kwargs), time.perf_counter(), None
+        token = _current_calls.set(None)
         try:
             result = await call(self, *args, **kwargs)
         finally:
-            _calls.reset(token)
+            _current_calls.reset(token)
             hit_count = (
                 None
                 if result is None and sync_name != "get"
                 else _hits_of(sync_name, args, kwargs, result)
             )
-            _record_call(calls, name, began, _keys_of(args, kwargs), hit_count)
+            _record_call(calls, name, began_at, _keys_of(args, kwargs), hit_count)
         return result
 
-    return awaited if inspect.iscoroutinefunction(call) else blocking
+    return async_wrapper if inspect.iscoroutinefunction(call) else sync_wrapper
 
 
 @functools.cache
 def _instrument_caches() -> None:
     """Have all caches note their calls; done once, when a panel is first used."""
-    for name in _CALLS:
+    for name in _METHOD_NAMES:
         for method_name in (name, f"a{name}"):
             setattr(
                 GlassCache,
@@ -149,18 +151,18 @@ class GlasscachePanel(Panel):
     def enable_instrumentation(self) -> None:
         """Begin to note the calls of this request."""
         _instrument_caches()
-        self._noted: list[dict[str, Any]] = []
-        _calls.set(self._noted)
+        self._recorded_calls: list[dict[str, Any]] = []
+        _current_calls.set(self._recorded_calls)
 
     def disable_instrumentation(self) -> None:
         """Note no more."""
-        _calls.set(None)
+        _current_calls.set(None)
 
     def generate_stats(self, request: Any, response: Any) -> None:
         """Store the recorded calls as plain values."""
         del request, response
-        recorded_calls = getattr(self, "_noted", [])
-        displayed = [
+        recorded_calls = getattr(self, "_recorded_calls", [])
+        displayed_calls = [
             {**call, "keys": call["keys"][:_KEYS_DISPLAYED_MAX]}
             for call in recorded_calls[:_CALLS_DISPLAYED_MAX]
         ]
@@ -172,7 +174,7 @@ class GlasscachePanel(Panel):
                 "ms": sum(call["ms"] for call in recorded_calls),
                 "calls": [
                     {**call, "width": len(recorded_call["keys"])}
-                    for call, recorded_call in zip(displayed, recorded_calls, strict=False)
+                    for call, recorded_call in zip(displayed_calls, recorded_calls, strict=False)
                 ],
             }
         )

@@ -44,18 +44,18 @@ _KEY_BYTES_MAX: Final = 250
 _PLAIN_KEY_CHARS_MAX: Final = 60
 """Characters of a key that has at most 250 bytes with any prefix of ours, whatever they are."""
 
-_shared: dict[str, SharedClients] = {}
+_shared_by_settings: dict[str, SharedClients] = {}
 """What the backends of each LOCATION and OPTIONS share: Django makes a backend for each thread."""
 
 
-def _shared_of(server: Any, options: dict[str, Any]) -> SharedClients:
-    name = repr((server, sorted(options.items())))
-    if name not in _shared:
+def _shared_clients_for(server: Any, options: dict[str, Any]) -> SharedClients:
+    settings_repr = repr((server, sorted(options.items())))
+    if settings_repr not in _shared_by_settings:
         shared = SharedClients(
             options, translate_settings(server, options), [], weakref.WeakKeyDictionary()
         )
-        return _shared.setdefault(name, shared)
-    return _shared[name]
+        return _shared_by_settings.setdefault(settings_repr, shared)
+    return _shared_by_settings[settings_repr]
 
 
 class GlassCache(AsyncCacheMethods):
@@ -70,7 +70,7 @@ class GlassCache(AsyncCacheMethods):
             library=cast("ModuleType", ClientLibrary),
             value_not_found_exception=KeyError,
         )
-        self._shared = _shared_of(server, options)
+        self._shared = _shared_clients_for(server, options)
         raise_if_too_late_to_check(self._shared.cache_settings)
 
     @property
@@ -83,11 +83,11 @@ class GlassCache(AsyncCacheMethods):
         if len(full_key) <= _PLAIN_KEY_CHARS_MAX or not self._shared.cache_settings.has_own_prefix:
             return full_key
         key_bytes_left = _KEY_BYTES_MAX - len(OWN_PREFIX)
-        raw = full_key.encode()
+        key_bytes = full_key.encode()
         return (
             full_key
-            if len(raw) <= key_bytes_left
-            else f"{full_key[:20]}~{hashlib.sha256(raw).hexdigest()}"
+            if len(key_bytes) <= key_bytes_left
+            else f"{full_key[:20]}~{hashlib.sha256(key_bytes).hexdigest()}"
         )
 
     def close(self, **kwargs: Any) -> None:

@@ -56,17 +56,17 @@ class _RecentlyUncacheable:
     """Keys whose responses were not kept a moment ago."""
 
     def __init__(self) -> None:
-        self._until: dict[str, float] = {}
+        self._uncacheable_until: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def __contains__(self, key: str) -> bool:
-        return self._until.get(key, 0) > time.monotonic()
+        return self._uncacheable_until.get(key, 0) > time.monotonic()
 
     def add(self, key: str) -> None:
         with self._lock:
-            if len(self._until) >= _UNCACHEABLE_KEYS_MAX:
-                self._until.clear()
-            self._until[key] = time.monotonic() + _UNCACHEABLE_S
+            if len(self._uncacheable_until) >= _UNCACHEABLE_KEYS_MAX:
+                self._uncacheable_until.clear()
+            self._uncacheable_until[key] = time.monotonic() + _UNCACHEABLE_S
 
 
 _recently_uncacheable = _RecentlyUncacheable()
@@ -95,7 +95,7 @@ def cached_page(
         TypeError: the view is a coroutine function: `glasscache.web.CacheASGI` keeps those.
 
     """
-    names = tuple(sorted(name.lower() for name in vary_on))
+    vary_names = tuple(sorted(name.lower() for name in vary_on))
     lease = Lease(ttl, stale=stale, early=early)
 
     def decorate(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
@@ -106,28 +106,28 @@ def cached_page(
         def cached_view(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
             if request.method != "GET" or "Authorization" in request.headers:
                 return view(request, *args, **kwargs)
-            key = _key(view, request, names)
+            key = _page_key(view, request, vary_names)
             if key in _recently_uncacheable:
                 return view(request, *args, **kwargs)
             view_tags = tags(request, *args, **kwargs) if callable(tags) else tags
-            client = _client(cache)
-            name = carry_out(tagged_key(client, key, list(view_tags))) if view_tags else key
-            rendered: list[HttpResponse] = []
+            client = _client_of(cache)
+            stored_key = carry_out(tagged_key(client, key, list(view_tags))) if view_tags else key
+            rendered_responses: list[HttpResponse] = []
 
             def make() -> tuple[list[tuple[str, str]], bytes]:
                 with _watch_visitor_data(request) as visitor:
                     response: HttpResponse = _render(view(request, *args, **kwargs))
-                if visitor.is_used or not _is_for_everyone(response, names):
+                if visitor.is_used or not _is_for_everyone(response, vary_names):
                     _recently_uncacheable.add(key)
                     raise _Uncacheable(response)
-                rendered.append(response)
+                rendered_responses.append(response)
                 return list(response.items()), response.content
 
             try:
-                fields, body = client.get_or_set_by(name, make, lease)
+                fields, body = client.get_or_set_by(stored_key, make, lease)
             except _Uncacheable as uncacheable:
                 return uncacheable.response
-            return rendered[0] if rendered else _response(fields, body)
+            return rendered_responses[0] if rendered_responses else _build_response(fields, body)
 
         return cached_view
 
@@ -136,7 +136,7 @@ def cached_page(
 
 def invalidate_tag(tag: str, *, cache: str = "default") -> None:
     """Throw away every response with a tag."""
-    _client(cache).invalidate_tag(tag)
+    _client_of(cache).invalidate_tag(tag)
 
 
 class _Visitor:
@@ -201,7 +201,7 @@ def _render(response: Any) -> Any:
     return response if getattr(response, "is_rendered", True) else response.render()
 
 
-def _client(cache: str) -> Client:
+def _client_of(cache: str) -> Client:
     backend: Any = caches[cache]
     try:
         client: Client = backend._cache.client  # noqa: SLF001 - the backend of this package
@@ -212,19 +212,19 @@ def _client(cache: str) -> Client:
     return client
 
 
-def _key(view: Callable[..., Any], request: HttpRequest, names: tuple[str, ...]) -> str:
+def _page_key(view: Callable[..., Any], request: HttpRequest, vary_names: tuple[str, ...]) -> str:
     """Return the key of a view's response to a request: its URL, the language, and the named headers."""
     parts = [
         f"{view.__module__}.{view.__qualname__}",
         request.build_absolute_uri(),
         get_language() or "",
-        *(f"{name}={request.headers.get(name, '')}" for name in names),
+        *(f"{name}={request.headers.get(name, '')}" for name in vary_names),
     ]
     digest = hashlib.blake2b("\0".join(parts).encode(), digest_size=16)
     return f"page:{digest.hexdigest()}"
 
 
-def _is_for_everyone(response: HttpResponse, names: tuple[str, ...]) -> bool:
+def _is_for_everyone(response: HttpResponse, vary_names: tuple[str, ...]) -> bool:
     """Return whether a response may be kept for every request with the same key."""
     if response.status_code != 200 or response.streaming or response.cookies:  # noqa: PLR2004
         return False
@@ -236,10 +236,10 @@ def _is_for_everyone(response: HttpResponse, names: tuple[str, ...]) -> bool:
     vary_fields = {
         part.strip().lower() for part in response.get("Vary", "").split(",") if part.strip()
     }
-    return vary_fields <= {*names, "accept-encoding"} and "Content-Encoding" not in response
+    return vary_fields <= {*vary_names, "accept-encoding"} and "Content-Encoding" not in response
 
 
-def _response(fields: list[tuple[str, str]], body: bytes) -> HttpResponse:
+def _build_response(fields: list[tuple[str, str]], body: bytes) -> HttpResponse:
     response = HttpResponse(body)
     del response["Content-Type"]
     for name, value in fields:

@@ -63,7 +63,7 @@ class GlassCacheBackend(BytesBackend):
         self.distributed_lock: bool = arguments.get("distributed_lock", True)
         self.lock_timeout: float = arguments.get("lock_timeout", 60)
         client = arguments.get("client")
-        self.client: Client = Client(**_options(arguments)) if client is None else client
+        self.client: Client = Client(**_client_options(arguments)) if client is None else client
 
     def has_lock_timeout(self) -> bool:
         """Whether locks end by themselves."""
@@ -94,8 +94,8 @@ class GlassCacheBackend(BytesBackend):
     def set_serialized_multi(self, mapping: Mapping[str, bytes]) -> None:
         """Store bytes under keys, by one request a server."""
         if mapping:
-            mangled = {_mangle_key(key): value for key, value in mapping.items()}
-            _raise_first(self.client.set_many(mangled, ttl=self.ttl))
+            values_by_mangled_key = {_mangle_key(key): value for key, value in mapping.items()}
+            _raise_first(self.client.set_many(values_by_mangled_key, ttl=self.ttl))
 
     def delete(self, key: str) -> None:
         """Remove key."""
@@ -106,7 +106,7 @@ class GlassCacheBackend(BytesBackend):
         _raise_first(self.client.delete_many([_mangle_key(key) for key in keys]))
 
 
-def _options(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _client_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that are a client's; dogpile passes all that a configuration has."""
     return {name: value for name, value in arguments.items() if name in _CLIENT_OPTIONS}
 
@@ -125,12 +125,12 @@ class _Mutex:
 
     def acquire(self, wait: bool = True) -> bool:
         """Take the lock; without `wait`, whether it was free."""
-        token, pause = secrets.token_bytes(12), _POLL_FIRST_S
+        token, pause_s = secrets.token_bytes(12), _POLL_FIRST_S
         while not self._client.add(self._key, token, ttl=self._ttl):
             if not wait:
                 return False
-            time.sleep(pause * (0.5 + secrets.randbelow(1000) / 1000))
-            pause = min(2 * pause, _POLL_LAST_S)
+            time.sleep(pause_s * (0.5 + secrets.randbelow(1000) / 1000))
+            pause_s = min(2 * pause_s, _POLL_LAST_S)
         self._token = token
         return True
 
@@ -159,7 +159,9 @@ class AsyncGlassCacheBackend(BytesBackend):
         self.ttl: float | None = arguments.get("ttl")
         self.lock_timeout: float = arguments.get("lock_timeout", 60)
         client = arguments.get("client")
-        self.client: AsyncClient = AsyncClient(**_options(arguments)) if client is None else client
+        self.client: AsyncClient = (
+            AsyncClient(**_client_options(arguments)) if client is None else client
+        )
 
 
 class AsyncRegion:
@@ -190,27 +192,31 @@ class AsyncRegion:
         mangler = self._region.key_mangler
         return _mangle_key(mangler(key) if mangler else key)
 
-    def _value_and_is_old(self, raw: Any, expiration_time: float | None) -> tuple[Any, bool]:
+    def _value_and_is_old(self, raw_value: Any, expiration_time: float | None) -> tuple[Any, bool]:
         """Return a cached value (or NO_VALUE) and whether it has expired."""
         value: Any = (
-            NO_VALUE if raw is NO_VALUE else self._region._parse_serialized_from_backend(raw)
+            NO_VALUE
+            if raw_value is NO_VALUE
+            else self._region._parse_serialized_from_backend(raw_value)
         )
         if value is NO_VALUE:
             return NO_VALUE, True
-        limit = self._region.expiration_time if expiration_time is None else expiration_time
+        lifetime_s = self._region.expiration_time if expiration_time is None else expiration_time
         invalidator: Any = self._region.region_invalidator
         created_at: float = value.metadata["ct"]
         if invalidator.is_hard_invalidated(created_at):
             return NO_VALUE, True
-        is_old = limit is not None and limit >= 0 and time.time() - created_at > limit
+        is_old = (
+            lifetime_s is not None and lifetime_s >= 0 and time.time() - created_at > lifetime_s
+        )
         return value, is_old or bool(invalidator.is_soft_invalidated(created_at))
 
     async def get(
         self, key: str, expiration_time: float | None = None, *, ignore_expiration: bool = False
     ) -> Any:
         """Return the value under key, or NO_VALUE."""
-        raw = await self._backend.client.get(self._key(key), NO_VALUE)
-        value, is_old = self._value_and_is_old(raw, expiration_time)
+        raw_value = await self._backend.client.get(self._key(key), NO_VALUE)
+        value, is_old = self._value_and_is_old(raw_value, expiration_time)
         return (
             NO_VALUE if value is NO_VALUE or (is_old and not ignore_expiration) else value.payload
         )
@@ -234,7 +240,7 @@ class AsyncRegion:
             values.append(NO_VALUE if is_missing else value.payload)
         return values
 
-    def _serialized(self, value: Any) -> bytes:
+    def _serialize(self, value: Any) -> bytes:
         cached: Any = CachedValue(value, {"ct": time.time(), "v": 2})
         serialized: bytes = self._region._serialize_cached_value_elements(value, cached.metadata)
         return serialized
@@ -242,13 +248,13 @@ class AsyncRegion:
     async def set(self, key: str, value: Any) -> None:
         """Store a value under key."""
         await self._backend.client.set(
-            self._key(key), self._serialized(value), ttl=self._backend.ttl
+            self._key(key), self._serialize(value), ttl=self._backend.ttl
         )
 
     async def set_multi(self, mapping: Mapping[str, Any]) -> None:
         """Store values under keys, by one request a server."""
         if mapping:
-            serialized = {self._key(key): self._serialized(value) for key, value in mapping.items()}
+            serialized = {self._key(key): self._serialize(value) for key, value in mapping.items()}
             _raise_first(await self._backend.client.set_many(serialized, ttl=self._backend.ttl))
 
     async def delete(self, key: str) -> None:
@@ -274,36 +280,36 @@ class AsyncRegion:
         """Return the value under key, or create it, store it and return it."""
         import asyncio  # noqa: PLC0415 - as above
 
-        client, mangled = self._backend.client, self._key(key)
-        lock, token, pause = _lock_key(mangled), secrets.token_bytes(12), _POLL_FIRST_S
+        client, mangled_key = self._backend.client, self._key(key)
+        lock_key, token, pause_s = _lock_key(mangled_key), secrets.token_bytes(12), _POLL_FIRST_S
         while True:
             value, is_old = self._value_and_is_old(
-                await client.get(mangled, NO_VALUE), expiration_time
+                await client.get(mangled_key, NO_VALUE), expiration_time
             )
             if value is not NO_VALUE and not is_old:
                 return value.payload
-            if await client.add(lock, token, ttl=self._backend.lock_timeout or None):
+            if await client.add(lock_key, token, ttl=self._backend.lock_timeout or None):
                 break
             if value is not NO_VALUE:
                 return value.payload  # old, while another creates the new one
-            await asyncio.sleep(pause * (0.5 + secrets.randbelow(1000) / 1000))
-            pause = min(2 * pause, _POLL_LAST_S)
+            await asyncio.sleep(pause_s * (0.5 + secrets.randbelow(1000) / 1000))
+            pause_s = min(2 * pause_s, _POLL_LAST_S)
         try:
             # Between the look and the lock another may have stored it.
             value, is_old = self._value_and_is_old(
-                await client.get(mangled, NO_VALUE), expiration_time
+                await client.get(mangled_key, NO_VALUE), expiration_time
             )
             if value is not NO_VALUE and not is_old:
                 return value.payload
             args, kwargs = creator_args or ((), {})
-            created = await creator(*args, **kwargs)
-            if should_cache_fn is None or should_cache_fn(created):
-                await self.set(key, created)
-            return created
+            created_value = await creator(*args, **kwargs)
+            if should_cache_fn is None or should_cache_fn(created_value):
+                await self.set(key, created_value)
+            return created_value
         finally:
-            stored_item = await client.gets(lock)
+            stored_item = await client.gets(lock_key)
             if stored_item is not None and stored_item[0] == token:
-                await client.cas(lock, b"", stored_item[1], ttl=-1)
+                await client.cas(lock_key, b"", stored_item[1], ttl=-1)
 
     def cache_on_arguments(
         self,

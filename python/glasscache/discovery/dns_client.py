@@ -25,7 +25,7 @@ _POINTERS_MAX: Final = 64
 _DNS_PORT: Final = 53
 
 
-class Service(NamedTuple):
+class SrvRecord(NamedTuple):
     """An SRV record."""
 
     priority: int
@@ -34,25 +34,25 @@ class Service(NamedTuple):
     target: str
 
 
-def addresses(name: str, nameserver: str | None, timeout: float) -> list[str]:
+def query_addresses(name: str, nameserver: str | None, timeout: float) -> list[str]:
     """Return the IPv4 and IPv6 addresses of a name."""
-    replies = {
+    records_by_type = {
         _TYPE_A: (socket.AF_INET, _query_records(name, _TYPE_A, nameserver, timeout)),
         _TYPE_AAAA: (socket.AF_INET6, _query_records(name, _TYPE_AAAA, nameserver, timeout)),
     }
     return [
         socket.inet_ntop(family, reply[begin:end])
-        for family, (reply, records) in replies.values()
-        for begin, end in records
+        for family, (reply, record_ranges) in records_by_type.values()
+        for begin, end in record_ranges
     ]
 
 
-def services(name: str, nameserver: str | None, timeout: float) -> list[Service]:
+def query_services(name: str, nameserver: str | None, timeout: float) -> list[SrvRecord]:
     """Return the SRV records of a name."""
-    reply, records = _query_records(name, _TYPE_SRV, nameserver, timeout)
+    reply, record_ranges = _query_records(name, _TYPE_SRV, nameserver, timeout)
     return [
-        Service(priority, weight, port, _read_name(reply, begin + 6)[0])
-        for begin, _ in records
+        SrvRecord(priority, weight, port, _read_name(reply, begin + 6)[0])
+        for begin, _ in record_ranges
         for priority, weight, port in [struct.unpack_from(">HHH", reply, begin)]
     ]
 
@@ -66,28 +66,28 @@ def _first_nameserver() -> str:
 
 
 def _query_records(
-    name: str, kind: int, nameserver: str | None, timeout: float
+    name: str, record_type: int, nameserver: str | None, timeout: float
 ) -> tuple[bytes, list[tuple[int, int]]]:
     """Query the records of one kind; return the reply, and where the data of each begin and end."""
     host, port = nameserver or _first_nameserver(), _DNS_PORT
     if host.count(":") == 1:
         host, _, port_text = host.partition(":")
         port = int(port_text)
-    query = _build_query(name, kind)
+    query = _build_query(name, record_type)
     reply = _query_udp(query, (host, port), timeout)
     if struct.unpack_from(">H", reply, 2)[0] & _FLAG_TRUNCATED:
         reply = _query_tcp(query, (host, port), timeout)
-    return reply, _find_records(reply, kind, name)
+    return reply, _find_records(reply, record_type, name)
 
 
-def _build_query(name: str, kind: int) -> bytes:
+def _build_query(name: str, record_type: int) -> bytes:
     labels = b"".join(
         bytes([len(label)]) + label for label in name.rstrip(".").encode("idna").split(b".")
     )
     return (
         struct.pack(">HHHHHH", secrets.randbits(16), _FLAG_RECURSION_DESIRED, 1, 0, 0, 0)
         + labels
-        + struct.pack(">xHH", kind, _CLASS_INTERNET)
+        + struct.pack(">xHH", record_type, _CLASS_INTERNET)
     )
 
 
@@ -124,22 +124,22 @@ def _query_tcp(query: bytes, address: tuple[str, int], timeout: float) -> bytes:
     return reply
 
 
-def _find_records(reply: bytes, wanted_kind: int, name: str) -> list[tuple[int, int]]:
-    _, flags, queries, replies, _, _ = struct.unpack_from(">HHHHHH", reply)
+def _find_records(reply: bytes, wanted_type: int, name: str) -> list[tuple[int, int]]:
+    _, flags, query_count, answer_count, _, _ = struct.unpack_from(">HHHHHH", reply)
     if flags & 0xF:
         raise DiscoveryError(f"name server: {name} has no such record (code {flags & 0xF})")
     offset = 12
-    for _ in range(queries):
+    for _ in range(query_count):
         offset = _read_name(reply, offset)[1] + 4
-    records: list[tuple[int, int]] = []
-    for _ in range(replies):
+    record_ranges: list[tuple[int, int]] = []
+    for _ in range(answer_count):
         offset = _read_name(reply, offset)[1]
-        kind, _, _, size = struct.unpack_from(">HHIH", reply, offset)
+        record_type, _, _, size = struct.unpack_from(">HHIH", reply, offset)
         offset += 10
-        if kind == wanted_kind:
-            records.append((offset, offset + size))
+        if record_type == wanted_type:
+            record_ranges.append((offset, offset + size))
         offset += size
-    return records
+    return record_ranges
 
 
 def _read_name(reply: bytes, offset: int) -> tuple[str, int]:

@@ -27,15 +27,15 @@ def dns(
 
     """
 
-    def servers() -> list[str]:
+    def find_servers() -> list[str]:
         if nameserver is None:
-            infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            hosts = [str(address[0]) for *_, address in infos]
+            address_infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            hosts = [str(address[0]) for *_, address in address_infos]
         else:
-            hosts = dns_client.addresses(host, nameserver, timeout)
+            hosts = dns_client.query_addresses(host, nameserver, timeout)
         return sorted({_host_port(address, port) for address in hosts})
 
-    return servers
+    return find_servers
 
 
 def _host_port(host: str, port: int) -> str:
@@ -54,8 +54,8 @@ def srv(name: str, *, nameserver: str | None = None, timeout: float = 2.0) -> So
 
     """
 
-    def servers() -> list[str]:
-        records = dns_client.services(name, nameserver, timeout)
+    def find_servers() -> list[str]:
+        records = dns_client.query_services(name, nameserver, timeout)
         least_priority = min((record.priority for record in records), default=0)
         preferred = [record for record in records if record.priority == least_priority]
         is_weighted = len({record.weight for record in preferred}) > 1
@@ -64,14 +64,14 @@ def srv(name: str, *, nameserver: str | None = None, timeout: float = 2.0) -> So
             for record in preferred
         )
 
-    return servers
+    return find_servers
 
 
 def elasticache(endpoint: str, key: str = "cluster", *, timeout: float = 2.0) -> Source:
     """Return a source of the nodes that a configuration endpoint names (`config get cluster`)."""
     host, _, port = endpoint.rpartition(":")
 
-    def servers() -> list[str]:
+    def find_servers() -> list[str]:
         with (
             socket.create_connection((host.strip("[]"), int(port)), timeout) as connection,
             connection.makefile("rb") as replies,
@@ -79,7 +79,7 @@ def elasticache(endpoint: str, key: str = "cluster", *, timeout: float = 2.0) ->
             connection.sendall(f"config get {key}\r\n".encode())
             return parse_cluster(replies.readline, replies.read)
 
-    return servers
+    return find_servers
 
 
 _HEADER_WORD_COUNT: Final = 4

@@ -26,9 +26,9 @@ class Watch:
 
     def __init__(self, client: Any, source: Source, *, interval: float = 60.0) -> None:
         """Watch for a client; nothing happens before `start`."""
-        self._client, self._source, self._interval = client, source, interval
+        self._client, self._source, self._interval_s = client, source, interval
         self._current_servers: list[str] = []
-        self._stop = threading.Event()
+        self._stop_requested = threading.Event()
         self._thread: threading.Thread | None = None
 
     def check(self) -> bool:
@@ -49,12 +49,12 @@ class Watch:
 
     def stop(self) -> None:
         """End the thread."""
-        self._stop.set()
+        self._stop_requested.set()
         if self._thread is not None:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._stop.wait(_jitter(self._interval)):
+        while not self._stop_requested.wait(_jitter(self._interval_s)):
             self.check()
 
     def __enter__(self) -> Self:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PART_BYTES = 4 << 20
 """Bytes of a part: below the 10 MB about which Dask warns, and large beside the cost of a task."""
 
-KEPT_MAX = 2
+UNPACKED_MAX = 2
 """Traces and logs that a worker process keeps."""
 
 
@@ -94,34 +94,34 @@ class Cluster:
 
 def compute(job: Job, method: str, arguments: tuple[Any, ...], *parts: bytes) -> Any:
     """Return one result; runs on a worker, in one thread of its own."""
-    prepared = _prepared(job, parts)
-    if isinstance(prepared, _native.Trace):
+    unpacked = _unpack_once(job, parts)
+    if isinstance(unpacked, _native.Trace):
         policies, capacities, seed = arguments
-        return prepared.replay(policies, capacities, seed=seed, threads=1)
+        return unpacked.replay(policies, capacities, seed=seed, threads=1)
     if method == "simulate":
         strategies, draw_seed = arguments
-        return prepared.simulate(strategies, draw_seed=draw_seed, threads=1)
+        return unpacked.simulate(strategies, draw_seed=draw_seed, threads=1)
     memory, indices, in_hindsight = arguments
-    return prepared.search_added_ns(memory, indices, in_hindsight=in_hindsight, threads=1)
+    return unpacked.search_added_ns(memory, indices, in_hindsight=in_hindsight, threads=1)
 
 
-_kept: dict[str, _native.Trace | _native.RequestLog] = {}
-_kept_lock = threading.Lock()
+_unpacked_by_digest: dict[str, _native.Trace | _native.RequestLog] = {}
+_unpacked_lock = threading.Lock()
 
 
-def _prepared(job: Job, parts: tuple[bytes, ...]) -> _native.Trace | _native.RequestLog:
+def _unpack_once(job: Job, parts: tuple[bytes, ...]) -> _native.Trace | _native.RequestLog:
     """Return the trace or log of a job, made by the first task that needs it."""
     if job.version != _native.__version__:
         raise BadSetting(
             f"a Dask worker has glasscache {_native.__version__} and the caller {job.version}: "
             "install the same version"
         )
-    with _kept_lock:
-        if job.digest not in _kept:
+    with _unpacked_lock:
+        if job.digest not in _unpacked_by_digest:
             packed = b"".join(parts)
-            kinds: dict[Kind, Any] = {"trace": _native.Trace, "log": _native.RequestLog}
-            prepared = kinds[job.kind].unpack(packed, *job.settings)
-            while len(_kept) >= KEPT_MAX:
-                del _kept[next(iter(_kept))]
-            _kept[job.digest] = prepared
-        return _kept[job.digest]
+            classes_by_kind: dict[Kind, Any] = {"trace": _native.Trace, "log": _native.RequestLog}
+            unpacked = classes_by_kind[job.kind].unpack(packed, *job.settings)
+            while len(_unpacked_by_digest) >= UNPACKED_MAX:
+                del _unpacked_by_digest[next(iter(_unpacked_by_digest))]
+            _unpacked_by_digest[job.digest] = unpacked
+        return _unpacked_by_digest[job.digest]

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     Numbers: TypeAlias = Buffer | Sequence[int]
 
 
-def whole_numbers(values: Numbers, what: str) -> Buffer:
+def whole_numbers(values: Numbers, argument_name: str) -> Buffer:
     """Return whole numbers from 0 as a buffer."""
     if is_of_whole_numbers(values):
         return cast("Buffer", values)
     try:
         return array("Q", cast("Sequence[int]", values))
     except (TypeError, OverflowError) as error:
-        raise BadSetting(f"{what}: {error}") from None
+        raise BadSetting(f"{argument_name}: {error}") from None
 
 
 def is_of_whole_numbers(values: Any) -> bool:

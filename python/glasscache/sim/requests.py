@@ -108,15 +108,15 @@ def simulate(
 
     """
     notations, exclude = list(strategies), list(exclude)
-    native = _read(log, latency, exclude)
-    native.check(notations, draw_seed)
+    native_log = _read_log(log, latency, exclude)
+    native_log.check(notations, draw_seed)
     if dask is None:
-        documents = native.simulate(notations, draw_seed=draw_seed, threads=threads)
+        outcome_jsons = native_log.simulate(notations, draw_seed=draw_seed, threads=threads)
     else:
-        with _cluster(dask, native, exclude) as cluster:
+        with _open_cluster(dask, native_log, exclude) as cluster:
             tasks = [([notation], draw_seed) for notation in notations]
-            documents = [found[0] for found in cluster.run("simulate", tasks)]
-    outcomes = [cast("Outcome", json.loads(document)) for document in documents]
+            outcome_jsons = [task_results[0] for task_results in cluster.run("simulate", tasks)]
+    outcomes = [cast("Outcome", json.loads(document)) for document in outcome_jsons]
     return dict(zip(notations, outcomes, strict=True))
 
 
@@ -154,14 +154,14 @@ def search(
     if not 0 <= memory < 2**64:
         raise BadSetting(f"a memory of {memory} bytes: it must be at least 0")
     exclude = list(exclude)
-    native = _read(log, latency, exclude)
-    tried = native.search_candidates(memory)
-    with nullcontext() if dask is None else _cluster(dask, native, exclude) as cluster:
+    native_log = _read_log(log, latency, exclude)
+    tried = native_log.search_candidates(memory)
+    with nullcontext() if dask is None else _open_cluster(dask, native_log, exclude) as cluster:
 
         def added_ns(order: list[int], *, in_hindsight: bool) -> list[int]:
             """Return the added nanoseconds of each combination, replayed in this order."""
             if cluster is None:
-                times = native.search_added_ns(
+                added_times_ns = native_log.search_added_ns(
                     memory, order, in_hindsight=in_hindsight, threads=threads
                 )
             else:
@@ -169,26 +169,26 @@ def search(
                 strides = [order[start::SEARCH_TASKS] for start in range(SEARCH_TASKS)]
                 strides = [stride for stride in strides if stride]
                 tasks = [(memory, stride, in_hindsight) for stride in strides]
-                found = cluster.run("search_added_ns", tasks)
+                task_results = cluster.run("search_added_ns", tasks)
                 order = [index for stride in strides for index in stride]
-                times = [ns for part in found for ns in part]
-            return [ns for _, ns in sorted(zip(order, times, strict=True))]
+                added_times_ns = [ns for stride_times_ns in task_results for ns in stride_times_ns]
+            return [ns for _, ns in sorted(zip(order, added_times_ns, strict=True))]
 
         past_ns = added_ns(list(range(tried)), in_hindsight=False)
-        front = native.search_front(memory, past_ns)
+        front = native_log.search_front(memory, past_ns)
         # The best of the past are likely to be good again, which stops the replays of others early.
         order = sorted(range(tried), key=past_ns.__getitem__)
         hindsight_ns = added_ns(order, in_hindsight=True)
-        bounds = native.search_bounds(memory, hindsight_ns, [point[1] for point in front])
+        bounds = native_log.search_bounds(memory, hindsight_ns, [point[1] for point in front])
         notations = [notation for _, _, notation in front]
         if cluster is None:
-            documents = native.simulate(notations, draw_seed=None, threads=threads)
+            outcome_jsons = native_log.simulate(notations, draw_seed=None, threads=threads)
         else:
             tasks = [([notation], None) for notation in notations]
-            documents = [found[0] for found in cluster.run("simulate", tasks)]
+            outcome_jsons = [task_results[0] for task_results in cluster.run("simulate", tasks)]
     points: list[FrontPoint] = []
     for (_, memory_bytes, notation), bound_ns, document in zip(
-        front, bounds, documents, strict=True
+        front, bounds, outcome_jsons, strict=True
     ):
         outcome = cast("Outcome", json.loads(document))
         second_half = outcome["second_half"]
@@ -204,7 +204,7 @@ def search(
     return {"tried": tried, "front": points}
 
 
-def _read(
+def _read_log(
     log: str | os.PathLike[str], latency: str | os.PathLike[str] | None, exclude: Iterable[str]
 ) -> _native.RequestLog:
     """Return the log with its latency table."""
@@ -213,6 +213,6 @@ def _read(
     return _native.RequestLog.read(folder, latency=table, exclude=list(exclude))
 
 
-def _cluster(address: str, native: _native.RequestLog, exclude: Iterable[str]) -> Cluster:
+def _open_cluster(address: str, native_log: _native.RequestLog, exclude: Iterable[str]) -> Cluster:
     """Return a cluster that has the log."""
-    return Cluster(address, "log", native.packed(), native.latency_json, list(exclude))
+    return Cluster(address, "log", native_log.packed(), native_log.latency_json, list(exclude))

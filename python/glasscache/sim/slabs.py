@@ -57,7 +57,7 @@ def slab_classes(config: SlabConfig | None = None) -> list[int]:
     [96, 192, 384, 768, 1536]
 
     """
-    return _native.slab_classes(_settings(config))
+    return _native.slab_classes(_native_settings(config))
 
 
 def optimal_slab_sizes(
@@ -86,8 +86,8 @@ def optimal_slab_sizes(
     return _native.slab_optimum(
         whole_numbers(sizes, "sizes"),
         None if counts is None else whole_numbers(counts, "counts"),
-        settings=_settings(config),
-        key_bytes=_key_bytes(key_bytes),
+        settings=_native_settings(config),
+        key_bytes=_checked_key_bytes(key_bytes),
         classes=classes,
     )
 
@@ -124,24 +124,24 @@ def slab_plan(
     row = _native.slab_plan(
         whole_numbers(sizes, "sizes"),
         None if counts is None else whole_numbers(counts, "counts"),
-        settings=_settings(config),
-        key_bytes=_key_bytes(key_bytes),
+        settings=_native_settings(config),
+        key_bytes=_checked_key_bytes(key_bytes),
         memory_bytes=int(memory),
     )
     return SlabPlan(*row)
 
 
-def _settings(config: SlabConfig | None) -> tuple[float, int, int, int, list[int] | None]:
+def _native_settings(config: SlabConfig | None) -> tuple[float, int, int, int, list[int] | None]:
     """Return the settings as the native module takes them."""
     config = config or SlabConfig()
     sizes = None if config.slab_sizes is None else list(config.slab_sizes)
     byte_settings = [config.chunk, config.item_max, config.slab_chunk_max, *(sizes or ())]
-    if wrong := [number for number in byte_settings if not 0 <= number < 2**32]:
-        raise BadSetting(f"{wrong[0]} bytes: a setting of memcached is 0 to 4294967295")
+    if invalid_settings := [number for number in byte_settings if not 0 <= number < 2**32]:
+        raise BadSetting(f"{invalid_settings[0]} bytes: a setting of memcached is 0 to 4294967295")
     return (config.factor, config.chunk, config.item_max, config.slab_chunk_max, sizes)
 
 
-def _key_bytes(key_bytes: int) -> int:
+def _checked_key_bytes(key_bytes: int) -> int:
     if not 1 <= key_bytes <= 250:  # noqa: PLR2004
         raise BadSetting(f"keys of {key_bytes} bytes: a key has 1 to 250")
     return key_bytes

@@ -131,16 +131,16 @@ class Trace:
         dask: str | None = None,
     ) -> list[Point]:
         """Return a point for each policy at each capacity, as `curve` does."""
-        names = list(policies)
+        policy_names = list(policies)
         sizes = [self._absolute_capacity(capacity) for capacity in capacities]
         rows: list[_Row]
         if dask is None:
-            rows = self._native.replay(names, sizes, seed=seed, threads=threads)
+            rows = self._native.replay(policy_names, sizes, seed=seed, threads=threads)
         else:
-            self._native.check(names)
+            self._native.check(policy_names)
             with Cluster(dask, "trace", self._native.packed()) as cluster:
-                tasks = [([name], [size], seed) for name in names for size in sizes]
-                rows = [row for found in cluster.run("replay", tasks) for row in found]
+                tasks = [([name], [size], seed) for name in policy_names for size in sizes]
+                rows = [row for task_rows in cluster.run("replay", tasks) for row in task_rows]
         return [Point(row[0], self.mode, *row[1:]) for row in rows]
 
     def lru_curve(self, *, sample: int | None = None, seed: int = 1, threads: int = 0) -> LruCurve:
@@ -288,5 +288,5 @@ def _numbered_keys(keys: Buffer | Sequence[Hashable]) -> Buffer:
     try:
         return array("Q", cast("Sequence[int]", values))
     except (TypeError, OverflowError):
-        number_of: dict[Hashable, int] = {}
-        return array("Q", [number_of.setdefault(key, len(number_of)) for key in values])
+        numbers_by_key: dict[Hashable, int] = {}
+        return array("Q", [numbers_by_key.setdefault(key, len(numbers_by_key)) for key in values])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CacheASGI", "CacheSettings", "CacheWSGI", "Purger", "Rules"]
 
-_LATE = {
+_LAZY_MODULES = {
     "CacheASGI": "glasscache.web.asgi",
     "CacheSettings": "glasscache.web.settings",
     "CacheWSGI": "glasscache.web.wsgi",
@@ -29,8 +29,8 @@ _LATE = {
 
 def __getattr__(name: str) -> Any:
     """Import asyncio only for those who use it."""
-    if name in _LATE:
+    if name in _LAZY_MODULES:
         import importlib  # noqa: PLC0415
 
-        return getattr(importlib.import_module(_LATE[name]), name)
+        return getattr(importlib.import_module(_LAZY_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -24,9 +24,9 @@ __all__ = ["main"]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 0, 2 for a wrong argument, or 3 if the cache cannot be reached."""
-    options = _parser().parse_args(arguments)
+    options = _build_parser().parse_args(arguments)
     try:
-        text, result = _run(options)
+        text, result = _run_command(options)
     except (BadSetting, ValueError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
@@ -37,21 +37,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    common = argparse.ArgumentParser(add_help=False)
-    common.add_argument(
+def _build_parser() -> argparse.ArgumentParser:
+    common_parser = argparse.ArgumentParser(add_help=False)
+    common_parser.add_argument(
         "--server", action="append", help="address of a cache server (127.0.0.1:11211)"
     )
-    common.add_argument("--rules", help="the rules of the middleware, a TOML file")
-    common.add_argument("--namespace", default="web", help="that of the middleware's settings")
-    common.add_argument("--version", default="", help="that of the middleware's settings")
-    common.add_argument("--json", action="store_true", help="print the result as JSON")
+    common_parser.add_argument("--rules", help="the rules of the middleware, a TOML file")
+    common_parser.add_argument(
+        "--namespace", default="web", help="that of the middleware's settings"
+    )
+    common_parser.add_argument("--version", default="", help="that of the middleware's settings")
+    common_parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser = argparse.ArgumentParser(
         prog="glasscache web", description="Look into the HTTP cache of an application."
     )
     commands = parser.add_subparsers(dest="command", required=True)
     explain_parser = commands.add_parser(
-        "explain", parents=[common], help="what decides about a URL, and what is stored"
+        "explain", parents=[common_parser], help="what decides about a URL, and what is stored"
     )
     explain_parser.add_argument("url")
     explain_parser.add_argument(
@@ -59,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     explain_parser.add_argument("-X", "--method", default="GET")
     purge_parser = commands.add_parser(
-        "purge", parents=[common], help="remove URLs, or make them stale"
+        "purge", parents=[common_parser], help="remove URLs, or make them stale"
     )
     target = purge_parser.add_mutually_exclusive_group(required=True)
     target.add_argument("--url", help="one absolute URL")
@@ -69,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         "--soft", action="store_true", help="serve the old responses while they are refreshed"
     )
     tag_parser = commands.add_parser(
-        "tag", parents=[common], help="list the URLs stored with a tag"
+        "tag", parents=[common_parser], help="list the URLs stored with a tag"
     )
     tag_parser.add_argument("tag")
     tag_parser.add_argument("--keys-max", type=int, default=KEYS_MAX, help="keys to read")
@@ -77,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(options: argparse.Namespace) -> tuple[str, Any]:
+def _run_command(options: argparse.Namespace) -> tuple[str, Any]:
     """Return what a command prints, as text and as the result in JSON."""
     rules = Rules.from_toml(options.rules) if options.rules else None
     settings = CacheSettings(namespace=options.namespace, version=options.version)

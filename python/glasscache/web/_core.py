@@ -12,8 +12,8 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from glasscache.web._entry import Unreadable, decode
-from glasscache.web._message import NO_SETTINGS, Request, Settings, digest_of, normal_value
+from glasscache.web._entry import UnreadableRecord, decode
+from glasscache.web._message import NO_SETTINGS, Request, Settings, digest_of, normalized_value
 from glasscache.web._purge_log import PurgeLog
 from glasscache.web.settings import CacheSettings
 
@@ -38,7 +38,7 @@ LEASE_RETRY_S: Final = 0.1
 LEASE_ATTEMPTS_MAX: Final = 4096
 DIGESTS_MAX: Final = 4096
 """Texts whose digests and keys are kept: 2 MiB at most."""
-KEPT_TEXT_BYTES_MAX: Final = 256
+CACHED_TEXT_BYTES_MAX: Final = 256
 DECODED_MAX: Final = 256
 """Records that are kept decoded, so that a popular response is not decoded for each hit: 4 MiB at most."""
 DECODED_BYTES_MAX: Final = 16 << 10
@@ -78,10 +78,10 @@ class Core:
         self.wait = settings.lease if settings.wait is None else settings.wait
         self.purge_log_key = f"{settings.namespace}:purges"
         self.counters: Counter[str] = Counter()
-        self._digests: dict[bytes, tuple[bytes, str]] = {}
+        self._digests_and_keys: dict[bytes, tuple[bytes, str]] = {}
         self._hinted_keys: dict[str, tuple[str, ...]] = {}
         self._lease_attempts: dict[str, float] = {}
-        self._decoded: dict[str, tuple[bytes, Record]] = {}
+        self._decoded_records: dict[str, tuple[bytes, Record]] = {}
         self._purge_log: tuple[Any, PurgeLog | None] = (None, None)
 
     def settings_of(self, request: Request) -> Settings:
@@ -100,15 +100,15 @@ class Core:
 
     def digest_and_key(self, request: Request, settings: Settings) -> tuple[bytes, str]:
         """Return the digest of a request and its key; those of the last requests are kept."""
-        text = request.key_text(self.version, settings)
-        kept = self._digests.get(text)
-        if kept is None:
-            digest = digest_of(text)
-            kept = digest, self.key_of(digest)
-            if len(text) <= KEPT_TEXT_BYTES_MAX:
-                _make_room(self._digests, DIGESTS_MAX)
-                self._digests[text] = kept
-        return kept
+        key_text = request.key_text(self.version, settings)
+        digest_and_key = self._digests_and_keys.get(key_text)
+        if digest_and_key is None:
+            digest = digest_of(key_text)
+            digest_and_key = digest, self.key_of(digest)
+            if len(key_text) <= CACHED_TEXT_BYTES_MAX:
+                _make_room(self._digests_and_keys, DIGESTS_MAX)
+                self._digests_and_keys[key_text] = digest_and_key
+        return digest_and_key
 
     def url_tag(self, request: Request, settings: Settings) -> bytes:
         """Return the tag by which the responses of one URL are purged whose keys have fields in them."""
@@ -119,7 +119,7 @@ class Core:
         import hashlib  # noqa: PLC0415 - likewise
 
         headers = request.headers
-        values = b"\n".join(normal_value(name, headers.get(name)) for name in vary_record.names)
+        values = b"\n".join(normalized_value(name, headers.get(name)) for name in vary_record.names)
         return f"{key}.{vary_record.id}{hashlib.blake2b(values, digest_size=8).hexdigest()}"
 
     def chunk_key(self, write_id: int, index: int) -> str:
@@ -151,25 +151,25 @@ class Core:
         """Note that the lease was got: when it is given back, the next request may ask at once."""
         self._lease_attempts.pop(key, None)
 
-    def record_of(self, key: str, data: Any, digest: bytes) -> Record | None:
+    def decode_record(self, key: str, data: Any, digest: bytes) -> Record | None:
         """Return the record that a value holds, or None if it cannot be read.
 
         The last ones are kept and belong to several requests: they are not changed.
         """
-        kept = self._decoded.get(key)
-        if kept is not None and kept[0] == data and kept[1].digest == digest:
-            return kept[1]
+        kept_data, kept_record = self._decoded_records.get(key, (None, None))
+        if kept_record is not None and kept_data == data and kept_record.digest == digest:
+            return kept_record
         try:
             record = decode(data, digest)
-        except Unreadable:
+        except UnreadableRecord:
             self.counters["unreadable"] += 1
             return None
         if len(data) <= DECODED_BYTES_MAX:
-            _make_room(self._decoded, DECODED_MAX)
-            self._decoded[key] = (data, record)
+            _make_room(self._decoded_records, DECODED_MAX)
+            self._decoded_records[key] = (data, record)
         return record
 
-    def purge_log_of(self, data: Any) -> PurgeLog | None:
+    def decode_purge_log(self, data: Any) -> PurgeLog | None:
         """Return the record of purges that a value holds; it is parsed only when it has changed."""
         parsed_data, purge_log = self._purge_log
         if data is not None and data == parsed_data:
@@ -179,11 +179,11 @@ class Core:
         return purge_log
 
 
-def _make_room(kept: dict[Any, Any], entries_max: int) -> None:
+def _make_room(entries: dict[Any, Any], entries_max: int) -> None:
     """Forget the oldest entry of a full dictionary, as other threads may do at the same time."""
-    if len(kept) >= entries_max:
+    if len(entries) >= entries_max:
         with contextlib.suppress(KeyError, RuntimeError, StopIteration):
-            del kept[next(iter(kept))]
+            del entries[next(iter(entries))]
 
 
 def new_token() -> str:

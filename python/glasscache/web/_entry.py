@@ -16,11 +16,18 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from glasscache.web._fields import Fields
 
-__all__ = ["Entry", "Pending", "Uncacheable", "Unreadable", "VaryRecord", "decode"]
+__all__ = [
+    "Entry",
+    "PendingRecord",
+    "UncacheableRecord",
+    "UnreadableRecord",
+    "VaryRecord",
+    "decode",
+]
 
 _HEAD: Final = struct.Struct("<4sI16sdIIIIHHQQQII")
-_ENTRY, _OTHER = b"GCW1", b"GCM1"
-_LIFE_MAX: Final = 2**32 - 1
+_ENTRY_MAGIC, _OTHER_MAGIC = b"GCW1", b"GCM1"
+_LIFETIME_MAX_S: Final = 2**32 - 1
 
 MUST_REVALIDATE: Final = 1
 """Never sent stale, not even when the application fails."""
@@ -32,7 +39,7 @@ HEURISTIC: Final = 8
 """The response states no lifetime: it is not sent to requests with cookies or credentials."""
 
 
-class Unreadable(Exception):
+class UnreadableRecord(Exception):
     """A record that cannot be read."""
 
 
@@ -90,12 +97,13 @@ class Entry:
             self.stale_if_error_s,
             self.cost_ms,
         )
-        packed = _HEAD.pack(
-            _ENTRY, 0, self.digest, self.born_at, *(min(life, _LIFE_MAX) for life in lifetimes),
+        packed_head = _HEAD.pack(
+            _ENTRY_MAGIC, 0, self.digest, self.born_at,
+            *(min(lifetime_s, _LIFETIME_MAX_S) for lifetime_s in lifetimes),
             self.status, self.flags, self.purge_seq, self.length, self.write_id, len(head), len(self.body),
         )  # fmt: skip
-        payload = packed[8:] + head + self.body
-        return _ENTRY + zlib.crc32(payload).to_bytes(4, "little") + payload
+        payload = packed_head[8:] + head + self.body
+        return _ENTRY_MAGIC + zlib.crc32(payload).to_bytes(4, "little") + payload
 
     @property
     def is_bodiless(self) -> bool:
@@ -122,7 +130,7 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Pending:
+class PendingRecord:
     """A request fetches this response; the token identifies it."""
 
     digest: bytes
@@ -142,7 +150,7 @@ class VaryRecord:
 
 
 @dataclass(slots=True)
-class Uncacheable:
+class UncacheableRecord:
     """The last response was not storable: requests go to the application without waiting for each other."""
 
     digest: bytes
@@ -150,14 +158,14 @@ class Uncacheable:
     token: str = ""
 
 
-Record = Entry | Pending | VaryRecord | Uncacheable
+Record = Entry | PendingRecord | VaryRecord | UncacheableRecord
 
 
-def encode_record(record: Pending | VaryRecord | Uncacheable) -> bytes:
+def encode_record(record: PendingRecord | VaryRecord | UncacheableRecord) -> bytes:
     """Return the bytes of a record that is not an entry."""
     content: dict[str, Any]
     match record:
-        case Pending(token=token, begun_at=begun_at):
+        case PendingRecord(token=token, begun_at=begun_at):
             content = {"pending": token, "begun": begun_at}
         case VaryRecord(names=names, id=variant_id, stale_before=stale_before):
             content = {
@@ -165,45 +173,45 @@ def encode_record(record: Pending | VaryRecord | Uncacheable) -> bytes:
                 "id": variant_id,
                 "soft": stale_before,
             }
-        case Uncacheable(reason=reason, token=token):
+        case UncacheableRecord(reason=reason, token=token):
             content = {"uncacheable": reason, "token": token}
     payload = record.digest + json.dumps(content).encode()
-    return _OTHER + zlib.crc32(payload).to_bytes(4, "little") + payload
+    return _OTHER_MAGIC + zlib.crc32(payload).to_bytes(4, "little") + payload
 
 
 def decode(data: Any, digest: bytes) -> Record:
     """Return the record that a value holds.
 
     Raises:
-        Unreadable: it is not a record, is damaged, or belongs to another request.
+        UnreadableRecord: it is not a record, is damaged, or belongs to another request.
 
     """
     if type(data) is not bytes or len(data) < 24:  # noqa: PLR2004 - magic, checksum, digest
-        raise Unreadable("not a record")
+        raise UnreadableRecord("not a record")
     if data[8:24] != digest:
-        raise Unreadable("of another request")
+        raise UnreadableRecord("of another request")
     if int.from_bytes(data[4:8], "little") != zlib.crc32(memoryview(data)[8:]):
-        raise Unreadable("damaged")
-    if data.startswith(_ENTRY):
+        raise UnreadableRecord("damaged")
+    if data.startswith(_ENTRY_MAGIC):
         return _decode_entry(data, digest)
-    if data.startswith(_OTHER):
+    if data.startswith(_OTHER_MAGIC):
         return _decode_other(data[24:], digest)
-    raise Unreadable("of an unknown kind")
+    raise UnreadableRecord("of an unknown kind")
 
 
 def _decode_entry(data: bytes, digest: bytes) -> Entry:
     try:
         _, _, _, *numbers, head_bytes, body_bytes = _HEAD.unpack_from(data)
     except struct.error:
-        raise Unreadable("cut short") from None
+        raise UnreadableRecord("cut short") from None
     born_at, fresh_s, while_revalidate_s, if_error_s, cost_ms, *numbers = numbers
     status, flags, purge_seq, length, write_id = numbers
     body_start = _HEAD.size + head_bytes
     if len(data) != body_start + body_bytes or (not write_id and length != body_bytes):
-        raise Unreadable("cut short")
+        raise UnreadableRecord("cut short")
     url, tags, *texts = data[_HEAD.size : body_start].split(b"\0")
     if len(texts) % 2:
-        raise Unreadable("of half a field")
+        raise UnreadableRecord("of half a field")
     fields = list(zip(texts[::2], texts[1::2], strict=True))
     return Entry(
         digest, born_at, fresh_s, while_revalidate_s, if_error_s, status, flags, purge_seq, length, write_id,
@@ -215,14 +223,14 @@ def _decode_other(text: bytes, digest: bytes) -> Record:
     try:
         match json.loads(text):
             case {"pending": str(token), "begun": float(begun_at)}:
-                return Pending(digest, token, begun_at)
+                return PendingRecord(digest, token, begun_at)
             case {"vary": [*names], "id": str(variant_id), "soft": int(stale_before)}:
                 return VaryRecord(
                     digest, tuple(str(name).encode() for name in names), variant_id, stale_before
                 )
             case {"uncacheable": str(reason), "token": str(token)}:
-                return Uncacheable(digest, reason, token)
+                return UncacheableRecord(digest, reason, token)
             case _:
-                raise Unreadable("of an unknown kind")
+                raise UnreadableRecord("of an unknown kind")
     except ValueError:
-        raise Unreadable("damaged") from None
+        raise UnreadableRecord("damaged") from None

@@ -5,7 +5,7 @@ are sent the outcomes, so that ASGI and WSGI share every decision. A response is
 byte is stored, by compare-and-swap on what its fetch replaces: a key that was purged or invalidated
 meanwhile stays so.
 
-A cold key holds a `Pending` record while one request fetches; others of the process wait for it, and one a
+A cold key holds a `PendingRecord` while one request fetches; others of the process wait for it, and one a
 process reads the store for it. A store that fails, or has no clock of purges, makes the request an ordinary
 one.
 """
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from glasscache._plans import Sleep, call
 from glasscache.errors import GlasscacheError
 from glasscache.web._core import CHUNK_BYTES, CHUNKS_PER_READ, new_token
-from glasscache.web._entry import Entry, Pending, Uncacheable, encode_record
+from glasscache.web._entry import Entry, PendingRecord, UncacheableRecord, encode_record
 from glasscache.web._lease import UNCACHEABLE_S, Fetch, Lease
 from glasscache.web._lookup import Lookup
 from glasscache.web._purge_log import TagPurges, new_purge_log
@@ -70,7 +70,7 @@ class Exchange:
         host, path, query = self.settings.url or (request.host, request.path, request.query)
         return host + path + (b"?" + query if query else b"")
 
-    def lease(self, fetch: Fetch) -> Lease:
+    def lease_of(self, fetch: Fetch) -> Lease:
         """Return what a fetch may store."""
         return Lease(self.core, self.client, self.lookup, fetch)
 
@@ -112,7 +112,7 @@ class Exchange:
         if entry is None or entry.write_id:
             return None
         now = self.core.clock()
-        reuse = lookup.reuse(now)
+        reuse = lookup.reuse_at(now)
         if reuse is None or reuse.kind != "fresh" or lookup.is_due_early(now):
             return None
         self.core.counters["hits"] += 1
@@ -121,17 +121,17 @@ class Exchange:
     @property
     def shares_fetch(self) -> bool:
         """Whether requests like this one wait for each other, by what was read."""
-        if self._fetches_alone or isinstance(self.lookup.record, Uncacheable):
+        if self._fetches_alone or isinstance(self.lookup.record, UncacheableRecord):
             return False
-        reuse = self.lookup.reuse(self.core.clock())
+        reuse = self.lookup.reuse_at(self.core.clock())
         return reuse is None or (
             reuse.kind == "validate" and reuse.reason in {"stale", "must-revalidate"}
         )
 
-    def stale(self) -> StoredReply | None:
+    def stale_reply(self) -> StoredReply | None:
         """Return the stale reply of a key that is being refreshed by this process already."""
         now = self.core.clock()
-        reuse, entry = self.lookup.reuse(now), self.lookup.entry
+        reuse, entry = self.lookup.reuse_at(now), self.lookup.entry
         if reuse is None or reuse.kind != "stale" or entry is None or entry.write_id:
             return None
         self.core.counters["stale"] += 1
@@ -157,40 +157,40 @@ class Exchange:
 
     def _decide(self) -> Generator[Any, Any, StoredReply | Fetch]:
         core, lookup = self.core, self.lookup
-        pause, waited_from, has_waited = _POLL_FIRST_S, core.clock(), False
+        pause_s, wait_began_at, has_waited = _POLL_FIRST_S, core.clock(), False
         while True:
             yield from self._read()
             if lookup.purge_log is None and not (yield from self._make_purge_log()):
                 return self._forward(b"bypass; detail=store-failed")
             now = core.clock()
-            reuse = lookup.reuse(now)
+            reuse = lookup.reuse_at(now)
             if reuse is not None and reuse.kind in {"fresh", "stale"}:
                 stored_reply = yield from self._reply_stored(reuse.kind, has_waited)
                 if stored_reply is not None:
                     return stored_reply
                 continue
-            action = yield from self._decide_alone(reuse, core.clock() - waited_from)
+            action = yield from self._decide_alone(reuse, core.clock() - wait_began_at)
             if action is not None:
                 return action
             if not self._fetches_alone:
                 fetch = yield from (self._lease_cold() if reuse is None else self._lease_stale())
                 if fetch is not None:
                     return fetch
-            if core.clock() - waited_from >= core.wait:
+            if core.clock() - wait_began_at >= core.wait:
                 return self.forward_after_wait()
             has_waited = True
-            yield Sleep(pause)
-            pause = min(2 * pause, _POLL_LAST_S)
+            yield Sleep(pause_s)
+            pause_s = min(2 * pause_s, _POLL_LAST_S)
             lookup.reset()
 
     def _decide_alone(
-        self, reuse: Reuse | None, waited: float
+        self, reuse: Reuse | None, waited_s: float
     ) -> Generator[Any, Any, StoredReply | Fetch | None]:
         """Return what a request does that neither uses what is stored nor waits for another's fetch."""
         lookup = self.lookup
         if "only-if-cached" in self.request.directives:
             return StoredReply(gateway_timeout())
-        if isinstance(lookup.record, Uncacheable):
+        if isinstance(lookup.record, UncacheableRecord):
             return self._forward(b"uri-miss; detail=uncacheable", may_store=True)
         if reuse is not None and reuse.kind == "pass":
             fetch = self._forward(b"bypass; detail=heuristic")
@@ -199,7 +199,7 @@ class Exchange:
         if reuse is not None and (reuse.reason.startswith("request") or reuse.reason == "no-cache"):
             reason = b"request" if reuse.reason.startswith("request") else b"stale; detail=no-cache"
             return (yield from self._validate_alone(reason))
-        is_fetched = isinstance(lookup.record, Pending) and waited < ALONE_WAIT_S
+        is_fetched = isinstance(lookup.record, PendingRecord) and waited_s < ALONE_WAIT_S
         if self._fetches_alone and not is_fetched:
             return (yield from self._forward_alone(b"stale" if reuse else b"uri-miss"))
         return None
@@ -218,7 +218,7 @@ class Exchange:
         data = yield call(self.client, "get", key)
         self.lookup.reset()
         yield from self._read()
-        return self.core.purge_log_of(data) is not None and self.lookup.purge_log is not None
+        return self.core.decode_purge_log(data) is not None and self.lookup.purge_log is not None
 
     def _make_url_tag(self) -> Generator[Any, Any, None]:
         """Store the tag of a URL whose key has fields in it, if there is none: a purge looks for it.
@@ -249,7 +249,7 @@ class Exchange:
         reply = reply_of(entry, self.request, now, detail)
         chunks = None
         if entry.write_id and reply.has_body:
-            chunks = yield from self.chunks(entry, reply.start // CHUNK_BYTES)
+            chunks = yield from self.read_chunks(entry, reply.start // CHUNK_BYTES)
             if chunks is None:
                 yield call(self.client, "delete", lookup.response_key)
                 core.counters["lost_chunks"] += 1
@@ -258,14 +258,16 @@ class Exchange:
         core.counters["stale" if kind == "stale" else "hits"] += 1
         return StoredReply(reply, refresh, chunks)
 
-    def chunks(self, entry: Entry, first: int) -> Generator[Any, Any, list[bytes] | None]:
+    def read_chunks(
+        self, entry: Entry, first_index: int
+    ) -> Generator[Any, Any, list[bytes] | None]:
         """Return the chunks of a body from the first on, as many as one read takes; None if one is lost."""
         size = CHUNK_BYTES
-        count = min(CHUNKS_PER_READ, -(-entry.length // size) - first)
-        keys = [self.core.chunk_key(entry.write_id, first + index) for index in range(count)]
+        count = min(CHUNKS_PER_READ, -(-entry.length // size) - first_index)
+        keys = [self.core.chunk_key(entry.write_id, first_index + index) for index in range(count)]
         values = yield call(self.client, "get_many", keys)
         chunks: list[bytes] = []
-        for index, key in enumerate(keys, first):
+        for index, key in enumerate(keys, first_index):
             chunk: Any = values.get(key)
             expected_bytes = min(size, entry.length - index * size)
             if type(chunk) is not bytes or len(chunk) != expected_bytes:
@@ -279,12 +281,12 @@ class Exchange:
         """Reserve a key that holds nothing usable; None if another fetches it."""
         core, lookup = self.core, self.lookup
         now = core.clock()
-        if isinstance(lookup.record, Pending) and now - lookup.record.begun_at < core.lease:
+        if isinstance(lookup.record, PendingRecord) and now - lookup.record.begun_at < core.lease:
             return None
-        pending = Pending(lookup.digest, new_token(), now)
-        data, lifetime = encode_record(pending), max(1, int(core.lease * 2))
+        pending = PendingRecord(lookup.digest, new_token(), now)
+        data, lifetime_s = encode_record(pending), max(1, int(core.lease * 2))
         if lookup.record is None and not lookup.is_unreadable:
-            if not (yield call(self.client, "add", lookup.response_key, data, ttl=lifetime)):
+            if not (yield call(self.client, "add", lookup.response_key, data, ttl=lifetime_s)):
                 return None
         else:
             # A pending fetch whose time is over, a purged response, or something unreadable.
@@ -293,7 +295,7 @@ class Exchange:
                 return None
             if (
                 yield call(
-                    self.client, "cas", lookup.response_key, data, stored_item[1], ttl=lifetime
+                    self.client, "cas", lookup.response_key, data, stored_item[1], ttl=lifetime_s
                 )
             ) is not True:
                 return None
@@ -316,9 +318,11 @@ class Exchange:
         """Take the right to refresh what is stored; None if another has it."""
         core, lookup = self.core, self.lookup
         token = new_token()
-        lifetime = max(1, int(core.lease))
+        lifetime_s = max(1, int(core.lease))
         if not (
-            yield call(self.client, "add", f"{lookup.response_key}:l", token.encode(), ttl=lifetime)
+            yield call(
+                self.client, "add", f"{lookup.response_key}:l", token.encode(), ttl=lifetime_s
+            )
         ):
             return None
         stored_item = yield call(self.client, "gets", lookup.response_key)
@@ -327,38 +331,38 @@ class Exchange:
             yield call(self.client, "delete", f"{lookup.response_key}:l")
             return None
         core.counters["refreshes"] += 1
-        return self._validating(b"stale", stored_item[1], token)
+        return self._validation_fetch(b"stale", stored_item[1], token)
 
     def _validate_alone(self, reason: bytes) -> Generator[Any, Any, Fetch]:
         """Validate what is stored for this request only."""
         stored_item = yield call(self.client, "gets", self.lookup.response_key)
-        unique = (
+        cas_unique = (
             stored_item[1]
             if stored_item is not None and self.lookup.holds(stored_item[0])
             else None
         )
-        fetch = self._validating(reason, unique, "")
-        if unique is None or self._fetches_alone:
+        fetch = self._validation_fetch(reason, cas_unique, "")
+        if cas_unique is None or self._fetches_alone:
             fetch.may_store = False
         return fetch
 
-    def _validating(self, reason: bytes, unique: int | None, token: str) -> Fetch:
+    def _validation_fetch(self, reason: bytes, cas_unique: int | None, token: str) -> Fetch:
         entry = self.lookup.entry
         fields = self._plain_fields()
         if entry is not None and not self._fetches_alone:
-            if (tag := entry.field(b"etag")) is not None:
-                fields.append((b"if-none-match", tag))
-            if (changed := entry.field(b"last-modified")) is not None:
-                fields.append((b"if-modified-since", changed))
+            if (etag := entry.field(b"etag")) is not None:
+                fields.append((b"if-none-match", etag))
+            if (last_modified := entry.field(b"last-modified")) is not None:
+                fields.append((b"if-modified-since", last_modified))
         elif self._fetches_alone:
             fields = self.request.fields
         method = self.request.method if self._fetches_alone else "GET"
-        return Fetch(reason, fields, method, entry, unique, True, bool(token), token)
+        return Fetch(reason, fields, method, entry, cas_unique, True, bool(token), token)
 
     def _plain_fields(self) -> Fields:
         """Return the request's fields without what concerns this client's copy only."""
-        dropped = CONDITIONAL | {b"if-range", b"range"}
-        fields = [pair for pair in self.request.fields if pair[0] not in dropped]
+        dropped_names = CONDITIONAL | {b"if-range", b"range"}
+        fields = [pair for pair in self.request.fields if pair[0] not in dropped_names]
         return self._with_passed_cookies(fields)
 
     def _with_passed_cookies(self, fields: Fields) -> Fields:
@@ -376,7 +380,7 @@ class Exchange:
         """Return a fetch without a lease; what it may store replaces a record that a purge removes."""
         may_store = self.request.method == "GET"
         if may_store and self.lookup.record is None and not self.lookup.is_unreadable:
-            record = encode_record(Uncacheable(self.lookup.digest, "", new_token()))
+            record = encode_record(UncacheableRecord(self.lookup.digest, "", new_token()))
             may_store = yield call(
                 self.client, "add", self.lookup.response_key, record, ttl=UNCACHEABLE_S
             )

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 __all__ = [
     "Directives",
     "Fields",
-    "comma_list",
-    "etag_opaque",
+    "combined_value",
     "http_date",
-    "joined",
+    "opaque_tag",
     "parse_cache_control",
     "parse_date",
     "parse_seconds",
     "parse_targeted",
+    "split_list",
 ]
 
 Fields = list[tuple[bytes, bytes]]
@@ -44,7 +44,7 @@ _DIRECTIVE: Final = re.compile(
 )
 
 
-def joined(fields: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
+def combined_value(fields: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     """Return all values of a field as one list, or None if it is absent."""
     values = [value for field, value in fields if field == name]
     if not values:
@@ -52,7 +52,7 @@ def joined(fields: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     return values[0] if len(values) == 1 else b", ".join(values)
 
 
-def comma_list(value: bytes) -> list[bytes]:
+def split_list(value: bytes) -> list[bytes]:
     """Return the members of a list field, without those in quotes being cut."""
     if b'"' not in value:
         return [part for part in (chunk.strip() for chunk in value.split(b",")) if part]
@@ -71,7 +71,7 @@ def comma_list(value: bytes) -> list[bytes]:
             continue
         part += char
     parts.append(bytes(part).strip())
-    return [one for one in parts if one]
+    return [member for member in parts if member]
 
 
 @lru_cache(maxsize=1024)
@@ -85,8 +85,8 @@ def parse_cache_control(value: bytes) -> Directives:
     while position < len(text):
         match = _DIRECTIVE.match(text, position)
         if match is None:
-            following = text.find(",", position)
-            position = len(text) if following < 0 else following + 1
+            next_comma = text.find(",", position)
+            position = len(text) if next_comma < 0 else next_comma + 1
             continue
         position = match.end()
         name, argument = match[1].lower(), match[2]
@@ -115,7 +115,7 @@ def parse_seconds(text: str | None) -> int | None:
     return min(int(text), SECONDS_MAX) if len(text) < 20 else SECONDS_MAX  # noqa: PLR2004 - digits
 
 
-_ITEM: Final = re.compile(
+_DICTIONARY_MEMBER: Final = re.compile(
     r"""(?P<key>[a-z*][a-z0-9_\-.*]*)
         (?:=(?:(?P<integer>-?[0-9]{1,15})(?![0-9.])
               |(?P<decimal>-?[0-9]{1,12}\.[0-9]{1,3})(?![0-9.])
@@ -137,7 +137,7 @@ def parse_targeted(value: bytes) -> Directives | None:
     """
     text, position, directives = value.decode("latin-1").strip(), 0, Directives()
     while position < len(text):
-        match = _ITEM.match(text, position)
+        match = _DICTIONARY_MEMBER.match(text, position)
         if match is None or (match["end"] and match.end() == len(text)):
             return None
         position = match.end()
@@ -155,15 +155,15 @@ def parse_targeted(value: bytes) -> Directives | None:
     return directives or None
 
 
-_MONTHS: Final = {name: number for number, name in enumerate(
+_MONTHS: Final = {name: month_number for month_number, name in enumerate(
     "jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)}  # fmt: skip  # noqa: SIM905
-_FIXED: Final = re.compile(
+_IMF_FIXDATE: Final = re.compile(
     r"(?:[a-z]{3}, )?([0-9]{1,2}) ([a-z]{3}) ([0-9]{4}) ([0-9]{2}):([0-9]{2}):([0-9]{2}) gmt"
 )
-_OLD: Final = re.compile(
+_RFC850_DATE: Final = re.compile(
     r"[a-z]{6,9}, ([0-9]{2})-([a-z]{3})-([0-9]{2}) ([0-9]{2}):([0-9]{2}):([0-9]{2}) gmt"
 )
-_ASCTIME: Final = re.compile(
+_ASCTIME_DATE: Final = re.compile(
     r"[a-z]{3} ([a-z]{3}) ([ 0-9][0-9]) ([0-9]{2}):([0-9]{2}):([0-9]{2}) ([0-9]{4})"
 )
 
@@ -172,24 +172,26 @@ _ASCTIME: Final = re.compile(
 def parse_date(value: bytes) -> int | None:
     """Return the Unix time of an HTTP date in one of its three forms; None if it is not one."""
     text = value.decode("latin-1").strip().lower()
-    if match := _FIXED.fullmatch(text):
+    if match := _IMF_FIXDATE.fullmatch(text):
         day, month, year, hour, minute, second = match.groups()
-    elif match := _OLD.fullmatch(text):
+    elif match := _RFC850_DATE.fullmatch(text):
         day, month, year, hour, minute, second = match.groups()
         current_year = time.gmtime().tm_year
         full_year = current_year - current_year % 100 + int(year)
         year = str(full_year - 100 if full_year > current_year + 50 else full_year)
-    elif match := _ASCTIME.fullmatch(text):
+    elif match := _ASCTIME_DATE.fullmatch(text):
         month, day, hour, minute, second, year = match.groups()
     else:
         return None
-    number = _MONTHS.get(month)
-    if number is None or not 1 <= int(day) <= 31:  # noqa: PLR2004
+    month_number = _MONTHS.get(month)
+    if month_number is None or not 1 <= int(day) <= 31:  # noqa: PLR2004
         return None
     if int(hour) > 23 or int(minute) > 59 or int(second) > 60:  # noqa: PLR2004 - a leap second
         return None
     try:
-        return calendar.timegm((int(year), number, int(day), int(hour), int(minute), int(second)))
+        return calendar.timegm(
+            (int(year), month_number, int(day), int(hour), int(minute), int(second))
+        )
     except (ValueError, OverflowError):
         return None
 
@@ -198,9 +200,9 @@ _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 @lru_cache(maxsize=4096)
-def http_date(unix: int) -> bytes:
+def http_date(unix_time: int) -> bytes:
     """Return a Unix time as an HTTP date."""
-    moment = time.gmtime(unix)
+    moment = time.gmtime(unix_time)
     month = list(_MONTHS)[moment.tm_mon - 1].capitalize()
     return (
         f"{_DAYS[moment.tm_wday]}, {moment.tm_mday:02} {month} {moment.tm_year:04} "
@@ -208,7 +210,7 @@ def http_date(unix: int) -> bytes:
     ).encode()
 
 
-def etag_opaque(tag: bytes) -> bytes:
+def opaque_tag(tag: bytes) -> bytes:
     """Return an entity tag without its mark of weakness, for the weak comparison."""
     tag = tag.strip()
     return tag[2:] if tag[:2] in {b"W/", b"w/"} else tag

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from glasscache._plans import call
 from glasscache.errors import GlasscacheError
 from glasscache.web._core import new_token
-from glasscache.web._entry import Uncacheable, encode_record
+from glasscache.web._entry import UncacheableRecord, encode_record
 from glasscache.web._policy import STALE_FOR_ERROR
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Fetch:
         fields: of the request to the application.
         method: of that request.
         entry: what is stored and stale, if anything.
-        unique: CAS unique of what the response replaces; None to add it, if the key is free.
+        cas_unique: of what the response replaces; None to add it, if the key is free.
         may_store: whether the response may be stored.
         is_leased: whether this request holds the lease of the key.
         token: of the lease of a refresh.
@@ -52,7 +52,7 @@ class Fetch:
     fields: Fields
     method: str
     entry: Entry | None = None
-    unique: int | None = None
+    cas_unique: int | None = None
     may_store: bool = False
     is_leased: bool = False
     token: str = ""
@@ -75,10 +75,10 @@ class Lease:
         try:
             if self.fetch.token:
                 yield call(self.client, "delete", f"{self.lookup.response_key}:l")
-            elif self.fetch.unique is not None:
+            elif self.fetch.cas_unique is not None:
                 # Stored with a life that is over: a removal on the condition that the record is still ours.
                 yield call(
-                    self.client, "cas", self.lookup.response_key, b"", self.fetch.unique, ttl=-1
+                    self.client, "cas", self.lookup.response_key, b"", self.fetch.cas_unique, ttl=-1
                 )
         except GlasscacheError:
             self.core.counters["store_errors"] += 1
@@ -87,14 +87,14 @@ class Lease:
         """Note that the response cannot be stored, so that no request waits for the next."""
         self.core.counters["refused"] += 1
         is_failure = status in STALE_FOR_ERROR
-        if self.fetch.unique is None or (self.fetch.token and is_failure):
+        if self.fetch.cas_unique is None or (self.fetch.token and is_failure):
             yield from self.release()
             return
-        record = encode_record(Uncacheable(self.lookup.digest, refusal.reason, new_token()))
+        record = encode_record(UncacheableRecord(self.lookup.digest, refusal.reason, new_token()))
         ttl = FAILED_S if is_failure else UNCACHEABLE_S
         try:
             yield call(
-                self.client, "cas", self.lookup.response_key, record, self.fetch.unique, ttl=ttl
+                self.client, "cas", self.lookup.response_key, record, self.fetch.cas_unique, ttl=ttl
             )
             if self.fetch.token:
                 yield call(self.client, "delete", f"{self.lookup.response_key}:l")

@@ -68,9 +68,9 @@ class Lookup:
         # The usual lookup is one read, whose outcome needs no copy.
         self._values = {**self._values, **values} if self._values else values
         self.keys_read.update(keys)
-        self.purge_log = core.purge_log_of(self._values.get(core.purge_log_key))
+        self.purge_log = core.decode_purge_log(self._values.get(core.purge_log_key))
         self.vary_record, self.record, self.entry, self.is_soft_purged = None, None, None, False
-        record = self._record(self.primary_key)
+        record = self._decoded_record(self.primary_key)
         more_keys: tuple[str, ...] = ()
         if isinstance(record, VaryRecord):
             self.vary_record = record
@@ -78,7 +78,7 @@ class Lookup:
             more_keys = (self.response_key,)
             if self.response_key not in self.keys_read:
                 return [self.response_key]
-            record = self._record(self.response_key)
+            record = self._decoded_record(self.response_key)
         self.record = record
         if not isinstance(record, Entry) or self.purge_log is None:
             return []
@@ -89,12 +89,12 @@ class Lookup:
                 return unread_keys
         if more_keys:
             core.remember_keys(self.primary_key, more_keys)
-        self.entry = self._unless_purged(record)
+        self.entry = self._entry_unless_purged(record)
         return []
 
-    def _record(self, key: str) -> Record | None:
+    def _decoded_record(self, key: str) -> Record | None:
         data = self._values.get(key)
-        return None if data is None else self._core.record_of(key, data, self.digest)
+        return None if data is None else self._core.decode_record(key, data, self.digest)
 
     @property
     def is_unreadable(self) -> bool:
@@ -102,14 +102,14 @@ class Lookup:
         return self.record is None and self._values.get(self.response_key) is not None
 
     def holds(self, data: Any, key: str | None = None) -> bool:
-        """Whether `data` is what was read at a key, the target by default."""
+        """Whether `data` is what was read at a key, the response key by default."""
         return data is not None and data == self._values.get(key or self.response_key)
 
     def note_stored(self, data: bytes) -> None:
-        """Note that `data` was stored at the target."""
+        """Note that `data` was stored at the response key."""
         self._values[self.response_key] = data
 
-    def _unless_purged(self, entry: Entry) -> Entry | None:
+    def _entry_unless_purged(self, entry: Entry) -> Entry | None:
         """Return the entry unless it was purged; notes whether it was purged softly."""
         purge_log = self.purge_log
         if purge_log is None:
@@ -125,7 +125,7 @@ class Lookup:
                 self.is_soft_purged = True
         return None if is_removed else entry
 
-    def reuse(self, now: float) -> Reuse | None:
+    def reuse_at(self, now: float) -> Reuse | None:
         """Return what may be done with the entry; None if there is none."""
         if self.entry is None:
             return None

@@ -53,8 +53,8 @@ class Settings:
         compress: compress the stored body when the response is not compressed yet.
         url: the canonical host, path and query; None if rules left them.
         ignore_request_directives: clients cannot force validation by Cache-Control or Pragma.
-        because: which rule decided each setting, by its name.
-        matched: the rules whose conditions on the request hold.
+        deciding_rules: which rule decided each setting, by its name.
+        matched_rules: the rules whose conditions on the request hold.
 
     """
 
@@ -72,8 +72,8 @@ class Settings:
     compress: bool = False
     url: tuple[bytes, bytes, bytes] | None = None
     ignore_request_directives: bool = False
-    because: dict[str, str] = field(default_factory=dict[str, str])
-    matched: tuple[Any, ...] = ()
+    deciding_rules: dict[str, str] = field(default_factory=dict[str, str])
+    matched_rules: tuple[Any, ...] = ()
 
 
 NO_SETTINGS: Final = Settings()
@@ -116,23 +116,23 @@ class Request:
         self.fields: Fields = fields if isinstance(fields, list) else list(fields)
         headers, is_ambiguous = dict(self.fields), False
         if len(headers) != len(self.fields):
-            headers, is_ambiguous = _joined_headers(self.fields)
+            headers, is_ambiguous = _combine_headers(self.fields)
         self.headers = headers
         self.host = headers.get(b"host", b"").strip().lower()
-        control = headers.get(b"cache-control")
-        if control is not None:
-            self.directives: Directives = parse_cache_control(control)
+        cache_control = headers.get(b"cache-control")
+        if cache_control is not None:
+            self.directives: Directives = parse_cache_control(cache_control)
         elif b"no-cache" in headers.get(b"pragma", b""):
             self.directives = {"no-cache": None}
         else:
             self.directives = {}
-        length = headers.get(b"content-length")
+        content_length = headers.get(b"content-length")
         # A GET with a body, two hosts or two lengths: servers differ in what they make of it. A name with an
         # underscore is another field to some gateways (WSGI, Django) and the one with a hyphen to others.
         self.is_ambiguous = (
             is_ambiguous
             or b"transfer-encoding" in headers
-            or (length is not None and length.strip() not in {b"0", b""})
+            or (content_length is not None and content_length.strip() not in {b"0", b""})
             or len(path) + len(query) > URL_BYTES_MAX
             or b"_" in b"".join(headers)
             or b"\0" in path
@@ -178,7 +178,10 @@ class Request:
         parts = [
             b"\n" + name + b":" + headers[name] for name in sorted(KEYED_FIELDS & headers.keys())
         ]
-        parts += [b"\n" + one.encode() + b"=" + self.varied(one) for one in settings.vary_on]
+        parts += [
+            b"\n" + selector.encode() + b"=" + self.vary_value(selector)
+            for selector in settings.vary_on
+        ]
         return b"".join(parts)
 
     def cookies(self) -> dict[str, str]:
@@ -190,18 +193,18 @@ class Request:
                 cookies.setdefault(name, value)
         return cookies
 
-    def varied(self, selector: str) -> bytes:
+    def vary_value(self, selector: str) -> bytes:
         """Return what a rule's `vary_on` finds in this request."""
         kind, _, name = selector.partition(":")
         match kind:
             case "cookie":
                 return self.cookies().get(name, "").encode("latin-1")
             case "device":
-                return _device(self.headers.get(b"user-agent", b""))
+                return _device_of(self.headers.get(b"user-agent", b""))
             case "language":
-                return _language(self.headers.get(b"accept-language", b""))
+                return _preferred_language(self.headers.get(b"accept-language", b""))
             case _:
-                return normal_value(name.encode(), self.headers.get(name.encode()))
+                return normalized_value(name.encode(), self.headers.get(name.encode()))
 
 
 def digest_of(text: bytes) -> bytes:
@@ -209,7 +212,7 @@ def digest_of(text: bytes) -> bytes:
     return hashlib.blake2b(text, digest_size=16).digest()
 
 
-def _joined_headers(fields: Fields) -> tuple[dict[bytes, bytes], bool]:
+def _combine_headers(fields: Fields) -> tuple[dict[bytes, bytes], bool]:
     """Return the values by name, those of repeated fields joined, and whether one may not be repeated."""
     headers: dict[bytes, bytes] = {}
     is_ambiguous = False
@@ -223,17 +226,17 @@ def _joined_headers(fields: Fields) -> tuple[dict[bytes, bytes], bool]:
     return headers, is_ambiguous
 
 
-def _device(agent: bytes) -> bytes:
-    lowered = agent.lower()
+def _device_of(user_agent: bytes) -> bytes:
+    lowered = user_agent.lower()
     if b"ipad" in lowered or b"tablet" in lowered:
         return b"tablet"
     return b"mobile" if b"mobi" in lowered or b"android" in lowered else b"desktop"
 
 
-def _language(accepted: bytes) -> bytes:
+def _preferred_language(accept_language: bytes) -> bytes:
     """Return the primary language that the client prefers, such as b"de"."""
     best, best_quality = b"", -1.0
-    for part in accepted.lower().split(b","):
+    for part in accept_language.lower().split(b","):
         tag, _, parameter = part.partition(b";")
         try:
             quality = float(parameter.strip()[2:]) if parameter.strip().startswith(b"q=") else 1.0
@@ -244,7 +247,7 @@ def _language(accepted: bytes) -> bytes:
     return best
 
 
-def normal_value(name: bytes, value: bytes | None) -> bytes:
+def normalized_value(name: bytes, value: bytes | None) -> bytes:
     """Return a selecting field in a form that equal requests share (RFC 9111, section 4.1).
 
     White space around commas goes; codings and languages are compared without case, and codings without

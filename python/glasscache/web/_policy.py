@@ -14,12 +14,12 @@ from glasscache.web._entry import HAS_GRACE, HEURISTIC, MUST_REVALIDATE, NO_CACH
 from glasscache.web._fields import (
     Directives,
     Fields,
-    comma_list,
-    joined,
+    combined_value,
     parse_cache_control,
     parse_date,
     parse_seconds,
     parse_targeted,
+    split_list,
 )
 
 if TYPE_CHECKING:
@@ -30,20 +30,20 @@ __all__ = [
     "Refusal",
     "Reuse",
     "decide_reuse",
-    "kept_fields",
     "lifetime_of",
-    "merged_fields",
+    "merge_fields",
+    "storable_fields",
 ]
 
-TARGETS: Final = (b"cdn-cache-control",)
+TARGETED_FIELDS: Final = (b"cdn-cache-control",)
 """Targeted fields that this cache obeys instead of Cache-Control, the first of them that is valid."""
 
-_HEURISTIC: Final = frozenset({200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501})
-_UNDERSTOOD: Final = frozenset({
+_HEURISTIC_STATUSES: Final = frozenset({200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501})
+_UNDERSTOOD_STATUSES: Final = frozenset({
     200, 203, 204, 300, 301, 302, 303, 307, 308, 400, 401, 403, 404, 405, 406, 407, 408, 409, 410, 411, 412,
     413, 414, 415, 416, 417, 421, 422, 426, 428, 429, 431, 451, 500, 501, 502, 503, 504, 505, 511,
 })  # fmt: skip
-_HEURISTIC_PART: Final = 10
+_HEURISTIC_DIVISOR: Final = 10
 _HEURISTIC_MAX_S: Final = 86400
 _KEEP_VALIDATED_S: Final = 86400
 """A response with a validator is kept this long beyond its lifetime, for a 304 costs less than a fetch."""
@@ -97,8 +97,8 @@ def lifetime_of(
     settings: Settings,
     status: int,
     fields: Fields,
-    sent: float,
-    received: float,
+    sent_at: float,
+    received_at: float,
 ) -> Lifetime | Refusal:
     """Return how long the response to a request may be used, or why it may not be stored.
 
@@ -107,54 +107,60 @@ def lifetime_of(
         settings: what rules decided.
         status: of the response.
         fields: of the response, with lower-case names.
-        sent: when the request was sent to the application.
-        received: when the response's head was received.
+        sent_at: when the request was sent to the application.
+        received_at: when the response's head was received.
 
     """
     directives, is_targeted = response_directives(fields)
-    if refusal := _refusal(request, settings, status, fields, directives):
+    if refusal := _find_refusal(request, settings, status, fields, directives):
         return refusal
-    vary = joined(fields, b"vary")
-    names = tuple(sorted({name.lower() for name in comma_list(vary)})) if vary else ()
+    vary = combined_value(fields, b"vary")
+    names = tuple(sorted({name.lower() for name in split_list(vary)})) if vary else ()
     if b"*" in names:
         return Refusal("vary-star")
     if len(names) > VARY_MAX:
         return Refusal("vary-huge")
-    now = int(received)
-    date = parse_date(joined(fields, b"date") or b"")
-    explicit = _explicit(directives, is_targeted, fields, now if date is None else date)
-    fresh_s = explicit
+    now = int(received_at)
+    date = parse_date(combined_value(fields, b"date") or b"")
+    stated_lifetime_s = _stated_lifetime(
+        directives, is_targeted, fields, now if date is None else date
+    )
+    fresh_s = stated_lifetime_s
     if settings.ttl is not None:
         fresh_s = int(settings.ttl)
     elif fresh_s is None:
-        fresh_s = _heuristic(request, directives, status, fields, now if date is None else date)
+        fresh_s = _heuristic_lifetime(
+            request, directives, status, fields, now if date is None else date
+        )
         if fresh_s is None:
             return Refusal("no-lifetime")
-    age = _initial_age(fields, date, sent, received)
+    age = _initial_age(fields, date, sent_at, received_at)
     flags = NO_CACHE if "no-cache" in directives and settings.ttl is None else 0
     if directives.keys() & {"must-revalidate", "proxy-revalidate", "s-maxage"} and (
         settings.grace is None or "must-revalidate" in directives
     ):
         flags |= MUST_REVALIDATE
-    if explicit is None and settings.ttl is None and "public" not in directives:
+    if stated_lifetime_s is None and settings.ttl is None and "public" not in directives:
         flags |= HEURISTIC
     stale_while_revalidate_s = parse_seconds(directives.get("stale-while-revalidate")) or 0
     if settings.grace is not None:
         stale_while_revalidate_s, flags = int(settings.grace), flags | HAS_GRACE
-    stated_age = parse_seconds(directives.get("stale-if-error"))
+    stated_if_error_s = parse_seconds(directives.get("stale-if-error"))
     has_validator = any(name in {b"etag", b"last-modified"} for name, _ in fields)
-    keep = int(settings.keep) if settings.keep is not None else (
+    keep_s = int(settings.keep) if settings.keep is not None else (
         _KEEP_VALIDATED_S if has_validator else _KEEP_S
     )  # fmt: skip
     stale_if_error_s = (
-        keep if settings.keep is not None and stated_age is None else (stated_age or 0)
+        keep_s
+        if settings.keep is not None and stated_if_error_s is None
+        else (stated_if_error_s or 0)
     )
     return Lifetime(
-        received - age,
+        received_at - age,
         fresh_s,
         stale_while_revalidate_s,
         stale_if_error_s,
-        max(stale_while_revalidate_s, stale_if_error_s, keep),
+        max(stale_while_revalidate_s, stale_if_error_s, keep_s),
         flags,
         names,
     )
@@ -162,29 +168,29 @@ def lifetime_of(
 
 def response_directives(fields: Fields) -> tuple[Directives, bool]:
     """Return the directives that count for this cache, and whether they are of a targeted field."""
-    for target in TARGETS:
-        value = joined(fields, target)
+    for target in TARGETED_FIELDS:
+        value = combined_value(fields, target)
         if value is not None and (directives := parse_targeted(value)) is not None:
             return directives, True
-    control = joined(fields, b"cache-control")
+    control = combined_value(fields, b"cache-control")
     if control is not None:
         return parse_cache_control(control), False
-    if b"no-cache" in (joined(fields, b"pragma") or b"").lower():
+    if b"no-cache" in (combined_value(fields, b"pragma") or b"").lower():
         return {"no-cache": None}, False
     return {}, False
 
 
-def _refusal(  # noqa: PLR0911 - a list of reasons
+def _find_refusal(  # noqa: PLR0911 - a list of reasons
     request: Request, settings: Settings, status: int, fields: Fields, directives: Directives
 ) -> Refusal | None:
     if settings.no_store:
         return Refusal("rule")
     if status < 200 or status in {206, 304}:  # noqa: PLR2004 - interim responses
         return Refusal("status")
-    understands = "must-understand" in directives
-    if understands and status not in _UNDERSTOOD:
+    must_understand = "must-understand" in directives
+    if must_understand and status not in _UNDERSTOOD_STATUSES:
         return Refusal("must-understand")
-    if "no-store" in directives and not understands:
+    if "no-store" in directives and not must_understand:
         return Refusal("no-store")
     if "no-store" in request.directives and not settings.ignore_request_directives:
         return Refusal("request-no-store")
@@ -201,60 +207,64 @@ def _refusal(  # noqa: PLR0911 - a list of reasons
     return None
 
 
-def _explicit(directives: Directives, is_targeted: bool, fields: Fields, date: int) -> int | None:
+def _stated_lifetime(
+    directives: Directives, is_targeted: bool, fields: Fields, date: int
+) -> int | None:
     """Return the lifetime that the response states, in seconds; None if it states none."""
     for name in ("s-maxage", "max-age"):
         if name in directives:
             return parse_seconds(directives[name]) or 0
     if is_targeted:
         return None
-    expires = joined(fields, b"expires")
+    expires = combined_value(fields, b"expires")
     if expires is None:
         return None
     moment = parse_date(expires)
     return 0 if moment is None else max(0, moment - date)
 
 
-def _heuristic(
+def _heuristic_lifetime(
     request: Request, directives: Directives, status: int, fields: Fields, date: int
 ) -> int | None:
     """Return a lifetime of a tenth of the time since the last change; None if the response is not stored."""
     is_public = "public" in directives
-    if status not in _HEURISTIC and not is_public:
+    if status not in _HEURISTIC_STATUSES and not is_public:
         return None
     names = {name for name, _ in fields}
     if (b"set-cookie" in names or b"cookie" in request.headers) and not is_public:
         return None
-    changed = parse_date(joined(fields, b"last-modified") or b"")
-    if changed is None or changed > date:
+    last_modified = parse_date(combined_value(fields, b"last-modified") or b"")
+    if last_modified is None or last_modified > date:
         # Without a lifetime it can only be validated, which needs something to validate by.
-        return 0 if b"etag" in names or changed is not None or "no-cache" in directives else None
-    return min((date - changed) // _HEURISTIC_PART, _HEURISTIC_MAX_S)
+        return (
+            0 if b"etag" in names or last_modified is not None or "no-cache" in directives else None
+        )
+    return min((date - last_modified) // _HEURISTIC_DIVISOR, _HEURISTIC_MAX_S)
 
 
-def _initial_age(fields: Fields, date: int | None, sent: float, received: float) -> float:
+def _initial_age(fields: Fields, date: int | None, sent_at: float, received_at: float) -> float:
     """Return the corrected initial age (RFC 9111, section 4.2.3).
 
     Of several ages the first counts, and one that is not a number is ignored (section 5.1).
     """
-    apparent = 0.0 if date is None else max(0.0, int(received) - date)
-    stated_age = joined(fields, b"age")
+    apparent_age = 0.0 if date is None else max(0.0, int(received_at) - date)
+    stated_age = combined_value(fields, b"age")
     if stated_age is None:
-        return max(apparent, received - sent if apparent else 0.0)
+        return max(apparent_age, received_at - sent_at if apparent_age else 0.0)
     first = stated_age.split(b",")[0].split(b";")[0].strip()
     age = parse_seconds(first.decode("latin-1"))
-    return apparent if age is None else max(apparent, age + received - sent)
+    return apparent_age if age is None else max(apparent_age, age + received_at - sent_at)
 
 
 def decide_reuse(  # noqa: C901, PLR0911, PLR0912 - the order of the conditions is the rule
-    entry: Entry, request: Request, settings: Settings, now: float, is_purged_soft: bool
+    entry: Entry, request: Request, settings: Settings, now: float, is_soft_purged: bool
 ) -> Reuse:
     """Return what may be done with a stored response for a request at a time."""
     age = entry.age(now)
     remaining_s = entry.fresh_s - age
-    if remaining_s > 0 and not (entry.flags or is_purged_soft or request.directives):
+    if remaining_s > 0 and not (entry.flags or is_soft_purged or request.directives):
         return _FRESH  # the usual hit: none of the conditions below can hold
-    if is_purged_soft:
+    if is_soft_purged:
         remaining_s = min(remaining_s, 0.0)
     request_directives = {} if settings.ignore_request_directives else request.directives
     if entry.flags & HEURISTIC and not CREDENTIALS.isdisjoint(request.headers):
@@ -276,7 +286,7 @@ def decide_reuse(  # noqa: C901, PLR0911, PLR0912 - the order of the conditions 
         return Reuse("validate", "must-revalidate")
     # What was purged softly is as stale as if its lifetime had just ended, however long ago the purge was.
     if (
-        is_purged_soft and not entry.fresh_s - age < 0
+        is_soft_purged and not entry.fresh_s - age < 0
     ) or -remaining_s < entry.stale_while_revalidate_s:
         return Reuse("stale", "grace")
     if "max-stale" in request_directives:
@@ -296,15 +306,19 @@ def may_replace_error(entry: Entry, now: float, *, is_exception: bool) -> bool:
     return stale_for_s < max(entry.stale_if_error_s, entry.stale_while_revalidate_s) or is_exception
 
 
-def kept_fields(fields: Fields) -> Fields:
+def storable_fields(fields: Fields) -> Fields:
     """Return the fields of a response that may be stored and sent again (RFC 9111, section 3.1)."""
-    listed = joined(fields, b"connection")
-    dropped = HOP_BY_HOP | {name.lower() for name in comma_list(listed)} if listed else HOP_BY_HOP
+    connection_options = combined_value(fields, b"connection")
+    dropped = (
+        HOP_BY_HOP | {name.lower() for name in split_list(connection_options)}
+        if connection_options
+        else HOP_BY_HOP
+    )
     return [pair for pair in fields if pair[0] not in dropped]
 
 
-def merged_fields(stored_fields: Fields, new_fields: Fields) -> Fields:
+def merge_fields(stored_fields: Fields, new_fields: Fields) -> Fields:
     """Return the stored fields with those of a 304 or a HEAD in place of theirs (RFC 9111, section 3.2)."""
-    updates = [pair for pair in kept_fields(new_fields) if pair[0] not in _NOT_UPDATED]
+    updates = [pair for pair in storable_fields(new_fields) if pair[0] not in _NOT_UPDATED]
     names = {name for name, _ in updates}
     return [pair for pair in stored_fields if pair[0] not in names and pair[0] != b"age"] + updates

@@ -74,16 +74,16 @@ class PurgeLog:
     def with_purge(self, prefix: bytes, *, is_soft: bool) -> PurgeLog:
         """Return the record after one more purge."""
         seq = self.seq + 1
-        remaining = [purge for purge in self.purges if not (
+        remaining_purges = [purge for purge in self.purges if not (
             purge.prefix.startswith(prefix) and (purge.is_soft or not is_soft)
         )]  # fmt: skip
-        purges = [*remaining, Purge(prefix, seq, is_soft)]
+        purges = [*remaining_purges, Purge(prefix, seq, is_soft)]
         if len(purges) > PREFIXES_MAX:
-            common = _common([purge.prefix for purge in purges])
-            purges = [Purge(common, seq, all(purge.is_soft for purge in purges))]
+            common_prefix = _common_prefix([purge.prefix for purge in purges])
+            purges = [Purge(common_prefix, seq, all(purge.is_soft for purge in purges))]
         return PurgeLog(self.first_seq, seq, tuple(purges))
 
-    def advanced(self) -> PurgeLog:
+    def with_clock_advanced(self) -> PurgeLog:
         """Return the record with its clock one further."""
         return PurgeLog(self.first_seq, self.seq + 1, self.purges)
 
@@ -115,7 +115,7 @@ def new_purge_log() -> PurgeLog:
     return PurgeLog(now, now)
 
 
-def _common(prefixes: list[bytes]) -> bytes:
+def _common_prefix(prefixes: list[bytes]) -> bytes:
     low, high = min(prefixes), max(prefixes)
     count = 0
     for low_byte, high_byte in zip(low, high, strict=False):

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from glasscache.web._fields import comma_list, etag_opaque, parse_date
+from glasscache.web._fields import opaque_tag, parse_date, split_list
 
 if TYPE_CHECKING:
     from glasscache.web._entry import Entry
@@ -59,8 +59,8 @@ class Reply:
 
 def gateway_timeout(detail: bytes = b"only-if-cached") -> Reply:
     """Return the reply to a request that takes stored responses only, when there is none."""
-    status = CACHE_NAME + b"; fwd=request; detail=" + detail
-    return Reply(504, [(b"content-length", b"0"), (b"cache-status", status)])
+    cache_status = CACHE_NAME + b"; fwd=request; detail=" + detail
+    return Reply(504, [(b"content-length", b"0"), (b"cache-status", cache_status)])
 
 
 def reply_of(entry: Entry, request: Request, now: float, detail: bytes = HIT) -> Reply:
@@ -77,37 +77,37 @@ def reply_of(entry: Entry, request: Request, now: float, detail: bytes = HIT) ->
     is_plain = request.method == "GET" and _PLAIN_WITHOUT.isdisjoint(headers)
     if is_plain and detail is HIT and not entry.is_bodiless:
         return Reply(entry.status, _hit_fields(entry, now), 0, entry.length, entry)
-    made_fields = _made_fields(entry, now, detail)
+    generated_fields = _generated_fields(entry, now, detail)
     if entry.status == 200:  # noqa: PLR2004
         if not CONDITIONAL.isdisjoint(headers) and is_not_modified(entry, request):
-            kept = [pair for pair in entry.fields if pair[0] in _KEPT_BY_304]
-            return Reply(304, kept + made_fields)
+            validator_fields = [pair for pair in entry.fields if pair[0] in _KEPT_BY_304]
+            return Reply(304, validator_fields + generated_fields)
         if b"range" in headers and request.method == "GET" and _range_applies(entry, request):
-            ranged = _range(headers[b"range"], entry.length)
-            if ranged is not None:
-                return _partial(entry, made_fields, ranged)
-    fields = entry.fields_to_send() + made_fields
+            byte_range = _parse_range(headers[b"range"], entry.length)
+            if byte_range is not None:
+                return _partial_reply(entry, generated_fields, byte_range)
+    fields = entry.fields_to_send() + generated_fields
     if request.method == "HEAD" or entry.is_bodiless:
         return Reply(entry.status, fields)
     return Reply(entry.status, fields, 0, entry.length, entry)
 
 
-def _made_fields(entry: Entry, now: float, detail: bytes) -> Fields:
+def _generated_fields(entry: Entry, now: float, detail: bytes) -> Fields:
     """Return the fields that each reply makes."""
     age = entry.age(now)
-    status = b"%b; %b; ttl=%d" % (CACHE_NAME, detail, entry.fresh_s - age)
-    return [(b"age", b"%d" % age), (b"cache-status", status)]
+    cache_status = b"%b; %b; ttl=%d" % (CACHE_NAME, detail, entry.fresh_s - age)
+    return [(b"age", b"%d" % age), (b"cache-status", cache_status)]
 
 
 def _hit_fields(entry: Entry, now: float) -> Fields:
     """Return the fields of a plain hit, which are made once a second; the caller may change the list."""
     age = int(entry.age(now))
-    kept = entry.hit_fields
-    if kept is None or kept[0] != age:
-        kept = age, entry.fields_to_send() + _made_fields(entry, now, HIT)
+    age_and_fields = entry.hit_fields
+    if age_and_fields is None or age_and_fields[0] != age:
+        age_and_fields = age, entry.fields_to_send() + _generated_fields(entry, now, HIT)
         if entry.length:  # an entry that is still being stored has no length yet
-            entry.hit_fields = kept
-    return kept[1].copy()
+            entry.hit_fields = age_and_fields
+    return age_and_fields[1].copy()
 
 
 def is_not_modified(entry: Entry, request: Request) -> bool:
@@ -119,8 +119,8 @@ def is_not_modified(entry: Entry, request: Request) -> bool:
             return True
         if stored_etag is None:
             return False
-        opaque = etag_opaque(stored_etag)
-        return any(etag_opaque(tag) == opaque for tag in comma_list(if_none_match))
+        opaque = opaque_tag(stored_etag)
+        return any(opaque_tag(tag) == opaque for tag in split_list(if_none_match))
     since = parse_date(request.headers.get(b"if-modified-since", b""))
     if since is None:
         return False
@@ -136,11 +136,11 @@ def _range_applies(entry: Entry, request: Request) -> bool:
     condition = condition.strip()
     if condition.startswith(b'"'):
         return condition == entry.field(b"etag")
-    moment, changed = parse_date(condition), entry.field(b"last-modified")
-    return moment is not None and changed is not None and parse_date(changed) == moment
+    moment, last_modified = parse_date(condition), entry.field(b"last-modified")
+    return moment is not None and last_modified is not None and parse_date(last_modified) == moment
 
 
-def _range(value: bytes, length: int) -> tuple[int, int] | None:
+def _parse_range(value: bytes, length: int) -> tuple[int, int] | None:
     """Return the bytes of a single range, (0, 0) if there are none; None if it is to be ignored."""
     match = _RANGE.fullmatch(value.strip())
     if match is None or (not match[1] and not match[2]):
@@ -155,10 +155,10 @@ def _range(value: bytes, length: int) -> tuple[int, int] | None:
     return (first, last + 1) if first < length else (0, 0)
 
 
-def _partial(entry: Entry, made_fields: Fields, ranged: tuple[int, int]) -> Reply:
-    start, stop = ranged
+def _partial_reply(entry: Entry, generated_fields: Fields, byte_range: tuple[int, int]) -> Reply:
+    start, stop = byte_range
     sent_fields = [pair for pair in entry.fields if pair[0] not in _REPLACED_BY_206]
-    sent_fields += made_fields
+    sent_fields += generated_fields
     if start == stop:
         bounds = b"bytes */%d" % entry.length
         return Reply(416, [*sent_fields, (b"content-range", bounds), (b"content-length", b"0")])

@@ -17,10 +17,10 @@ from glasscache.web._policy import (
     STALE_FOR_ERROR,
     Lifetime,
     Refusal,
-    kept_fields,
     lifetime_of,
     may_replace_error,
-    merged_fields,
+    merge_fields,
+    storable_fields,
 )
 from glasscache.web._reply import CACHE_NAME, CONDITIONAL, reply_of
 from glasscache.web._writer import Writer
@@ -45,7 +45,7 @@ class ResponseHead:
         fields: to send.
         stored_reply: to send instead.
         writer: takes the body that is to be stored.
-        steps_after: a plan to carry out after the response was sent, if any.
+        plan_after_sending: a plan to carry out after the response was sent, if any.
 
     """
 
@@ -53,7 +53,7 @@ class ResponseHead:
     fields: Fields
     stored_reply: StoredReply | None = None
     writer: Writer | None = None
-    steps_after: Any = None
+    plan_after_sending: Any = None
 
 
 class ResponseHandler:
@@ -63,7 +63,7 @@ class ResponseHandler:
 
     def __init__(self, exchange: Exchange, fetch: Fetch) -> None:
         """Bind to a fetch, which has not been sent to the application yet."""
-        self.exchange, self.fetch, self.lease = exchange, fetch, exchange.lease(fetch)
+        self.exchange, self.fetch, self.lease = exchange, fetch, exchange.lease_of(fetch)
         self.core, self.client, self.lookup = exchange.core, exchange.client, exchange.lookup
         self.request, self.settings = exchange.request, exchange.settings
 
@@ -71,20 +71,20 @@ class ResponseHandler:
         """Return what to do with the head of the application's response, requested at `requested_at`."""
         request, now, entry = self.request, self.core.clock(), self.fetch.entry
         if self.fetch.forward_reason == b"method" and not request.is_safe:
-            head = ResponseHead(status, self._with_status(fields, status))
+            head = ResponseHead(status, self._add_cache_status(fields, status))
             if 200 <= status < 400:  # noqa: PLR2004 - an error changes nothing
-                head.steps_after = self._invalidate(fields)
+                head.plan_after_sending = self._invalidate(fields)
             return head
         if entry is not None:
             if status in STALE_FOR_ERROR and may_replace_error(entry, now, is_exception=False):
-                return self._stale_for_error(entry, now)
+                return self._stale_head_for_error(entry, now)
             if status == 304 and self.fetch.fields is not request.fields:  # noqa: PLR2004
-                return self._validated(entry, fields, requested_at, now)
+                return self._revalidated_head(entry, fields, requested_at, now)
         if self.fetch.may_store and self.fetch.method == "GET":
             return self._store_response(status, fields, requested_at, now)
-        head = ResponseHead(status, self._with_status(fields, status))
+        head = ResponseHead(status, self._add_cache_status(fields, status))
         if self.fetch.method == "HEAD" and entry is not None and status == 200:  # noqa: PLR2004
-            head.steps_after = self._compare_head(fields, entry)
+            head.plan_after_sending = self._compare_head(fields, entry)
         return head
 
     def _store_response(
@@ -98,20 +98,20 @@ class ResponseHandler:
                 fields = [pair for pair in fields if pair[0] != b"set-cookie"]
         lifetime = lifetime_of(request, settings, status, fields, requested_at, now)
         if isinstance(lifetime, Refusal):
-            sent_fields = self._with_status(fields, status, lifetime.reason)
+            sent_fields = self._add_cache_status(fields, status, lifetime.reason)
             return ResponseHead(
                 status,
                 sent_fields,
-                steps_after=self.lease.mark_uncacheable(lifetime, status),
+                plan_after_sending=self.lease.mark_uncacheable(lifetime, status),
             )
-        sent_fields = self._with_status(fields, status)
-        entry = self._entry(settings, lifetime, status, fields)
+        sent_fields = self._add_cache_status(fields, status)
+        entry = self._build_entry(settings, lifetime, status, fields)
         writer = Writer(self.lease, request, entry, lifetime, settings, requested_at)
         if writer.stated_length is not None and writer.stated_length > writer.max_bytes:
             return ResponseHead(
                 status,
                 sent_fields,
-                steps_after=self.lease.mark_uncacheable(Refusal("too-large"), status),
+                plan_after_sending=self.lease.mark_uncacheable(Refusal("too-large"), status),
             )
         head = ResponseHead(status, sent_fields, writer=writer)
         if not CONDITIONAL.isdisjoint(request.headers) and status == 200:  # noqa: PLR2004
@@ -121,7 +121,9 @@ class ResponseHandler:
                 head.status, head.fields = 304, reply.fields
         return head
 
-    def _entry(self, settings: Settings, lifetime: Lifetime, status: int, fields: Fields) -> Entry:
+    def _build_entry(
+        self, settings: Settings, lifetime: Lifetime, status: int, fields: Fields
+    ) -> Entry:
         purge_log = self.lookup.purge_log
         tags = [tag.encode() for tag in settings.tags]
         if settings.tag_field is not None:
@@ -142,12 +144,12 @@ class ResponseHandler:
             length=0,  # set with write_id and cost_ms when the body has been stored
             write_id=0,
             cost_ms=0,
-            fields=kept_fields(fields),
+            fields=storable_fields(fields),
             tags=tuple(dict.fromkeys(tags)),
             url=self.exchange.url,
         )
 
-    def _with_status(self, fields: Fields, status: int, detail: str = "") -> Fields:
+    def _add_cache_status(self, fields: Fields, status: int, detail: str = "") -> Fields:
         value = CACHE_NAME + b"; fwd=" + self.fetch.forward_reason
         if detail and b"detail=" not in self.fetch.forward_reason:
             value += b"; detail=" + detail.encode()
@@ -155,26 +157,30 @@ class ResponseHandler:
             value += b"; fwd-status=%d" % status
         return [*fields, (b"cache-status", value)]
 
-    def _validated(
+    def _revalidated_head(
         self, entry: Entry, fields: Fields, requested_at: float, now: float
     ) -> ResponseHead:
         """Return the stored response, which a 304 made fresh again (RFC 9111, section 4.3.4)."""
         core = self.core
-        merged = merged_fields(entry.fields, fields)
+        updated_fields = merge_fields(entry.fields, fields)
         settings = self.settings
         if core.rules is not None:
-            settings = core.rules.decide_response(settings, self.request, entry.status, merged)
-        dated = [*merged, *(pair for pair in fields if pair[0] == b"age")]
-        lifetime = lifetime_of(self.request, settings, entry.status, dated, requested_at, now)
+            settings = core.rules.decide_response(
+                settings, self.request, entry.status, updated_fields
+            )
+        fields_with_age = [*updated_fields, *(pair for pair in fields if pair[0] == b"age")]
+        lifetime = lifetime_of(
+            self.request, settings, entry.status, fields_with_age, requested_at, now
+        )
         core.counters["validated"] += 1
         if isinstance(lifetime, Refusal):
-            validated_entry = replace(entry, fields=merged)
-            steps_after = self.lease.mark_uncacheable(lifetime, 304)
+            validated_entry = replace(entry, fields=updated_fields)
+            plan_after_sending = self.lease.mark_uncacheable(lifetime, 304)
         else:
             purge_log = self.lookup.purge_log
             validated_entry = replace(
                 entry,
-                fields=merged,
+                fields=updated_fields,
                 born_at=lifetime.born_at,
                 fresh_s=lifetime.fresh_s,
                 stale_while_revalidate_s=lifetime.stale_while_revalidate_s,
@@ -182,26 +188,28 @@ class ResponseHandler:
                 flags=lifetime.flags,
                 purge_seq=entry.purge_seq if purge_log is None else purge_log.seq,
             )
-            steps_after = self._store_validated(validated_entry, lifetime)
+            plan_after_sending = self._store_validated(validated_entry, lifetime)
         reply = reply_of(
             validated_entry,
             self.request,
             now,
             b"fwd=" + self.fetch.forward_reason + b"; fwd-status=304",
         )
-        return ResponseHead(reply.status, reply.fields, StoredReply(reply), steps_after=steps_after)
+        return ResponseHead(
+            reply.status, reply.fields, StoredReply(reply), plan_after_sending=plan_after_sending
+        )
 
-    def _stale_for_error(self, entry: Entry, now: float) -> ResponseHead:
+    def _stale_head_for_error(self, entry: Entry, now: float) -> ResponseHead:
         self.core.counters["stale_for_error"] += 1
         reply = reply_of(entry, self.request, now, b"hit; detail=stale-if-error")
         return ResponseHead(
             reply.status,
             reply.fields,
             StoredReply(reply),
-            steps_after=self.lease.release(),
+            plan_after_sending=self.lease.release(),
         )
 
-    def failed(self) -> ResponseHead | None:
+    def receive_exception(self) -> ResponseHead | None:
         """Return what to send instead of an exception of the application, or None to raise it."""
         now = self.core.clock()
         entry = self.fetch.entry
@@ -212,12 +220,12 @@ class ResponseHandler:
             or not may_replace_error(entry, now, is_exception=True)
         ):
             return None
-        return self._stale_for_error(entry, now)
+        return self._stale_head_for_error(entry, now)
 
     def _store_validated(self, entry: Entry, lifetime: Lifetime) -> Generator[Any, Any, None]:
         lease, now = self.lease, self.core.clock()
         writer = Writer(lease, self.request, entry, lifetime, self.settings, now)
-        yield from writer.put()
+        yield from writer.put_record()
 
     def _compare_head(self, fields: Fields, entry: Entry) -> Generator[Any, Any, None]:
         """Remove what a HEAD shows to have changed (RFC 9111, section 4.3.5)."""

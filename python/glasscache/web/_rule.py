@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from glasscache.errors import BadSetting
-from glasscache.web._canonical import Canonical, canonical_of
+from glasscache.web._canonical import UrlCanonicaliser, canonicaliser_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from glasscache.web._message import Request
 
-__all__ = ["FOR_REQUEST", "Rule", "When", "rule_of"]
+__all__ = ["REQUEST_SETTINGS", "Rule", "When", "rule_of"]
 
 _CONDITIONS: Final = (
     "path",
@@ -33,7 +33,7 @@ _SETTING_TYPES: Final = {
     "strip_cookies": bool, "max_bytes": int, "compress": bool, "canonicalise": dict,
     "ignore_request_directives": bool,
 }  # fmt: skip
-FOR_REQUEST: Final = frozenset({
+REQUEST_SETTINGS: Final = frozenset({
     "bypass", "vary_on", "pass_cookies", "canonicalise", "ignore_request_directives",
 })  # fmt: skip
 """Settings that count before the application responds: rules with them have no conditions on the response."""
@@ -84,19 +84,21 @@ class Rule:
 
         """
         self.name, self.when, self.then, self.line = name, when, dict(then), line
-        self._path = _compiled(
+        self._path = _compile_condition(
             self, "path", glob_pattern(when.path) if when.path else when.path_regex
         )
-        self._host = _compiled(self, "host", glob_pattern(when.host.lower()) if when.host else None)
+        self._host = _compile_condition(
+            self, "host", glob_pattern(when.host.lower()) if when.host else None
+        )
         self._headers = [(k.lower().encode(), _ValueTest(self, v)) for k, v in when.header.items()]
         self._cookies = [(k, _ValueTest(self, v)) for k, v in when.cookie.items()]
-        self._types = _compiled(
+        self._content_type = _compile_condition(
             self,
             "content_type",
             glob_pattern(when.content_type.lower()) if when.content_type else None,
         )
-        self.canonical: Canonical | None = (
-            canonical_of(self.then["canonicalise"], self.where)
+        self.canonicaliser: UrlCanonicaliser | None = (
+            canonicaliser_of(self.then["canonicalise"], self.where)
             if "canonicalise" in self.then
             else None
         )
@@ -125,7 +127,7 @@ class Rule:
         if self._host is not None and self._host.fullmatch(request.host.decode("latin-1")) is None:
             return False
         for name, test in self._headers:
-            if not test(_text(request.headers.get(name))):
+            if not test(_decode_or_none(request.headers.get(name))):
                 return False
         if self._cookies:
             request_cookies = request.cookies() if cookies is None else cookies
@@ -134,18 +136,22 @@ class Rule:
 
     def matches_response(self, status: int, content_type: str) -> bool:
         """Whether the conditions on the response hold."""
-        if self.when.status and not any(_is_status(status, one) for one in self.when.status):
+        if self.when.status and not any(
+            _is_status(status, status_pattern) for status_pattern in self.when.status
+        ):
             return False
-        if self._types is None:
+        if self._content_type is None:
             return True
-        return self._types.fullmatch(content_type.partition(";")[0].strip().lower()) is not None
+        return (
+            self._content_type.fullmatch(content_type.partition(";")[0].strip().lower()) is not None
+        )
 
 
-def _text(value: bytes | None) -> str | None:
+def _decode_or_none(value: bytes | None) -> str | None:
     return None if value is None else value.decode("latin-1")
 
 
-def _compiled(rule: Rule, condition: str, pattern: str | None) -> re.Pattern[str] | None:
+def _compile_condition(rule: Rule, condition: str, pattern: str | None) -> re.Pattern[str] | None:
     if pattern is None:
         return None
     try:
@@ -162,12 +168,14 @@ class _ValueTest:
             raise BadSetting(
                 f"{rule.where}: {expected!r} is not true, false or a regular expression"
             )
-        self._is_there = expected is not False
-        self._pattern = _compiled(rule, "value", expected) if isinstance(expected, str) else None
+        self._must_be_present = expected is not False
+        self._pattern = (
+            _compile_condition(rule, "value", expected) if isinstance(expected, str) else None
+        )
 
     def __call__(self, value: str | None) -> bool:
-        if value is None or not self._is_there:
-            return (value is None) is not self._is_there
+        if value is None or not self._must_be_present:
+            return (value is None) is not self._must_be_present
         return self._pattern is None or self._pattern.search(value) is not None
 
 
@@ -195,14 +203,16 @@ def rule_of(table: Any, number: int, line: int) -> Rule:
 
 def _check_setting(where: str, setting: str, value: Any) -> None:
     """Refuse a setting that is unknown or of the wrong type."""
-    kinds: Any = _SETTING_TYPES.get(setting)
-    if kinds is None:
+    accepted_types: Any = _SETTING_TYPES.get(setting)
+    if accepted_types is None:
         raise BadSetting(
             f"{where}: unknown setting {setting!r}; one of {', '.join(_SETTING_TYPES)}"
         )
-    if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
+    if not isinstance(value, accepted_types) or (
+        isinstance(value, bool) and accepted_types is not bool
+    ):
         raise BadSetting(f"{where}: {setting} = {value!r} is of the wrong type")
-    if kinds is list:
+    if accepted_types is list:
         _check_members(where, setting, cast("list[Any]", value), str)
     elif isinstance(value, dict) and setting == "ttl":
         _check_members(where, setting, cast("dict[str, Any]", value).values(), (int, float))
@@ -212,9 +222,9 @@ def _check_setting(where: str, setting: str, value: Any) -> None:
         _check_number(where, setting, value)
 
 
-def _check_members(where: str, setting: str, members: Iterable[Any], kinds: Any) -> None:
+def _check_members(where: str, setting: str, members: Iterable[Any], accepted_types: Any) -> None:
     for member in members:
-        if not isinstance(member, kinds) or isinstance(member, bool):
+        if not isinstance(member, accepted_types) or isinstance(member, bool):
             raise BadSetting(f"{where}: {setting} has {member!r}, a member of the wrong type")
 
 
@@ -229,19 +239,19 @@ def _when_of(where: str, when: dict[str, Any]) -> When:
         raise BadSetting(
             f"{where}: unknown condition {min(unknown)!r}; one of {', '.join(_CONDITIONS)}"
         )
-    listed: dict[str, Any] = {
+    conditions: dict[str, Any] = {
         key: _as_tuple(value) if key in {"method", "status"} else value
         for key, value in when.items()
     }
     for key in ("path", "path_regex", "host", "content_type"):
-        if not isinstance(listed.get(key, ""), str):
-            raise BadSetting(f"{where}: {key} = {listed[key]!r} is not a text")
+        if not isinstance(conditions.get(key, ""), str):
+            raise BadSetting(f"{where}: {key} = {conditions[key]!r} is not a text")
     for key in ("header", "cookie"):
-        if not isinstance(listed.get(key, {}), dict):
+        if not isinstance(conditions.get(key, {}), dict):
             raise BadSetting(
                 f"{where}: {key} is a table of names, such as {{ {key} = {{ name = true }} }}"
             )
-    return When(**listed)
+    return When(**conditions)
 
 
 def _as_tuple(value: Any) -> tuple[str, ...]:

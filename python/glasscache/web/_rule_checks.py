@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
     from glasscache.web._rule import Rule, When
 
-__all__ = ["check"]
+__all__ = ["check_rules"]
 
-_FOR_REQUEST: Final = (
+_REQUEST_SETTINGS: Final = (
     "bypass",
     "vary_on",
     "pass_cookies",
     "canonicalise",
     "ignore_request_directives",
 )
-_FOR_STORING: Final = ("ttl", "grace", "keep", "tags", "tag_field", "max_bytes", "compress")
-_METHODS_STORED: Final = frozenset({"GET", "HEAD"})
+_STORING_SETTINGS: Final = ("ttl", "grace", "keep", "tags", "tag_field", "max_bytes", "compress")
+_STORED_METHODS: Final = frozenset({"GET", "HEAD"})
 _STATUS: Final = re.compile(r"[1-5](xx|[0-9][0-9])")
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """Names of header fields and cookies (RFC 9110, section 5.6.2)."""
@@ -30,23 +30,23 @@ _SENT_PATH: Final = re.compile(r"[!-\"$-~]*")
 """A path as it is sent: visible ASCII without "#"."""
 
 
-def check(rules: Sequence[Rule]) -> None:
+def check_rules(rules: Sequence[Rule]) -> None:
     """Check rules one by one, and each against the ones before it.
 
     Raises:
         BadSetting: with the rule's name and line, and the reason.
 
     """
-    names: dict[str, Rule] = {}
+    rules_by_name: dict[str, Rule] = {}
     for number, rule in enumerate(rules):
-        if rule.name in names:
-            raise BadSetting(f"{rule.where}: {names[rule.name].where} has the same name")
-        names[rule.name] = rule
-        _check_one(rule)
+        if rule.name in rules_by_name:
+            raise BadSetting(f"{rule.where}: {rules_by_name[rule.name].where} has the same name")
+        rules_by_name[rule.name] = rule
+        _check_rule(rule)
         _check_shadows(rule, rules[:number])
 
 
-def _check_one(rule: Rule) -> None:
+def _check_rule(rule: Rule) -> None:
     _check_path(rule)
     _check_fields(rule)
     _check_status(rule)
@@ -80,8 +80,10 @@ def _check_fields(rule: Rule) -> None:
     for name in (*when.header, *when.cookie):
         if not _NAME.fullmatch(name):
             raise BadSetting(f"{rule.where}: {name!r} cannot match: it is not a name")
-    lower = {name.lower(): value for name, value in when.header.items()}
-    if lower.get("cookie") is False and any(value is not False for value in when.cookie.values()):
+    values_by_lower_name = {name.lower(): value for name, value in when.header.items()}
+    if values_by_lower_name.get("cookie") is False and any(
+        value is not False for value in when.cookie.values()
+    ):
         raise BadSetting(
             f"{rule.where}: header cookie = false and cookie {min(when.cookie)!r} contradict each other"
         )
@@ -115,7 +117,8 @@ def _check_status(rule: Rule) -> None:
 
 def _share_a_status(status: str, others: Sequence[str]) -> bool:
     return any(
-        one[0] == status[0] and (one == status or "xx" in {one[1:], status[1:]}) for one in others
+        other[0] == status[0] and (other == status or "xx" in {other[1:], status[1:]})
+        for other in others
     )
 
 
@@ -123,18 +126,18 @@ def _check_settings(rule: Rule) -> None:
     """Refuse settings that contradict each other or the rule's conditions."""
     when, then = rule.when, rule.then
     if when.is_of_response:
-        for name in _FOR_REQUEST:
+        for name in _REQUEST_SETTINGS:
             if name in then:
                 raise BadSetting(
                     f"{rule.where}: {name} is decided before the response, on which this rule has a condition"
                 )
-    stored = [name for name in _FOR_STORING if name in then]
-    if stored and (then.get("bypass") or then.get("no_store")):
+    storing_settings = [name for name in _STORING_SETTINGS if name in then]
+    if storing_settings and (then.get("bypass") or then.get("no_store")):
         reason = "bypass" if then.get("bypass") else "no_store"
-        raise BadSetting(f"{rule.where}: {reason} and {stored[0]} contradict each other")
-    if stored and when.method and _METHODS_STORED.isdisjoint(when.method):
+        raise BadSetting(f"{rule.where}: {reason} and {storing_settings[0]} contradict each other")
+    if storing_settings and when.method and _STORED_METHODS.isdisjoint(when.method):
         raise BadSetting(
-            f"{rule.where}: {stored[0]} has no effect: responses to {when.method[0]} are not stored"
+            f"{rule.where}: {storing_settings[0]} has no effect: responses to {when.method[0]} are not stored"
         )
     for selector in then.get("vary_on", ()):
         kind, _, name = selector.partition(":")
@@ -147,19 +150,21 @@ def _check_settings(rule: Rule) -> None:
 def _check_shadows(rule: Rule, earlier: Sequence[Rule]) -> None:
     """Raise if each setting of a rule is decided by earlier ones wherever the rule matches."""
     undecided = set(rule.then)
-    is_storing_allowed = any(one.then.get("no_store") is False for one in earlier)
-    for one in earlier:
-        if not _covers(one.when, rule.when):
+    is_storing_allowed = any(earlier_rule.then.get("no_store") is False for earlier_rule in earlier)
+    for earlier_rule in earlier:
+        if not _covers(earlier_rule.when, rule.when):
             continue
-        if one.then.get("bypass") and not one.when.is_of_response:
+        if earlier_rule.then.get("bypass") and not earlier_rule.when.is_of_response:
             raise BadSetting(
-                f"{rule.where} never decides: {one.where} bypasses all that it matches"
+                f"{rule.where} never decides: {earlier_rule.where} bypasses all that it matches"
             )
-        undecided -= _decided_by(one)
-        if one.then.get("no_store") and not is_storing_allowed:
-            undecided -= set(_FOR_STORING)
+        undecided -= _decided_by(earlier_rule)
+        if earlier_rule.then.get("no_store") and not is_storing_allowed:
+            undecided -= set(_STORING_SETTINGS)
         if not undecided:
-            raise BadSetting(f"{rule.where} never decides: {one.where} matches all that it matches")
+            raise BadSetting(
+                f"{rule.where} never decides: {earlier_rule.where} matches all that it matches"
+            )
 
 
 def _decided_by(rule: Rule) -> set[str]:

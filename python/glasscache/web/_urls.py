@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
-from glasscache.web._fields import joined
+from glasscache.web._fields import combined_value
 from glasscache.web._message import Request
 
 if TYPE_CHECKING:
@@ -34,15 +34,15 @@ def invalidated_requests(request: Request, fields: Fields) -> list[Request]:
     """Return requests for what an unsafe one invalidates: its URL, and those that its response names."""
     requests = [request]
     base = f"{request.scheme}://{request.host.decode('latin-1')}{request.path.decode('latin-1')}"
-    kept = [
+    forwarded_fields = [
         pair for pair in request.fields if pair[0] not in {b"content-length", b"transfer-encoding"}
     ]
     for name in (b"location", b"content-location"):
-        value = joined(fields, name)
+        value = combined_value(fields, name)
         if value is None:
             continue
         try:
-            named_request = request_of_url(urljoin(base, value.decode("latin-1")), kept)
+            named_request = request_of_url(urljoin(base, value.decode("latin-1")), forwarded_fields)
         except ValueError:
             continue
         # Another site's responses are not this one's to remove.

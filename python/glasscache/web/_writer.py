@@ -78,8 +78,10 @@ class Writer:
         self._length, self._chunks_written, self._write_id = 0, 0, 0
         self.is_abandoned = False
         """Whether the response is not stored after all."""
-        stated = entry.field(b"content-length")
-        self.stated_length = None if stated is None else parse_seconds(stated.decode("latin-1"))
+        content_length = entry.field(b"content-length")
+        self.stated_length = (
+            None if content_length is None else parse_seconds(content_length.decode("latin-1"))
+        )
         self.max_bytes = lease.core.max_bytes if settings.max_bytes is None else settings.max_bytes
 
     def feed(self, data: bytes) -> bool:
@@ -109,7 +111,7 @@ class Writer:
         key = lease.core.chunk_key(self._write_id, self._chunks_written)
         self._chunks_written += 1
         try:
-            is_stored = yield call(lease.client, "set", key, chunk, ttl=self._ttl())
+            is_stored = yield call(lease.client, "set", key, chunk, ttl=self._record_ttl_s())
         except GlasscacheError:
             lease.core.counters["store_errors"] += 1
             is_stored = False
@@ -136,28 +138,31 @@ class Writer:
                 return
             entry.write_id = self._write_id
         self._buffer.clear()
-        yield from self.put()
+        yield from self.put_record()
 
     def _compress(self) -> None:
         """Compress a body where a rule says so; the response then varies on Accept-Encoding."""
         entry = self.entry
         if not self._settings.compress or entry.status != 200:  # noqa: PLR2004
             return
-        kind = (entry.field(b"content-type") or b"").lower()
-        if not kind.startswith(_COMPRESSED_TYPES) or entry.field(b"content-encoding") is not None:
+        content_type = (entry.field(b"content-type") or b"").lower()
+        if (
+            not content_type.startswith(_COMPRESSED_TYPES)
+            or entry.field(b"content-encoding") is not None
+        ):
             return
-        names = {*self._lifetime.vary, b"accept-encoding"}
-        self._lifetime = self._lifetime._replace(vary=tuple(sorted(names)))
+        vary_names = {*self._lifetime.vary, b"accept-encoding"}
+        self._lifetime = self._lifetime._replace(vary=tuple(sorted(vary_names)))
         entry.fields = [pair for pair in entry.fields if pair[0] != b"vary"]
-        entry.fields.append((b"vary", b", ".join(sorted(names))))
-        accepted = self._request.headers.get(b"accept-encoding", b"")
-        if b"gzip" not in accepted or b"gzip;q=0" in accepted.replace(b" ", b""):
+        entry.fields.append((b"vary", b", ".join(sorted(vary_names))))
+        accept_encoding = self._request.headers.get(b"accept-encoding", b"")
+        if b"gzip" not in accept_encoding or b"gzip;q=0" in accept_encoding.replace(b" ", b""):
             return
         if len(entry.body) < _COMPRESS_BYTES_MIN:
             return
         compressed = gzip.compress(entry.body, 6, mtime=0)
-        dropped = {b"content-length", b"accept-ranges"}
-        fields = [pair for pair in entry.fields if pair[0] not in dropped]
+        dropped_names = {b"content-length", b"accept-ranges"}
+        fields = [pair for pair in entry.fields if pair[0] not in dropped_names]
         # Another representation: its tag is weak, for it stands for the same content.
         fields = [
             (name, value if name != b"etag" or value.startswith(b"W/") else b"W/" + value)
@@ -180,7 +185,7 @@ class Writer:
         else:
             yield from self._lease.release()
 
-    def _ttl(self) -> int:
+    def _record_ttl_s(self) -> int:
         lifetime = self._lifetime
         remaining_s = (
             lifetime.fresh_s
@@ -190,11 +195,11 @@ class Writer:
         # Servers count whole seconds: an item of two may be gone after one.
         return min(max(1, math.ceil(remaining_s)) + 1, _TTL_MAX_S)
 
-    def put(self) -> Generator[Any, Any, None]:
+    def put_record(self) -> Generator[Any, Any, None]:
         """Store the record in place of what its fetch replaces: a plan."""
         core = self._lease.core
         try:
-            if (yield from self._put()):
+            if (yield from self._put_unless_replaced()):
                 core.counters["stored"] += 1
             else:
                 core.counters["not_stored"] += 1
@@ -204,50 +209,54 @@ class Writer:
             core.counters["store_errors"] += 1
         self._lease.fetch.is_leased = False
 
-    def _put(self) -> Generator[Any, Any, bool]:
+    def _put_unless_replaced(self) -> Generator[Any, Any, bool]:
         lease, lookup = self._lease, self._lease.lookup
-        core, client, names = lease.core, lease.client, self._lifetime.vary
+        core, client, vary_names = lease.core, lease.client, self._lifetime.vary
         if self.entry.tags:
             yield from self._put_tags()
-        record, ttl = self.entry.encode(), self._ttl()
-        if not names or (lookup.vary_record is not None and lookup.vary_record.names == names):
+        record, ttl = self.entry.encode(), self._record_ttl_s()
+        if not vary_names or (
+            lookup.vary_record is not None and lookup.vary_record.names == vary_names
+        ):
             return (
-                yield from self._replace(lookup.response_key, record, ttl, self._lease.fetch.unique)
+                yield from self._replace_if_unchanged(
+                    lookup.response_key, record, ttl, self._lease.fetch.cas_unique
+                )
             )
         # The first response that varies, or one that varies on other fields than the last.
-        vary_record = VaryRecord(lookup.digest, names, new_token()[:8])
-        variant = core.variant_key(lookup.primary_key, vary_record, self._request)
-        if not (yield call(client, "set", variant, record, ttl=ttl)):
+        vary_record = VaryRecord(lookup.digest, vary_names, new_token()[:8])
+        variant_key = core.variant_key(lookup.primary_key, vary_record, self._request)
+        if not (yield call(client, "set", variant_key, record, ttl=ttl)):
             return False
         if lookup.vary_record is None:
-            unique = self._lease.fetch.unique
+            cas_unique = self._lease.fetch.cas_unique
         else:
             stored_item = yield call(client, "gets", lookup.primary_key)
-            unique = (
+            cas_unique = (
                 stored_item[1]
                 if stored_item is not None and lookup.holds(stored_item[0], lookup.primary_key)
                 else None
             )
-            if unique is None:
+            if cas_unique is None:
                 return False
         return (
-            yield from self._replace(
-                lookup.primary_key, encode_record(vary_record), _TTL_MAX_S, unique
+            yield from self._replace_if_unchanged(
+                lookup.primary_key, encode_record(vary_record), _TTL_MAX_S, cas_unique
             )
         )
 
-    def _replace(
-        self, key: str, record: bytes, ttl: int, unique: int | None
+    def _replace_if_unchanged(
+        self, key: str, record: bytes, ttl: int, cas_unique: int | None
     ) -> Generator[Any, Any, bool]:
         """Store at a key that still holds what was read; a purged one stays purged."""
         lease = self._lease
-        if unique is None:
+        if cas_unique is None:
             stored_item = yield call(lease.client, "gets", key)
             if stored_item is None or not lease.lookup.holds(stored_item[0], key):
                 return False
-            unique = stored_item[1]
-        done = yield call(lease.client, "cas", key, record, unique, ttl=ttl)
-        return done is True
+            cas_unique = stored_item[1]
+        cas_result = yield call(lease.client, "cas", key, record, cas_unique, ttl=ttl)
+        return cas_result is True
 
     def _put_tags(self) -> Generator[Any, Any, None]:
         """Make records for tags without, as purged up to now: their older responses are not trusted."""
@@ -255,7 +264,7 @@ class Writer:
         core, client = lease.core, lease.client
         keys = [core.tag_key(tag) for tag in self.entry.tags]
         values = yield call(client, "get_many", [core.purge_log_key, *keys])
-        purge_log = core.purge_log_of(values.get(core.purge_log_key))
+        purge_log = core.decode_purge_log(values.get(core.purge_log_key))
         for key in keys:
             if key not in values and purge_log is not None:
                 yield call(client, "add", key, TagPurges(purge_log.seq, 0).encode())

@@ -108,8 +108,11 @@ class CacheASGI:
     async def _decide_shared(self, exchange: Exchange) -> StoredReply | Fetch:
         """Decide what is not a plain hit; of the requests for a key one does, and the others wait for it."""
         lookup, single_flight = exchange.lookup, self._single_flight
-        if lookup.response_key in self._refreshing and (stale := exchange.stale()) is not None:
-            return stale
+        if (
+            lookup.response_key in self._refreshing
+            and (stale_reply := exchange.stale_reply()) is not None
+        ):
+            return stale_reply
         remaining_s, loop = self.core.wait, asyncio.get_running_loop()
         while exchange.shares_fetch:
             key = lookup.response_key
@@ -151,15 +154,22 @@ class CacheASGI:
             try:
                 await self.app(scope, receive, relay.send)
             except Exception:
-                head = None if relay.has_begun else ResponseHandler(exchange, fetch).failed()
+                head = (
+                    None
+                    if relay.has_begun
+                    else ResponseHandler(exchange, fetch).receive_exception()
+                )
                 if head is None or head.stored_reply is None:
                     raise
-                relay.stored_reply, relay.steps_after = head.stored_reply, head.steps_after
+                relay.stored_reply, relay.plan_after_sending = (
+                    head.stored_reply,
+                    head.plan_after_sending,
+                )
             await relay.end()
             if relay.stored_reply is not None:
                 await self._send_stored(exchange, relay.stored_reply, scope, receive, send)
-            if relay.steps_after is not None:
-                await run_plan_async(relay.steps_after)
+            if relay.plan_after_sending is not None:
+                await run_plan_async(relay.plan_after_sending)
         except BaseException:
             # Cancelled or failed: the lease goes back even though this task may not wait.
             self._spawn(_ignore_store_errors(relay.abandon()))
@@ -181,7 +191,7 @@ class CacheASGI:
         chunks = stored_reply.chunks
         if entry is not None and entry.write_id and reply.has_body and chunks is None:
             first = reply.start // CHUNK_BYTES
-            chunks = await run_plan_async(exchange.chunks(entry, first))
+            chunks = await run_plan_async(exchange.read_chunks(entry, first))
             if chunks is None:  # the body is lost although its head was validated
                 await self.app(
                     _scope_for(scope, Fetch(b"", exchange.request.fields, "GET")), receive, send
@@ -206,13 +216,13 @@ class CacheASGI:
         while position < reply.stop:
             for chunk in chunks:
                 begin = position - index * CHUNK_BYTES
-                part = chunk[begin : min(len(chunk), reply.stop - index * CHUNK_BYTES)]
-                position, index = position + len(part), index + 1
+                body_part = chunk[begin : min(len(chunk), reply.stop - index * CHUNK_BYTES)]
+                position, index = position + len(body_part), index + 1
                 more = position < reply.stop
-                await send({"type": "http.response.body", "body": part, "more_body": more})
+                await send({"type": "http.response.body", "body": body_part, "more_body": more})
                 if not more:
                     return
-            next_chunks = await run_plan_async(exchange.chunks(entry, index))
+            next_chunks = await run_plan_async(exchange.read_chunks(entry, index))
             if next_chunks is None:
                 self.core.counters["lost_chunks"] += 1
                 with contextlib.suppress(GlasscacheError):
@@ -225,18 +235,18 @@ class CacheASGI:
 
     def _refresh(self, exchange: Exchange, fetch: Fetch, scope: Scope) -> None:
         """Fetch a stale response again while it is being sent."""
-        target = exchange.lookup.response_key
-        self._refreshing.add(target)
+        response_key = exchange.lookup.response_key
+        self._refreshing.add(response_key)
         task = self._spawn(self._run_refresh(exchange, fetch, scope))
-        task.add_done_callback(lambda _: self._refreshing.discard(target))
+        task.add_done_callback(lambda _: self._refreshing.discard(response_key))
 
     async def _run_refresh(self, exchange: Exchange, fetch: Fetch, scope: Scope) -> None:
         relay = _Relay(self, exchange, fetch, _discard)
         try:
             await self.app(_scope_for(scope, fetch), _receive_nothing(), relay.send)
             await relay.end()
-            if relay.steps_after is not None:
-                await run_plan_async(relay.steps_after)
+            if relay.plan_after_sending is not None:
+                await run_plan_async(relay.plan_after_sending)
         except Exception:  # noqa: BLE001 - the application's own logging has seen it
             self.core.counters["refreshes_failed"] += 1
             await relay.abandon()
@@ -274,7 +284,7 @@ class _Relay:
         "_send",
         "_writer",
         "has_begun",
-        "steps_after",
+        "plan_after_sending",
         "stored_reply",
     )
 
@@ -283,42 +293,42 @@ class _Relay:
         self._requested_at = cache.core.clock()
         self._writer: Writer | None = None
         self.stored_reply: StoredReply | None = None
-        self.steps_after: Any = None
+        self.plan_after_sending: Any = None
         self.has_begun = False
         self._is_over = False
 
     async def send(self, message: Message) -> None:
         """Take a message of the application."""
-        kind = message["type"]
-        if kind == "http.response.start":
-            await self._start(message)
-        elif kind != "http.response.body":
+        message_type = message["type"]
+        if message_type == "http.response.start":
+            await self._handle_start(message)
+        elif message_type != "http.response.body":
             await self._send(message)
         elif self.stored_reply is None:
-            await self._body(message)
+            await self._handle_body(message)
 
-    async def _start(self, message: Message) -> None:
+    async def _handle_start(self, message: Message) -> None:
         self.has_begun = True
         fields = [(bytes(k).lower(), bytes(v)) for k, v in message.get("headers", ())]
         head = ResponseHandler(self._exchange, self._fetch).receive(
             message["status"], fields, self._requested_at
         )
         if head.stored_reply is not None:
-            self.stored_reply, self.steps_after = head.stored_reply, head.steps_after
+            self.stored_reply, self.plan_after_sending = head.stored_reply, head.plan_after_sending
             return
         is_invalidation = self._fetch.forward_reason == b"method"
-        if head.steps_after is not None and is_invalidation:
-            await run_plan_async(head.steps_after)
+        if head.plan_after_sending is not None and is_invalidation:
+            await run_plan_async(head.plan_after_sending)
         self._writer = None if message.get("trailers") else head.writer
         if head.status == 304 and head.writer is not None:  # noqa: PLR2004 - the client has it already
             self._send = _HeadOnly(self._send)
         await self._send({**message, "status": head.status, "headers": head.fields})
-        if head.steps_after is not None and not is_invalidation:
-            await run_plan_async(head.steps_after)
+        if head.plan_after_sending is not None and not is_invalidation:
+            await run_plan_async(head.plan_after_sending)
         if self._writer is None and head.writer is not None:
             await run_plan_async(head.writer.abandon("trailers"))
 
-    async def _body(self, message: Message) -> None:
+    async def _handle_body(self, message: Message) -> None:
         await self._send(message)
         writer = self._writer
         if writer is None:
@@ -342,7 +352,7 @@ class _Relay:
         if self._writer is not None:
             await run_plan_async(self._writer.abandon())
         else:
-            await run_plan_async(self._exchange.lease(self._fetch).release())
+            await run_plan_async(self._exchange.lease_of(self._fetch).release())
 
 
 class _HeadOnly:
@@ -373,13 +383,13 @@ def request_of(scope: Scope) -> Request:
 
 
 def _scope_for(scope: Scope, fetch: Fetch) -> Scope:
-    copied = {**scope, "headers": fetch.fields, "method": fetch.method}
+    fetch_scope = {**scope, "headers": fetch.fields, "method": fetch.method}
     extensions = scope.get("extensions")
     if extensions and not _UNOBSERVED_EXTENSIONS.isdisjoint(extensions):
-        copied["extensions"] = {
+        fetch_scope["extensions"] = {
             k: v for k, v in extensions.items() if k not in _UNOBSERVED_EXTENSIONS
         }
-    return copied
+    return fetch_scope
 
 
 async def _discard(message: Message) -> None:

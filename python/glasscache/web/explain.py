@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from glasscache._plans import call
 from glasscache.web._core import DEFAULTS, URL_TAG_PREFIX, Core
-from glasscache.web._entry import Entry, Pending, Uncacheable
+from glasscache.web._entry import Entry, PendingRecord, UncacheableRecord
 from glasscache.web._exchange import Exchange
 from glasscache.web._message import Request
 from glasscache.web._run_plan import run_plan
@@ -62,28 +62,28 @@ def explain(
         absolute_request.fields,
     )
     exchange = Exchange(core, client, request)
-    lines = [("request", f"{request.method} {url}"), *_decided(exchange.settings)]
+    lines = [("request", f"{request.method} {url}"), *_lines_of_rules(exchange.settings)]
     bypass_reason = exchange.bypass_reason
     if bypass_reason is not None:
         lines.append(("past cache", bypass_reason.decode().replace("; detail=", ": ")))
-        return _table(lines)
-    run_plan(_read(exchange.lookup, client))
+        return _format_lines(lines)
+    run_plan(_read_lookup(exchange.lookup, client))
     lines += [("url", exchange.url.decode("latin-1")), ("key", exchange.lookup.response_key)]
-    return _table(lines + _stored(exchange.lookup, now))
+    return _format_lines(lines + _lines_of_record(exchange.lookup, now))
 
 
-def _read(lookup: Lookup, client: Any) -> Generator[Any, Any, None]:
+def _read_lookup(lookup: Lookup, client: Any) -> Generator[Any, Any, None]:
     keys = lookup.first_keys()
     while keys:
         keys = lookup.add_values(keys, (yield call(client, "get_many", keys)))
 
 
-def _decided(settings: Settings) -> list[tuple[str, str]]:
+def _lines_of_rules(settings: Settings) -> list[tuple[str, str]]:
     lines: list[tuple[str, str]] = []
-    for rule in settings.matched:
+    for rule in settings.matched_rules:
         when = ", if the response fits" if rule.when.is_of_response else ""
         lines.append(("rule", f"{rule.where}{when}"))
-    for name, rule in settings.because.items():
+    for name, rule in settings.deciding_rules.items():
         attribute = "url" if name == "canonicalise" else name
         value: Any = getattr(settings, attribute)
         if attribute == "url":
@@ -94,33 +94,33 @@ def _decided(settings: Settings) -> list[tuple[str, str]]:
     return lines or [("rules", "none matches: the RFC decides")]
 
 
-def _stored(lookup: Lookup, now: float) -> list[tuple[str, str]]:
+def _lines_of_record(lookup: Lookup, now: float) -> list[tuple[str, str]]:
     record = lookup.record
     match record:
         case None:
             return [
                 ("stored", "nothing: a miss" + (", unreadable" if lookup.is_unreadable else ""))
             ]
-        case Pending():
+        case PendingRecord():
             return [("stored", f"being fetched for {now - record.begun_at:.1f} s")]
-        case Uncacheable():
+        case UncacheableRecord():
             return [("stored", f"not storable: {record.reason or 'the last response'}")]
         case Entry():
-            return _entry(lookup, record, now)
+            return _lines_of_entry(lookup, record, now)
         case _:
             return [("stored", "a record of variants")]
 
 
-def _entry(lookup: Lookup, entry: Entry, now: float) -> list[tuple[str, str]]:
-    use = lookup.reuse(now)
-    kinds = {
+def _lines_of_entry(lookup: Lookup, entry: Entry, now: float) -> list[tuple[str, str]]:
+    reuse = lookup.reuse_at(now)
+    states_by_kind = {
         "fresh": "a hit",
         "stale": "stale, sent while it is refreshed",
         "pass": "not for requests with cookies or credentials",
-        "validate": f"validated first: {use.reason if use else ''}",
+        "validate": f"validated first: {reuse.reason if reuse else ''}",
     }
-    state = "purged: a miss" if use is None else kinds[use.kind]
-    where = "in chunks" if entry.write_id else "in the record"
+    state = "purged: a miss" if reuse is None else states_by_kind[reuse.kind]
+    body_location = "in chunks" if entry.write_id else "in the record"
     lines = [
         ("stored", state),
         ("status", str(entry.status)),
@@ -129,7 +129,7 @@ def _entry(lookup: Lookup, entry: Entry, now: float) -> list[tuple[str, str]]:
             "stale",
             f"{entry.stale_while_revalidate_s} s while refreshed, {entry.stale_if_error_s} s for errors",
         ),
-        ("body", f"{entry.length} bytes {where}"),
+        ("body", f"{entry.length} bytes {body_location}"),
         ("cost", f"{entry.cost_ms} ms"),
     ]
     tags = [tag.decode("latin-1") for tag in entry.tags if not tag.startswith(URL_TAG_PREFIX)]
@@ -142,5 +142,5 @@ def _entry(lookup: Lookup, entry: Entry, now: float) -> list[tuple[str, str]]:
     return lines
 
 
-def _table(lines: list[tuple[str, str]]) -> str:
+def _format_lines(lines: list[tuple[str, str]]) -> str:
     return "".join(f"{name:<{COLUMN}}{value}\n" for name, value in lines)

@@ -15,7 +15,7 @@ from urllib.parse import unquote_to_bytes
 
 from glasscache._plans import call
 from glasscache.errors import ServerUnavailable
-from glasscache.web._entry import Entry, Unreadable, decode
+from glasscache.web._entry import Entry, UnreadableRecord, decode
 from glasscache.web._purge_log import PurgeLog, TagPurges
 from glasscache.web._run_plan import run_plan, run_plan_async
 
@@ -63,40 +63,40 @@ def list_tag(
         ServerUnavailable: a server cannot be reached, or does not list its keys.
 
     """
-    keys, scanned, is_whole = _keys(core, client, keys_max)
-    urls, is_all = run_plan(_read(core, client, tag, keys, urls_max))
-    return TagListing(urls, scanned, is_whole and is_all)
+    keys, scanned_count, saw_all_keys = _scan_keys(core, client, keys_max)
+    urls, read_all_urls = run_plan(_read_tagged_urls(core, client, tag, keys, urls_max))
+    return TagListing(urls, scanned_count, saw_all_keys and read_all_urls)
 
 
 async def list_tag_async(
     core: Core, client: Any, tag: str, *, keys_max: int = KEYS_MAX, urls_max: int = URLS_MAX
 ) -> TagListing:
     """Return the responses that are stored with a tag, as `list_tag`, with an `AsyncClient`."""
-    keys, scanned, is_whole = await asyncio.to_thread(_keys, core, client, keys_max)
-    urls, is_all = await run_plan_async(_read(core, client, tag, keys, urls_max))
-    return TagListing(urls, scanned, is_whole and is_all)
+    keys, scanned_count, saw_all_keys = await asyncio.to_thread(_scan_keys, core, client, keys_max)
+    urls, read_all_urls = await run_plan_async(_read_tagged_urls(core, client, tag, keys, urls_max))
+    return TagListing(urls, scanned_count, saw_all_keys and read_all_urls)
 
 
-def _keys(core: Core, client: Any, keys_max: int) -> tuple[list[str], int, bool]:
+def _scan_keys(core: Core, client: Any, keys_max: int) -> tuple[list[str], int, bool]:
     """Return the keys of this cache's responses, how many keys were listed, and whether all were."""
     pattern = re.compile(rf"(?:^|.*[^0-9a-z]){re.escape(core.namespace)}:[0-9a-f]{{32}}(?:\.\w+)?")
     own_keys: list[str] = []
-    scanned = 0
+    scanned_count = 0
     for server in client.stats()["servers"]:
-        with contextlib.closing(_listed(server)) as listed:
-            for key in listed:
-                if scanned == keys_max:
-                    return own_keys, scanned, False
-                scanned += 1
+        with contextlib.closing(_list_server_keys(server)) as server_keys:
+            for key in server_keys:
+                if scanned_count == keys_max:
+                    return own_keys, scanned_count, False
+                scanned_count += 1
                 if pattern.fullmatch(key):
                     own_keys.append(key[key.rfind(f"{core.namespace}:") :])
-    return own_keys, scanned, True
+    return own_keys, scanned_count, True
 
 
-def _listed(server: str) -> Generator[str]:
+def _list_server_keys(server: str) -> Generator[str]:
     """Yield the keys of a server, in no particular order."""
     try:
-        with _connected(server) as stream, stream.makefile("rwb") as lines:
+        with _connect(server) as stream, stream.makefile("rwb") as lines:
             lines.write(b"lru_crawler metadump all\r\n")
             lines.flush()
             while (line := lines.readline(_LINE_BYTES_MAX)) != b"END\r\n":
@@ -113,7 +113,7 @@ def _listed(server: str) -> Generator[str]:
         ) from error
 
 
-def _connected(server: str) -> socket.socket:
+def _connect(server: str) -> socket.socket:
     if server.startswith("/"):
         stream = socket.socket(socket.AF_UNIX)
         stream.settimeout(_TIMEOUT_S)
@@ -123,22 +123,24 @@ def _connected(server: str) -> socket.socket:
     return socket.create_connection((host.strip("[]"), int(port)), _TIMEOUT_S)
 
 
-def _read(
+def _read_tagged_urls(
     core: Core, client: Any, tag: str, keys: list[str], urls_max: int
 ) -> Generator[Any, Any, tuple[list[str], bool]]:
     """Return the URLs of those of the keys whose response has the tag, and whether all were read: a plan."""
     tag_bytes = tag.encode()
     log_values = yield call(client, "get_many", [core.purge_log_key])
-    purge_log = core.purge_log_of(log_values.get(core.purge_log_key))
+    purge_log = core.decode_purge_log(log_values.get(core.purge_log_key))
     urls: set[str] = set()
     purges_by_tag: dict[bytes, TagPurges | None] = {}
     for first in range(0, len(keys) if purge_log is not None else 0, _WINDOW_KEYS):
         values = yield call(client, "get_many", keys[first : first + _WINDOW_KEYS])
-        entries = [_entry(core, key, data) for key, data in values.items()]
-        tagged = [entry for entry in entries if entry is not None and tag_bytes in entry.tags]
+        entries = [_decode_entry(core, key, data) for key, data in values.items()]
+        tagged_entries = [
+            entry for entry in entries if entry is not None and tag_bytes in entry.tags
+        ]
         unread_tags = {
             tag_of_entry
-            for entry in tagged
+            for entry in tagged_entries
             for tag_of_entry in entry.tags
             if tag_of_entry not in purges_by_tag
         }
@@ -150,7 +152,7 @@ def _read(
                 tag_of_entry: TagPurges.decode(tag_values.get(core.tag_key(tag_of_entry)))
                 for tag_of_entry in unread_tags
             }
-        for entry in tagged:
+        for entry in tagged_entries:
             if purge_log is not None and not _is_gone(entry, purge_log, purges_by_tag):
                 urls.add(entry.url.decode("latin-1"))
                 if len(urls) == urls_max:
@@ -161,15 +163,17 @@ def _read(
 def _is_gone(
     entry: Entry, purge_log: PurgeLog, purges_by_tag: dict[bytes, TagPurges | None]
 ) -> bool:
-    of_tags = [purges_by_tag.get(one) for one in entry.tags]
-    is_purged = any(state is None or entry.purge_seq < state.removed_before for state in of_tags)
+    purges_of_tags = [purges_by_tag.get(entry_tag) for entry_tag in entry.tags]
+    is_purged = any(
+        state is None or entry.purge_seq < state.removed_before for state in purges_of_tags
+    )
     return is_purged or purge_log.purge_state_of(entry.url, entry.purge_seq)[0]
 
 
-def _entry(core: Core, key: str, data: Any) -> Entry | None:
+def _decode_entry(core: Core, key: str, data: Any) -> Entry | None:
     begin = len(core.namespace) + 1
     try:
         record = decode(data, bytes.fromhex(key[begin : begin + 32]))
-    except (Unreadable, ValueError):
+    except (UnreadableRecord, ValueError):
         return None
     return record if isinstance(record, Entry) else None

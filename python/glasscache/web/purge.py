@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from glasscache._plans import call
 from glasscache.web._core import DEFAULTS, Core
-from glasscache.web._entry import Entry, Unreadable, VaryRecord, decode, encode_record
+from glasscache.web._entry import Entry, UnreadableRecord, VaryRecord, decode, encode_record
 from glasscache.web._purge_log import PurgeLog, TagPurges, new_purge_log
 from glasscache.web._run_plan import run_plan, run_plan_async
 from glasscache.web._urls import request_of_url
@@ -31,7 +31,7 @@ _ATTEMPTS_MAX: Final = 50
 """Purges of one namespace at the same moment that one waits out."""
 
 
-class _Plans:
+class _PurgePlans:
     """What both purgers do, as plans."""
 
     def __init__(
@@ -41,17 +41,17 @@ class _Plans:
         self._client = client
         self._core = Core(rules, settings)
 
-    def _url(self, url: str, *, soft: bool) -> Generator[Any, Any, bool]:
+    def _plan_purge_url(self, url: str, *, soft: bool) -> Generator[Any, Any, bool]:
         return purge_url(self._core, self._client, url, is_soft=soft)
 
-    def _prefix(self, prefix: str, *, soft: bool) -> Generator[Any, Any, None]:
+    def _plan_purge_prefix(self, prefix: str, *, soft: bool) -> Generator[Any, Any, None]:
         return purge_prefix(self._core, self._client, prefix, is_soft=soft)
 
-    def _tag(self, tag: str, *, soft: bool) -> Generator[Any, Any, None]:
+    def _plan_purge_tag(self, tag: str, *, soft: bool) -> Generator[Any, Any, None]:
         return purge_tag(self._core, self._client, tag, is_soft=soft)
 
 
-class Purger(_Plans):
+class Purger(_PurgePlans):
     """Purges what a middleware with the same rules and settings stores.
 
     Args:
@@ -68,15 +68,15 @@ class Purger(_Plans):
             ValueError: the URL is not absolute.
 
         """
-        return run_plan(self._url(url, soft=soft))
+        return run_plan(self._plan_purge_url(url, soft=soft))
 
     def prefix(self, prefix: str, *, soft: bool = False) -> None:
         """Purge each URL that begins with `prefix`, such as "shop.example/products/" (no scheme)."""
-        run_plan(self._prefix(prefix, soft=soft))
+        run_plan(self._plan_purge_prefix(prefix, soft=soft))
 
     def tag(self, tag: str, *, soft: bool = False) -> None:
         """Purge each response with a tag."""
-        run_plan(self._tag(tag, soft=soft))
+        run_plan(self._plan_purge_tag(tag, soft=soft))
 
     def list_tag(
         self, tag: str, *, keys_max: int = KEYS_MAX, urls_max: int = URLS_MAX
@@ -90,20 +90,20 @@ class Purger(_Plans):
         return list_tag(self._core, self._client, tag, keys_max=keys_max, urls_max=urls_max)
 
 
-class AsyncPurger(_Plans):
+class AsyncPurger(_PurgePlans):
     """`Purger` for an `AsyncClient`."""
 
     async def url(self, url: str, *, soft: bool = False) -> bool:
         """Purge the responses of one absolute URL, as `Purger.url`."""
-        return await run_plan_async(self._url(url, soft=soft))
+        return await run_plan_async(self._plan_purge_url(url, soft=soft))
 
     async def prefix(self, prefix: str, *, soft: bool = False) -> None:
         """Purge each URL that begins with `prefix`, as `Purger.prefix`."""
-        await run_plan_async(self._prefix(prefix, soft=soft))
+        await run_plan_async(self._plan_purge_prefix(prefix, soft=soft))
 
     async def tag(self, tag: str, *, soft: bool = False) -> None:
         """Purge each response with a tag, as `Purger.tag`."""
-        await run_plan_async(self._tag(tag, soft=soft))
+        await run_plan_async(self._plan_purge_tag(tag, soft=soft))
 
     async def list_tag(
         self, tag: str, *, keys_max: int = KEYS_MAX, urls_max: int = URLS_MAX
@@ -127,7 +127,8 @@ def _change_purge_log(
                 return new_log  # what was stored before is gone with the lost record
             continue
         next_log = new_purge_log() if purge_log is None else (
-            purge_log.advanced() if prefix is None else purge_log.with_purge(prefix, is_soft=is_soft)
+            purge_log.with_clock_advanced() if prefix is None
+            else purge_log.with_purge(prefix, is_soft=is_soft)
         )  # fmt: skip
         if (yield call(client, "cas", core.purge_log_key, next_log.encode(), stored_item[1])):
             return next_log
@@ -167,7 +168,7 @@ def _make_stale(core: Core, client: Any, key: str, digest: bytes) -> Generator[A
             return False
         try:
             record = decode(stored_item[0], digest)
-        except Unreadable:
+        except UnreadableRecord:
             return bool((yield call(client, "delete", key)))
         match record:
             case VaryRecord():
@@ -249,17 +250,17 @@ def purge_by_request(
     tag, prefix = request.headers.get(b"purge-tag"), request.headers.get(b"purge-prefix")
     if tag is not None:
         yield from purge_tag(core, client, tag.decode("latin-1"), is_soft=is_soft)
-        purged: dict[str, Any] = {"tag": tag.decode("latin-1")}
+        purge_result: dict[str, Any] = {"tag": tag.decode("latin-1")}
     elif prefix is not None:
         yield from purge_prefix(core, client, prefix.decode("latin-1"), is_soft=is_soft)
-        purged = {"prefix": prefix.decode("latin-1")}
+        purge_result = {"prefix": prefix.decode("latin-1")}
     else:
         query = b"?" + request.query if request.query else b""
         url = (request.scheme.encode() + b"://" + request.host + request.path + query).decode(
             "latin-1"
         )
-        purged = {
+        purge_result = {
             "url": url,
             "was_stored": (yield from purge_url(core, client, url, is_soft=is_soft)),
         }
-    return 200, json.dumps({**purged, "soft": is_soft}).encode() + b"\n"
+    return 200, json.dumps({**purge_result, "soft": is_soft}).encode() + b"\n"

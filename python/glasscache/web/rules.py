@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from glasscache.errors import BadSetting
-from glasscache.web._fields import joined
+from glasscache.web._fields import combined_value
 from glasscache.web._message import NO_SETTINGS, Request, Settings
-from glasscache.web._rule import FOR_REQUEST, Rule, When, rule_of
-from glasscache.web._rule_checks import check
+from glasscache.web._rule import REQUEST_SETTINGS, Rule, When, rule_of
+from glasscache.web._rule_checks import check_rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,11 +45,11 @@ class Rules:
 
         """
         self.rules = tuple(rules)
-        check(self.rules)
-        self._by_path: dict[str, list[int]] = {}
+        check_rules(self.rules)
+        self._numbers_by_literal: dict[str, list[int]] = {}
         for number, rule in enumerate(self.rules):
-            self._by_path.setdefault(rule.literal, []).append(number)
-        self._lengths = sorted({len(literal) for literal in self._by_path})
+            self._numbers_by_literal.setdefault(rule.literal, []).append(number)
+        self._literal_lengths = sorted({len(literal) for literal in self._numbers_by_literal})
         self._needs_cookies = any(rule.when.cookie for rule in self.rules)
 
     @classmethod
@@ -90,12 +90,12 @@ class Rules:
 
     def _candidates(self, path: str) -> Iterable[int]:
         """Return the numbers of the rules whose literal beginning fits, in order."""
-        by_path = self._by_path
+        numbers_by_literal = self._numbers_by_literal
         candidates: list[int] = []
-        for length in self._lengths:
+        for length in self._literal_lengths:
             if length > len(path):
                 break
-            numbers = by_path.get(path[:length])
+            numbers = numbers_by_literal.get(path[:length])
             if numbers:
                 candidates += numbers
         candidates.sort()
@@ -120,53 +120,55 @@ class Rules:
         if not matching:
             return NO_SETTINGS
         settings = Settings()
-        settings.matched = tuple(matching)
+        settings.matched_rules = tuple(matching)
         for rule in matching:
             if not rule.when.is_of_response:
-                _apply(settings, rule, request, None)
+                _apply_rule(settings, rule, request, None)
         return settings
 
     def decide_response(
         self, settings: Settings, request: Request, status: int, fields: Fields
     ) -> Settings:
         """Return what the rules say of a response, with those of its request."""
-        matched: tuple[Rule, ...] = settings.matched
-        if not matched:
+        matched_rules: tuple[Rule, ...] = settings.matched_rules
+        if not matched_rules:
             return settings
-        kind = (joined(fields, b"content-type") or b"").decode("latin-1")
-        decided = replace(
+        content_type = (combined_value(fields, b"content-type") or b"").decode("latin-1")
+        response_settings = replace(
             settings, ttl=None, grace=None, keep=None, no_store=False, tags=(), tag_field=None,
             strip_cookies=False, max_bytes=None, compress=False,
-            because={k: v for k, v in settings.because.items() if k in FOR_REQUEST},
+            deciding_rules={k: v for k, v in settings.deciding_rules.items() if k in REQUEST_SETTINGS},
         )  # fmt: skip
-        for rule in matched:
-            if rule.matches_response(status, kind):
-                _apply(decided, rule, request, status)
-        return decided
+        for rule in matched_rules:
+            if rule.matches_response(status, content_type):
+                _apply_rule(response_settings, rule, request, status)
+        return response_settings
 
 
-def _apply(settings: Settings, rule: Rule, request: Request, status: int | None) -> None:
+def _apply_rule(settings: Settings, rule: Rule, request: Request, status: int | None) -> None:
     """Set what a rule has and no earlier one has set."""
-    because = settings.because
+    deciding_rules = settings.deciding_rules
     name: str
     value: Any
     for name, value in rule.then.items():
         if name == "tags":
-            settings.tags += tuple(_tag(one, rule, request) for one in value)
-            because.setdefault(name, rule.name)
+            settings.tags += tuple(
+                _expand_tag(tag_template, rule, request) for tag_template in value
+            )
+            deciding_rules.setdefault(name, rule.name)
             continue
-        setting = _value_of(rule, name, value, request, status)
-        if name in because or setting is None:
+        setting = _setting_value(rule, name, value, request, status)
+        if name in deciding_rules or setting is None:
             continue
-        because[name] = rule.name
+        deciding_rules[name] = rule.name
         setattr(settings, "url" if name == "canonicalise" else name, setting)
 
 
-def _value_of(rule: Rule, name: str, value: Any, request: Request, status: int | None) -> Any:
+def _setting_value(rule: Rule, name: str, value: Any, request: Request, status: int | None) -> Any:
     """Return a setting in the form that `Settings` has; None where it says nothing of this response."""
     match name:
         case "canonicalise":
-            return None if rule.canonical is None else rule.canonical.apply(request)
+            return None if rule.canonicaliser is None else rule.canonicaliser.apply(request)
         case "vary_on":
             return tuple(value)
         case "pass_cookies":
@@ -188,7 +190,7 @@ def _ttl_of(table: dict[str, float], status: int | None) -> float | None:
     return None
 
 
-def _tag(tag: str, rule: Rule, request: Request) -> str:
+def _expand_tag(tag: str, rule: Rule, request: Request) -> str:
     """Return a tag, with `{1}` and the like replaced by the groups of the rule's `path_regex`."""
     if "{" not in tag:
         return tag

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["CacheWSGI"]
 
 Environ = dict[str, Any]
-Start = Callable[..., Any]
-App = Callable[[Environ, Start], Iterable[bytes]]
+StartResponse = Callable[..., Any]
+App = Callable[[Environ, StartResponse], Iterable[bytes]]
 
 _REFRESH_THREADS: Final = 4
 _REFRESHES_MAX: Final = 256
@@ -71,7 +71,7 @@ class CacheWSGI:
         """Return what happened so far: hits, misses, stale, stored, store_errors and more."""
         return self.core.counters
 
-    def __call__(self, environ: Environ, start_response: Start) -> Iterable[bytes]:
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Reply a request."""
         request = request_of(environ)
         if request.method == "PURGE" and self.core.settings.purge_token is not None:
@@ -99,8 +99,11 @@ class CacheWSGI:
     def _decide_shared(self, exchange: Exchange) -> StoredReply | Fetch:
         """Decide what is not a plain hit; of the requests for a key one does, and the others wait for it."""
         lookup, single_flight = exchange.lookup, self._single_flight
-        if lookup.response_key in self._refreshing and (stale := exchange.stale()) is not None:
-            return stale
+        if (
+            lookup.response_key in self._refreshing
+            and (stale_reply := exchange.stale_reply()) is not None
+        ):
+            return stale_reply
         deadline = self.core.clock() + self.core.wait
         while exchange.shares_fetch:
             key = lookup.response_key
@@ -129,45 +132,49 @@ class CacheWSGI:
     # ---- from the application -----------------------------------------------------------------------
 
     def _fetch(
-        self, exchange: Exchange, fetch: Fetch, environ: Environ, start_response: Start
+        self, exchange: Exchange, fetch: Fetch, environ: Environ, start_response: StartResponse
     ) -> Iterable[bytes]:
         """Let the application reply, and store what may be stored."""
-        response = _Response(exchange, fetch, self._end_of(exchange, fetch))
+        response = _AppResponse(exchange, fetch, self._end_callback(exchange, fetch))
         try:
             head = response.begin(self.app, _environ_for(environ, fetch, exchange.request))
         except Exception:
-            failed = ResponseHandler(exchange, fetch).failed()
-            if failed is None or failed.stored_reply is None:
+            error_head = ResponseHandler(exchange, fetch).receive_exception()
+            if error_head is None or error_head.stored_reply is None:
                 response.close()
                 raise
-            head = failed
+            head = error_head
         if head.stored_reply is not None:
-            if head.steps_after is not None:
-                run_plan(head.steps_after)
+            if head.plan_after_sending is not None:
+                run_plan(head.plan_after_sending)
             response.close()
             return self._send_stored(exchange, head.stored_reply, environ, start_response)
         if head.status == response.status_code:
             start_response(response.status, _text_fields(head.fields), *response.error)
         else:
             start_response(_status_line(head.status), _text_fields(head.fields))
-        if head.steps_after is not None:
-            run_plan(head.steps_after)
+        if head.plan_after_sending is not None:
+            run_plan(head.plan_after_sending)
         return response
 
-    def _end_of(self, exchange: Exchange, fetch: Fetch) -> Callable[[], None]:
+    def _end_callback(self, exchange: Exchange, fetch: Fetch) -> Callable[[], None]:
         if not fetch.is_leased:
             return lambda: None
         key = exchange.lookup.response_key
         return lambda: self._single_flight.end(key)
 
     def _send_stored(
-        self, exchange: Exchange, stored_reply: StoredReply, environ: Environ, start_response: Start
+        self,
+        exchange: Exchange,
+        stored_reply: StoredReply,
+        environ: Environ,
+        start_response: StartResponse,
     ) -> Iterable[bytes]:
         """Send a stored response."""
         reply, entry = stored_reply.reply, stored_reply.reply.entry
         chunks = stored_reply.chunks
         if entry is not None and entry.write_id and reply.has_body and chunks is None:
-            chunks = run_plan(exchange.chunks(entry, reply.start // CHUNK_BYTES))
+            chunks = run_plan(exchange.read_chunks(entry, reply.start // CHUNK_BYTES))
             if chunks is None:  # the body is lost although its head was validated
                 return self.app(_plain_environ(environ), start_response)
         start_response(_status_line(reply.status), _text_fields(reply.fields))
@@ -187,12 +194,12 @@ class CacheWSGI:
         while True:
             for chunk in chunks:
                 begin = position - index * CHUNK_BYTES
-                part = chunk[begin : min(len(chunk), reply.stop - index * CHUNK_BYTES)]
-                position, index = position + len(part), index + 1
-                yield part
+                body_part = chunk[begin : min(len(chunk), reply.stop - index * CHUNK_BYTES)]
+                position, index = position + len(body_part), index + 1
+                yield body_part
                 if position >= reply.stop:
                     return
-            next_chunks = run_plan(exchange.chunks(entry, index))
+            next_chunks = run_plan(exchange.read_chunks(entry, index))
             if next_chunks is None:
                 self.core.counters["lost_chunks"] += 1
                 raise RuntimeError(f"a chunk of the stored body of {exchange.url!r} was evicted")
@@ -202,12 +209,12 @@ class CacheWSGI:
 
     def _refresh(self, exchange: Exchange, fetch: Fetch, environ: Environ) -> None:
         """Fetch a stale response again while it is being sent."""
-        target = exchange.lookup.response_key
+        response_key = exchange.lookup.response_key
         with self._lock:
             if len(self._refreshing) >= _REFRESHES_MAX:
-                run_plan(exchange.lease(fetch).release())
+                run_plan(exchange.lease_of(fetch).release())
                 return
-            self._refreshing.add(target)
+            self._refreshing.add(response_key)
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(
                     _REFRESH_THREADS, thread_name_prefix="glasscache-web"
@@ -219,14 +226,14 @@ class CacheWSGI:
         pool.submit(self._run_refresh, exchange, fetch, refresh_environ)
 
     def _run_refresh(self, exchange: Exchange, fetch: Fetch, environ: Environ) -> None:
-        response = _Response(exchange, fetch, lambda: None)
+        response = _AppResponse(exchange, fetch, lambda: None)
         try:
             head = response.begin(self.app, environ)
             if head.stored_reply is None:
                 for _ in response:
                     pass
-            if head.steps_after is not None:
-                run_plan(head.steps_after)
+            if head.plan_after_sending is not None:
+                run_plan(head.plan_after_sending)
         except Exception:  # noqa: BLE001 - the application's own logging has seen it
             self.core.counters["refreshes_failed"] += 1
         finally:
@@ -241,7 +248,7 @@ class CacheWSGI:
         if pool is not None:
             pool.shutdown(wait=True)
 
-    def _purge(self, request: Request, start_response: Start) -> Iterable[bytes]:
+    def _purge(self, request: Request, start_response: StartResponse) -> Iterable[bytes]:
         from glasscache.web.purge import purge_by_request  # noqa: PLC0415 - purges are few
 
         status, body = run_plan(
@@ -252,15 +259,15 @@ class CacheWSGI:
         return [body]
 
 
-class _Response:
+class _AppResponse:
     """The application's response: an iterable for the server, which keeps what is to be stored."""
 
-    def __init__(self, exchange: Exchange, fetch: Fetch, at_end: Callable[[], None]) -> None:
-        self._exchange, self._fetch, self._at_end = exchange, fetch, at_end
+    def __init__(self, exchange: Exchange, fetch: Fetch, on_end: Callable[[], None]) -> None:
+        self._exchange, self._fetch, self._on_end = exchange, fetch, on_end
         self._requested_at = exchange.core.clock()
         self._writer: Writer | None = None
         self._body: Any = None
-        self._written: list[bytes] = []
+        self._written_parts: list[bytes] = []
         self._parts: Iterator[bytes] = iter(())
         self._is_over = False
         self._is_headless = False
@@ -275,21 +282,21 @@ class _Response:
     def _start_response(self, status: str, fields: list[tuple[str, str]], error: Any = None) -> Any:
         self.status, self._fields = status, fields
         self.error = (error,) if error else ()
-        return self._written.append
+        return self._written_parts.append
 
     def begin(self, app: App, environ: Environ) -> Any:
         """Run the application up to its first bytes, and return what to do with its head."""
         self._body = app(environ, self._start_response)
         parts = iter(self._body)
-        first: list[bytes] = []
+        first_parts: list[bytes] = []
         while not self.status:  # some applications call start_response with their first bytes only
             try:
-                first.append(next(parts))
+                first_parts.append(next(parts))
             except StopIteration:
                 break
         if not self.status:
             raise RuntimeError("the application returned without calling start_response")
-        self._parts = _chain(self._written, first, parts)
+        self._parts = _chain_parts(self._written_parts, first_parts, parts)
         fields: Fields = [
             (k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in self._fields
         ]
@@ -306,10 +313,10 @@ class _Response:
     def __iter__(self) -> Iterator[bytes]:
         """Yield the body, and store it."""
         writer = self._writer
-        for part in self._parts:
+        for body_part in self._parts:
             if not self._is_headless:
-                yield part
-            if writer is not None and writer.feed(part):
+                yield body_part
+            if writer is not None and writer.feed(body_part):
                 run_plan(writer.flush())
         if writer is not None:
             self._is_over = True
@@ -328,12 +335,12 @@ class _Response:
                     if self._writer is not None:
                         run_plan(self._writer.abandon())
                     else:
-                        run_plan(self._exchange.lease(self._fetch).release())
+                        run_plan(self._exchange.lease_of(self._fetch).release())
             finally:
-                self._at_end()
+                self._on_end()
 
 
-def _chain(*parts: Iterable[bytes]) -> Iterator[bytes]:
+def _chain_parts(*parts: Iterable[bytes]) -> Iterator[bytes]:
     for iterable in parts:
         yield from iterable
 
@@ -363,14 +370,14 @@ def _field_name(name: str) -> bytes:
 def _environ_for(environ: Environ, fetch: Fetch, request: Request) -> Environ:
     if fetch.fields is request.fields and fetch.method == environ["REQUEST_METHOD"]:
         return environ
-    copied = {**environ, "REQUEST_METHOD": fetch.method}
+    fetch_environ = {**environ, "REQUEST_METHOD": fetch.method}
     headers = {name.decode("latin-1"): value for name, value in fetch.fields}
     for name in _OWN_FIELDS:
         key = "HTTP_" + name.upper().replace("-", "_")
-        copied.pop(key, None)
+        fetch_environ.pop(key, None)
         if name in headers:
-            copied[key] = headers[name].decode("latin-1")
-    return copied
+            fetch_environ[key] = headers[name].decode("latin-1")
+    return fetch_environ
 
 
 def _plain_environ(environ: Environ) -> Environ:

@@ -43,7 +43,7 @@ def test_threads_may_fill_a_core_at_the_same_time(monkeypatch: pytest.MonkeyPatc
                 key = f"{thread}.{number}"
                 core.remember_keys(key, ("a",))
                 core.may_lease_stale(key, 1.0)
-                assert core.record_of(key, data, bytes(16)) is not None
+                assert core.decode_record(key, data, bytes(16)) is not None
         except BaseException as error:  # noqa: BLE001 - shown below
             failed.append(error)
 
@@ -58,11 +58,11 @@ def test_threads_may_fill_a_core_at_the_same_time(monkeypatch: pytest.MonkeyPatc
 def test_a_decoded_record_is_used_for_the_same_bytes_and_digest_only() -> None:
     core, digest = Core(), bytes(range(16))
     data = entry_of(digest).encode()
-    first = core.record_of("k", data, digest)
-    assert first is core.record_of("k", bytes(bytearray(data)), digest)
-    assert core.record_of("k", data, bytes(16)) is None
-    assert core.record_of("k", data[:-1], digest) is None
-    other = core.record_of("k", entry_of(digest, b"other").encode(), digest)
+    first = core.decode_record("k", data, digest)
+    assert first is core.decode_record("k", bytes(bytearray(data)), digest)
+    assert core.decode_record("k", data, bytes(16)) is None
+    assert core.decode_record("k", data[:-1], digest) is None
+    other = core.decode_record("k", entry_of(digest, b"other").encode(), digest)
     assert isinstance(other, Entry)
     assert other.body == b"other"
 
@@ -70,7 +70,7 @@ def test_a_decoded_record_is_used_for_the_same_bytes_and_digest_only() -> None:
 def test_a_large_record_is_decoded_each_time() -> None:
     core, digest = Core(), bytes(16)
     data = entry_of(digest, bytes(_core.DECODED_BYTES_MAX)).encode()
-    assert core.record_of("k", data, digest) is not core.record_of("k", data, digest)
+    assert core.decode_record("k", data, digest) is not core.decode_record("k", data, digest)
 
 
 def test_the_lease_of_a_stale_response_may_be_requested_again_after_a_moment_or_once_it_was_got() -> (

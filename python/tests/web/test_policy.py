@@ -7,23 +7,23 @@ import contextlib
 import pytest
 from glasscache.web._entry import (
     Entry,
-    Pending,
-    Uncacheable,
-    Unreadable,
+    PendingRecord,
+    UncacheableRecord,
+    UnreadableRecord,
     VaryRecord,
     decode,
     encode_record,
 )
 from glasscache.web._fields import (
-    comma_list,
     http_date,
     parse_cache_control,
     parse_date,
     parse_seconds,
     parse_targeted,
+    split_list,
 )
 from glasscache.web._message import NO_SETTINGS, Request
-from glasscache.web._policy import Lifetime, Refusal, decide_reuse, lifetime_of, merged_fields
+from glasscache.web._policy import Lifetime, Refusal, decide_reuse, lifetime_of, merge_fields
 from glasscache.web._purge_log import PurgeLog, new_purge_log
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,7 +103,7 @@ def test_parsers_take_any_bytes(data: bytes) -> None:
     parse_targeted(data)
     parse_date(data)
     parse_seconds(data.decode("latin-1"))
-    assert all(part == part.strip() for part in comma_list(data))
+    assert all(part == part.strip() for part in split_list(data))
 
 
 @given(st.integers(0, 2**33))
@@ -114,28 +114,28 @@ def test_dates_come_back(unix: int) -> None:
 def test_records_come_back_and_damage_is_noticed() -> None:
     digest = b"d" * 16
     others = (
-        Pending(digest, "t", 1.5),
+        PendingRecord(digest, "t", 1.5),
         VaryRecord(digest, (b"a",), "i", 3),
-        Uncacheable(digest, "why", "t"),
+        UncacheableRecord(digest, "why", "t"),
     )
     for data, record in [
         (entry().encode(), entry()),
         *((encode_record(record), record) for record in others),
     ]:
         assert decode(data, digest) == record
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableRecord):
             decode(data, b"e" * 16)
         for at in range(len(data)):
             damaged = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
-            with pytest.raises(Unreadable):
+            with pytest.raises(UnreadableRecord):
                 decode(damaged, digest)
-            with pytest.raises(Unreadable):
+            with pytest.raises(UnreadableRecord):
                 decode(data[:at], digest)
 
 
 @given(st.binary(max_size=200))
 def test_random_bytes_are_no_record(data: bytes) -> None:
-    with contextlib.suppress(Unreadable):
+    with contextlib.suppress(UnreadableRecord):
         decode(data, data[8:24])
     assert PurgeLog.decode(data) is None or data[:1] == b"{"
 
@@ -149,7 +149,7 @@ def test_a_304_updates_fields_but_not_those_of_the_body() -> None:
         (b"connection", b"z"),
         (b"z", b"1"),
     ]
-    assert sorted(merged_fields(stored, fresh)) == sorted(
+    assert sorted(merge_fields(stored, fresh)) == sorted(
         [(b"etag", b'"a"'), (b"content-length", b"5"), (b"x", b"2"), (b"y", b"1")]
     )
 

@@ -37,7 +37,7 @@ def test_the_first_rule_that_has_a_setting_decides_it() -> None:
     """
     news, other = decided(text, request("/news/a/b")), decided(text, request("/x"))
     assert (news.ttl, news.grace, news.tags) == (10, 5, ("news", "all"))
-    assert news.because == {"ttl": "news", "tags": "news", "grace": "all"}
+    assert news.deciding_rules == {"ttl": "news", "tags": "news", "grace": "all"}
     assert (other.ttl, other.grace, other.tags) == (60, 5, ("all",))
 
 
@@ -241,8 +241,8 @@ def test_a_thousand_rules_cost_a_request_little(capsys: pytest.CaptureFixture[st
     for _ in range(1000):
         settings = rules.decide(requested)
     spent_us = (time.perf_counter() - begin) * 1000
-    assert [rule.name for rule in settings.matched] == ["501", "last"]
-    assert rules.decide(request("/x")).matched[0].name == "last"
+    assert [rule.name for rule in settings.matched_rules] == ["501", "last"]
+    assert rules.decide(request("/x")).matched_rules[0].name == "last"
     assert Rules([]).decide(requested) is NO_SETTINGS
     with capsys.disabled():
         print(f" [{spent_us:.1f} us a request of 1,000 rules]", end="")  # noqa: T201

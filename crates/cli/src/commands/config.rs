@@ -6,7 +6,7 @@ use clap::Subcommand;
 use serde_json::json;
 
 use crate::output::{Exit, Failure, Output};
-use crate::settings::{FLAGS, Resolved, ServerFlags, Setting, listen_addresses, options};
+use crate::settings::{FLAGS, ResolvedSettings, ServerFlags, Setting, listen_addresses, options};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -52,7 +52,7 @@ impl Args {
             Verb::Check(check) => {
                 let resolved = check.flags.resolve()?;
                 listen_addresses(&resolved.settings).map_err(Failure::usage)?;
-                let assigned_count = resolved.assigned.len();
+                let assigned_count = resolved.assigned_settings.len();
                 let warnings = &resolved.warnings;
                 if out.is_json() {
                     out.document(
@@ -93,7 +93,12 @@ impl Show {
     }
 
     /// An unset setting is printed as a comment, so that the output is a valid file.
-    fn print(&self, setting: &Setting, resolved: &Resolved, out: &Output) -> Result<(), Failure> {
+    fn print(
+        &self,
+        setting: &Setting,
+        resolved: &ResolvedSettings,
+        out: &Output,
+    ) -> Result<(), Failure> {
         let value = (setting.show)(&resolved.settings);
         if setting.name.starts_with("no_") {
             return Ok(());
@@ -114,9 +119,9 @@ impl Show {
     }
 }
 
-fn origin(setting: &Setting, resolved: &Resolved) -> String {
+fn origin(setting: &Setting, resolved: &ResolvedSettings) -> String {
     let assignment = resolved
-        .assigned
+        .assigned_settings
         .iter()
         .find(|assigned| assigned.setting.name == setting.name);
     assignment.map_or_else(
@@ -125,11 +130,11 @@ fn origin(setting: &Setting, resolved: &Resolved) -> String {
     )
 }
 
-fn row(setting: &Setting, resolved: &Resolved) -> serde_json::Value {
+fn row(setting: &Setting, resolved: &ResolvedSettings) -> serde_json::Value {
     json!({
         "name": setting.name,
         "value": (setting.show)(&resolved.settings),
         "origin": origin(setting, resolved),
-        "has_effect": setting.no_effect.is_none(),
+        "has_effect": setting.no_effect_reason.is_none(),
     })
 }

@@ -222,8 +222,8 @@ fn write_keys(out: &Output, workload: KeyWorkload, path: &Path) -> Result<Exit, 
     let replaces_existing = path.exists();
     let file = AtomicFile::create(path).map_err(write_failure)?;
     let mut writer = Writer::new(format, BufWriter::new(file)).map_err(write_failure)?;
-    let (mut keys, mut batch, mut rows) = (workload.start(), Batch::default(), 0);
-    while keys.read(&mut batch) > 0 {
+    let (mut key_stream, mut batch, mut rows) = (workload.start(), Batch::default(), 0);
+    while key_stream.read(&mut batch) > 0 {
         rows += batch.len() as u64;
         writer.write(&batch).map_err(write_failure)?;
     }

@@ -41,8 +41,8 @@ impl Args {
             eprintln!("glasscache: {warning}");
         }
         if resolved.settings.verbosity > 0 {
-            for assigned in &resolved.assigned {
-                if let Some(reason) = assigned.setting.no_effect {
+            for assigned in &resolved.assigned_settings {
+                if let Some(reason) = assigned.setting.no_effect_reason {
                     eprintln!(
                         "glasscache: {} has no effect: {reason}",
                         assigned.setting.name
@@ -54,7 +54,10 @@ impl Args {
         let is_debug = is_debug();
         if is_debug
             && settings.udp_port != 0
-            && !resolved.assigned.iter().any(|a| a.setting.name == "port")
+            && !resolved
+                .assigned_settings
+                .iter()
+                .any(|a| a.setting.name == "port")
         {
             settings.port = settings.udp_port;
         }
@@ -192,7 +195,7 @@ fn server_config(
     users: Option<server::UsersFile>,
     is_debug: bool,
 ) -> server::Config {
-    let mut listeners: Vec<server::Listen> = addresses.iter().map(listen).collect();
+    let mut listeners: Vec<server::Listen> = addresses.iter().map(to_listener).collect();
     if let Some(path) = &settings.unix_socket {
         listeners.push(server::Listen::Unix {
             path: absolute_path(path, settings),
@@ -251,9 +254,9 @@ fn server_config(
     }
 }
 
-fn listen(listen: &ListenAddress) -> server::Listen {
-    let address = listen.address;
-    match listen.tls {
+fn to_listener(listen_address: &ListenAddress) -> server::Listen {
+    let address = listen_address.address;
+    match listen_address.tls {
         None => server::Listen::Tcp(address),
         Some(client_certificate) => server::Listen::Tls {
             address,

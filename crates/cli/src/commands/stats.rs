@@ -66,7 +66,7 @@ impl Args {
             let interval = self
                 .interval_ms
                 .map_or(SUMMARY_INTERVAL, Duration::from_millis);
-            return self.summaries(interval, out);
+            return self.print_summaries(interval, out);
         }
         let replies = stats_of_servers(&self.target, &group)?;
         let is_multi_server = replies.len() > 1;
@@ -90,7 +90,7 @@ impl Args {
         Ok(Exit::Success)
     }
 
-    fn summaries(&self, interval: Duration, out: &Output) -> Result<Exit, Failure> {
+    fn print_summaries(&self, interval: Duration, out: &Output) -> Result<Exit, Failure> {
         let counters_before = counters_of_servers(&self.target)?;
         std::thread::sleep(interval);
         let counters_after = counters_of_servers(&self.target)?;

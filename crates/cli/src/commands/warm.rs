@@ -76,8 +76,8 @@ impl Args {
             from,
             to,
             rate: Rate {
-                items: self.rate,
-                bytes: self.megabytes * MEGABYTE,
+                items_per_s: self.rate,
+                bytes_per_s: self.megabytes * MEGABYTE,
             },
             overwrites: self.overwrite,
         };
@@ -126,7 +126,7 @@ fn print(report: &Report, out: &Output) -> Result<(), Failure> {
         return Ok(());
     }
     out.line(wrap(&sentence(report)))?;
-    for (number, reason) in [
+    for (item_count, reason) in [
         (report.already_present, "were there already and kept"),
         (
             report.gone,
@@ -146,8 +146,8 @@ fn print(report: &Report, out: &Output) -> Result<(), Failure> {
             "have keys that are too long in base64",
         ),
     ] {
-        if number > 0 {
-            out.line(format!("{:>12} {reason}", count(number)))?;
+        if item_count > 0 {
+            out.line(format!("{:>12} {reason}", count(item_count)))?;
         }
     }
     if let Some(refusal) = &report.refusal {
@@ -157,21 +157,25 @@ fn print(report: &Report, out: &Output) -> Result<(), Failure> {
 }
 
 fn sentence(report: &Report) -> String {
-    let copied = format!(
+    let copied_text = format!(
         "{} of {} items copied, {} in {:.1} s",
         count(report.copied_items),
         count(report.listed_items),
         bytes(report.copied_bytes),
         report.seconds
     );
-    let rest = count(report.listed_items - report.examined_items);
+    let remaining_items = count(report.listed_items - report.examined_items);
     match report.end {
-        End::Complete => format!("{copied}."),
+        End::Complete => format!("{copied_text}."),
         End::TargetFull => {
-            format!("{copied}. The new server is full and evicts: {rest} older items were left.")
+            format!(
+                "{copied_text}. The new server is full and evicts: {remaining_items} older items were left."
+            )
         }
-        End::TargetRefuses => format!("{copied}. The new server refuses items: {rest} were left."),
-        End::Stopped | End::Failed => format!("{copied} so far; {rest} were left."),
+        End::TargetRefuses => {
+            format!("{copied_text}. The new server refuses items: {remaining_items} were left.")
+        }
+        End::Stopped | End::Failed => format!("{copied_text} so far; {remaining_items} were left."),
     }
 }
 

@@ -87,7 +87,7 @@ impl Args {
         };
         let (stream, sees_deletions) = start_watch(address, &self.target).map_err(unreachable)?;
         let mut tally = WatchTally::new(self.prefix_of.as_bytes());
-        let counters_before = counters(&self.target)?;
+        let counters_before = read_counters(&self.target)?;
         eprintln!(
             "watching {} for {} ...",
             self.target.server,
@@ -96,7 +96,7 @@ impl Args {
         let is_stopped = || stop.load(Ordering::Relaxed);
         let watched_for = watch(BufReader::new(stream), &mut tally, watch_time, is_stopped)
             .map_err(unreachable)?;
-        let counters_after = counters(&self.target)?;
+        let counters_after = read_counters(&self.target)?;
         let findings = explain(
             &counters_before,
             &counters_after,
@@ -113,7 +113,7 @@ impl Args {
     }
 }
 
-fn counters(target: &Target) -> Result<Counters, Failure> {
+fn read_counters(target: &Target) -> Result<Counters, Failure> {
     let mut all_counters = counters_of_servers(target)?;
     Ok(all_counters
         .pop()
@@ -139,7 +139,7 @@ fn start_watch(address: &Address, target: &Target) -> io::Result<(Box<dyn Stream
 }
 
 /// The summary, the table, and the next step.
-fn text(findings: &Findings, sees_deletions: bool, all_counters: bool) -> String {
+fn text(findings: &Findings, sees_deletions: bool, shows_all_prefixes: bool) -> String {
     let causes = &findings.causes;
     let ratio = (causes.gets > 0)
         .then(|| causes.gets.saturating_sub(causes.misses) as f64 / causes.gets as f64);
@@ -164,7 +164,7 @@ fn text(findings: &Findings, sees_deletions: bool, all_counters: bool) -> String
     text.push_str(&count(causes.misses));
     text.push_str(" misses:\n");
     text.push_str(&cause_list(causes));
-    text.push_str(&prefix_table(findings, all_counters));
+    text.push_str(&prefix_table(findings, shows_all_prefixes));
     for note in notes(findings, sees_deletions) {
         text.push_str(&wrap(&note));
         text.push('\n');
@@ -206,8 +206,8 @@ fn cause_list(causes: &Causes) -> String {
     )
 }
 
-fn prefix_table(findings: &Findings, all_counters: bool) -> String {
-    let rows_max = if all_counters {
+fn prefix_table(findings: &Findings, shows_all_prefixes: bool) -> String {
+    let rows_max = if shows_all_prefixes {
         usize::MAX
     } else {
         PREFIXES_MAX

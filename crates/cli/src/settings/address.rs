@@ -82,7 +82,7 @@ fn split_tls_prefix<'p>(
 }
 
 fn resolve_address(entry: &str, default_port: u16) -> Result<Vec<SocketAddr>, String> {
-    let (host, port) = split(entry, default_port)?;
+    let (host, port) = split_host_port(entry, default_port)?;
     if host == "*" {
         return Ok(vec![SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))]);
     }
@@ -98,7 +98,7 @@ fn resolve_address(entry: &str, default_port: u16) -> Result<Vec<SocketAddr>, St
         .collect())
 }
 
-fn split(entry: &str, default_port: u16) -> Result<(&str, u16), String> {
+fn split_host_port(entry: &str, default_port: u16) -> Result<(&str, u16), String> {
     let invalid_port = |text: &str| {
         format!("listen (-l): {entry}: \"{text}\" is not a valid port, must be 0 to 65535")
     };

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 
-use super::{FLAGS, Resolved, Setting, Sources, Takes, options, resolve, unsupported};
+use super::{
+    ArgumentKind, FLAGS, ResolvedSettings, Setting, Sources, options, resolve, unsupported,
+};
 use crate::output::Failure;
 
 /// The variable under which memcached's own test library runs its server.
@@ -34,7 +36,7 @@ impl ServerFlags {
     }
 
     /// Joins file, environment and flags, and reads them.
-    pub(crate) fn resolve(&self) -> Result<Resolved, Failure> {
+    pub(crate) fn resolve(&self) -> Result<ResolvedSettings, Failure> {
         if let Some(refusal) = &self.refusal {
             return Err(Failure::usage(refusal.clone()));
         }
@@ -48,7 +50,7 @@ impl ServerFlags {
             environment,
             flags: self.flags.clone(),
             extended: self.extended.clone(),
-            debug: is_debug(),
+            is_debug: is_debug(),
         };
         resolve(&sources).map_err(|sentence| {
             Failure::usage(sentence).hint("glasscache serve --help lists every setting")
@@ -120,10 +122,10 @@ fn clap_argument(setting: &'static Setting) -> Arg {
         Some(letter) => argument.short(letter),
         None => argument,
     };
-    match setting.takes {
-        Takes::Nothing => argument.action(ArgAction::SetTrue),
-        Takes::Count => argument.action(ArgAction::Count),
-        Takes::Value(name) => {
+    match setting.argument_kind {
+        ArgumentKind::Nothing => argument.action(ArgAction::SetTrue),
+        ArgumentKind::Count => argument.action(ArgAction::Count),
+        ArgumentKind::Value(name) => {
             let argument = argument.value_name(name).allow_hyphen_values(true);
             argument.action(if setting.name == "listen" {
                 ArgAction::Append
@@ -137,19 +139,19 @@ fn clap_argument(setting: &'static Setting) -> Arg {
 fn help(setting: &Setting) -> String {
     let default = (setting.show)(&super::Settings::default());
     let text = setting.help_text();
-    match setting.takes {
-        Takes::Value(_) if !default.is_empty() => format!("{text} [default: {default}]"),
+    match setting.argument_kind {
+        ArgumentKind::Value(_) if !default.is_empty() => format!("{text} [default: {default}]"),
         _ => text,
     }
 }
 
 fn given_text(setting: &Setting, matches: &ArgMatches) -> Option<String> {
-    match setting.takes {
-        Takes::Nothing => matches.get_flag(setting.name).then(|| "true".to_owned()),
-        Takes::Count => Some(matches.get_count(setting.name))
+    match setting.argument_kind {
+        ArgumentKind::Nothing => matches.get_flag(setting.name).then(|| "true".to_owned()),
+        ArgumentKind::Count => Some(matches.get_count(setting.name))
             .filter(|n| *n > 0)
             .map(|n| n.to_string()),
-        Takes::Value(_) => {
+        ArgumentKind::Value(_) => {
             let flags: Vec<String> = matches.get_many(setting.name)?.cloned().collect();
             Some(flags.join(","))
         }
@@ -182,8 +184,8 @@ fn indented(text: &str) -> String {
 pub(crate) fn after_help() -> String {
     let mut text = String::from("Options for -o (a name, or name=value; several by comma):\n");
     for setting in options(false) {
-        let name = match setting.takes {
-            Takes::Value(value) => format!("{}={value}", setting.name),
+        let name = match setting.argument_kind {
+            ArgumentKind::Value(value) => format!("{}={value}", setting.name),
             _ => setting.name.to_owned(),
         };
         let _ = writeln!(text, "  {name:<28} {}", indented(&setting.help_text()));

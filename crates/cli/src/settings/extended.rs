@@ -3,11 +3,11 @@
 //! A `no_` name switches its partner off. The options that change nothing are listed in `inert`.
 
 use super::inert::{DEBUG_ONLY, INERT};
-use super::value::{bytes, path_text, required_path, switch, whole_number};
-use super::{Setting, Takes};
+use super::value::{parse_required_path, parse_size, parse_switch, parse_whole_number, path_text};
+use super::{ArgumentKind, Setting};
 
 const KIB: u64 = 1 << 10;
-const KB_VALUE: Takes = Takes::Value("KB");
+const KB_VALUE: ArgumentKind = ArgumentKind::Value("KB");
 
 /// A switch named by memcached: on as `$name`, off as `no_$name` in the entry after it.
 macro_rules! toggle {
@@ -16,19 +16,19 @@ macro_rules! toggle {
             Setting {
                 name: $name,
                 letter: None,
-                takes: Takes::Nothing,
+                argument_kind: ArgumentKind::Nothing,
                 help: $help,
-                no_effect: None,
-                set: |s, raw| switch(raw).map(|yes| s.$field = yes),
+                no_effect_reason: None,
+                parse_into: |s, raw| parse_switch(raw).map(|yes| s.$field = yes),
                 show: |s| s.$field.to_string(),
             },
             Setting {
                 name: $no_name,
                 letter: None,
-                takes: Takes::Nothing,
+                argument_kind: ArgumentKind::Nothing,
                 help: concat!("switches ", $name, " off"),
-                no_effect: None,
-                set: |s, raw| switch(raw).map(|yes| s.$field = !yes),
+                no_effect_reason: None,
+                parse_into: |s, raw| parse_switch(raw).map(|yes| s.$field = !yes),
                 show: |s| (!s.$field).to_string(),
             },
         ]
@@ -62,75 +62,75 @@ static ACTING_OPTIONS: &[Setting] = &[
     Setting {
         name: "idle_timeout",
         letter: None,
-        takes: Takes::Value("SECONDS"),
+        argument_kind: ArgumentKind::Value("SECONDS"),
         help: "close connections idle for longer; 0 never",
-        no_effect: None,
-        set: |s, raw| {
-            whole_number(raw, 0, i64::from(i32::MAX)).map(|n| s.idle_timeout_s = n as u32)
+        no_effect_reason: None,
+        parse_into: |s, raw| {
+            parse_whole_number(raw, 0, i64::from(i32::MAX)).map(|n| s.idle_timeout_s = n as u32)
         },
         show: |s| s.idle_timeout_s.to_string(),
     },
     Setting {
         name: "watcher_logbuf_size",
         letter: None,
-        takes: KB_VALUE,
+        argument_kind: KB_VALUE,
         help: "buffer of one watcher, in kilobytes",
-        no_effect: None,
-        set: |s, raw| bytes(raw, KIB, KIB, 1 << 30).map(|n| s.watcher_log_bytes = n),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_size(raw, KIB, KIB, 1 << 30).map(|n| s.watcher_log_bytes = n),
         show: |s| (s.watcher_log_bytes / KIB).to_string(),
     },
     Setting {
         name: "worker_logbuf_size",
         letter: None,
-        takes: KB_VALUE,
+        argument_kind: KB_VALUE,
         help: "buffer in which a worker collects log lines, in kilobytes",
-        no_effect: None,
-        set: |s, raw| bytes(raw, KIB, KIB, 1 << 30).map(|n| s.worker_log_bytes = n),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_size(raw, KIB, KIB, 1 << 30).map(|n| s.worker_log_bytes = n),
         show: |s| (s.worker_log_bytes / KIB).to_string(),
     },
     Setting {
         name: "ssl_chain_cert",
         letter: None,
-        takes: Takes::Value("FILE"),
+        argument_kind: ArgumentKind::Value("FILE"),
         help: "PEM file with the certificate for -Z and those between it and its authority; read again on SIGHUP and refresh_certs",
-        no_effect: None,
-        set: |s, raw| required_path(raw).map(|path| s.ssl_chain_cert = Some(path)),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_required_path(raw).map(|path| s.ssl_chain_cert = Some(path)),
         show: |s| path_text(s.ssl_chain_cert.as_deref()),
     },
     Setting {
         name: "ssl_key",
         letter: None,
-        takes: Takes::Value("FILE"),
+        argument_kind: ArgumentKind::Value("FILE"),
         help: "PEM file with its private key, if that is not in the file of ssl_chain_cert",
-        no_effect: None,
-        set: |s, raw| required_path(raw).map(|path| s.ssl_key = Some(path)),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_required_path(raw).map(|path| s.ssl_key = Some(path)),
         show: |s| path_text(s.ssl_key.as_deref()),
     },
     Setting {
         name: "ssl_verify_mode",
         letter: None,
-        takes: Takes::Value("NUM"),
+        argument_kind: ArgumentKind::Value("NUM"),
         help: "client certificates: 0 not asked for, 1 verified if presented, 2 or 3 required",
-        no_effect: None,
-        set: |s, raw| whole_number(raw, 0, 3).map(|n| s.ssl_verify_mode = n as u8),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_whole_number(raw, 0, 3).map(|n| s.ssl_verify_mode = n as u8),
         show: |s| s.ssl_verify_mode.to_string(),
     },
     Setting {
         name: "ssl_ca_cert",
         letter: None,
-        takes: Takes::Value("FILE"),
+        argument_kind: ArgumentKind::Value("FILE"),
         help: "PEM file with the authorities of client certificates",
-        no_effect: None,
-        set: |s, raw| required_path(raw).map(|path| s.ssl_ca_cert = Some(path)),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_required_path(raw).map(|path| s.ssl_ca_cert = Some(path)),
         show: |s| path_text(s.ssl_ca_cert.as_deref()),
     },
     Setting {
         name: "ssl_min_version",
         letter: None,
-        takes: Takes::Value("NUM"),
+        argument_kind: ArgumentKind::Value("NUM"),
         help: "oldest version: 2 is TLS 1.2, 3 is TLS 1.3",
-        no_effect: None,
-        set: |s, raw| match whole_number(raw, 0, 3) {
+        no_effect_reason: None,
+        parse_into: |s, raw| match parse_whole_number(raw, 0, 3) {
             Ok(n @ 2..) => {
                 s.ssl_min_version = n as u8;
                 Ok(())
@@ -144,28 +144,28 @@ static ACTING_OPTIONS: &[Setting] = &[
     Setting {
         name: "ssl_session_cache",
         letter: None,
-        takes: Takes::Nothing,
+        argument_kind: ArgumentKind::Nothing,
         help: "let clients resume their TLS sessions, by tickets that they keep",
-        no_effect: None,
-        set: |s, raw| switch(raw).map(|yes| s.ssl_session_cache = yes),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_switch(raw).map(|yes| s.ssl_session_cache = yes),
         show: |s| s.ssl_session_cache.to_string(),
     },
     Setting {
         name: "ssl_wbuf_size",
         letter: None,
-        takes: KB_VALUE,
+        argument_kind: KB_VALUE,
         help: "output of one connection that is encrypted at a time, in kilobytes",
-        no_effect: None,
-        set: |s, raw| bytes(raw, KIB, KIB, 1 << 20).map(|n| s.ssl_write_bytes = n),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_size(raw, KIB, KIB, 1 << 20).map(|n| s.ssl_write_bytes = n),
         show: |s| (s.ssl_write_bytes / KIB).to_string(),
     },
     Setting {
         name: "ssl_keyformat",
         letter: None,
-        takes: Takes::Value("NUM"),
+        argument_kind: ArgumentKind::Value("NUM"),
         help: "form of the key's file: 1, PEM",
-        no_effect: Some("it is the only form"),
-        set: |_, raw| match whole_number(raw, 1, 1) {
+        no_effect_reason: Some("it is the only form"),
+        parse_into: |_, raw| match parse_whole_number(raw, 1, 1) {
             Ok(_) => Ok(()),
             Err(_) => Err("must be 1 (PEM); openssl pkey converts other forms".to_owned()),
         },
@@ -174,20 +174,22 @@ static ACTING_OPTIONS: &[Setting] = &[
     Setting {
         name: "slab_chunk_max",
         letter: None,
-        takes: KB_VALUE,
+        argument_kind: KB_VALUE,
         help: "largest chunk of the slab classes in stats items and stats slabs, in kilobytes",
-        no_effect: Some("items are stored in segments, only these reports use it"),
-        set: |s, raw| bytes(raw, KIB, KIB, 1 << 20).map(|n| s.slab_chunk_bytes_max = Some(n)),
+        no_effect_reason: Some("items are stored in segments, only these reports use it"),
+        parse_into: |s, raw| {
+            parse_size(raw, KIB, KIB, 1 << 20).map(|n| s.slab_chunk_bytes_max = Some(n))
+        },
         show: |s| (s.slab_chunk_bytes() / KIB).to_string(),
     },
     Setting {
         name: "no_modern",
         letter: None,
-        takes: Takes::Nothing,
+        argument_kind: ArgumentKind::Nothing,
         help: "memcached's old defaults: whole-page chunks, no crawler and no maintainer rows in stats",
-        no_effect: None,
-        set: |s, raw| {
-            if switch(raw)? {
+        no_effect_reason: None,
+        parse_into: |s, raw| {
+            if parse_switch(raw)? {
                 s.lru_crawler = false;
                 s.lru_maintainer = false;
                 s.slab_chunk_bytes_max = Some(s.item_bytes_max.min(1 << 20));
@@ -198,9 +200,9 @@ static ACTING_OPTIONS: &[Setting] = &[
     },
 ];
 
-/// Every `-o` option, in the order of the help; those for memcached's own tests only when `debug`.
-pub(crate) fn options(debug: bool) -> impl Iterator<Item = &'static Setting> {
-    let test_options = if debug { DEBUG_ONLY } else { &[] };
+/// Every `-o` option, in the order of the help; those for memcached's own tests only when `is_debug`.
+pub(crate) fn options(is_debug: bool) -> impl Iterator<Item = &'static Setting> {
+    let test_options = if is_debug { DEBUG_ONLY } else { &[] };
     ACTING_SWITCHES
         .iter()
         .flatten()

@@ -3,8 +3,8 @@
 //! Many Helm charts and scripts pass them unnecessarily. They steer slabs, the segmented LRU or the hash table of
 //! memcached; the help gives the reason why each does nothing, and `stats settings` reports the given value.
 
-use super::value::{choice, factor, switch, whole_number};
-use super::{Setting, Settings, Takes};
+use super::value::{parse_choice, parse_number, parse_switch, parse_whole_number};
+use super::{ArgumentKind, Setting, Settings};
 
 // Why an option has no effect, for the help.
 const SEGMENTS_NOT_SLABS: Option<&str> = Some("items are stored in segments, not in slabs");
@@ -36,10 +36,10 @@ macro_rules! inert {
         Setting {
             name: $name,
             letter: None,
-            takes: $takes,
+            argument_kind: $takes,
             help: $help,
-            no_effect: $why,
-            set: |s, raw| {
+            no_effect_reason: $why,
+            parse_into: |s, raw| {
                 let check: fn(&str) -> Result<(), String> = $check;
                 check(raw)?;
                 s.record_inert($name, if raw.is_empty() { "yes" } else { raw });
@@ -50,8 +50,8 @@ macro_rules! inert {
     };
 }
 
-const NUM: Takes = Takes::Value("NUM");
-const NO_VALUE: Takes = Takes::Nothing;
+const NUM: ArgumentKind = ArgumentKind::Value("NUM");
+const NO_VALUE: ArgumentKind = ArgumentKind::Nothing;
 
 /// Each such option, in the order of the help.
 pub(super) static INERT: &[Setting] = &[
@@ -61,7 +61,7 @@ pub(super) static INERT: &[Setting] = &[
         "",
         INDEX_RESIZES_ITSELF,
         "size of the hash table, as a power of two",
-        |raw| { whole_number(raw, 12, 64).map(drop) }
+        |raw| { parse_whole_number(raw, 12, 64).map(drop) }
     ),
     inert!(
         "no_hashexpand",
@@ -69,15 +69,15 @@ pub(super) static INERT: &[Setting] = &[
         "no",
         INDEX_RESIZES_ITSELF,
         "keep the hash table at its size",
-        |raw| { switch(raw).map(drop) }
+        |raw| { parse_switch(raw).map(drop) }
     ),
     inert!(
         "hash_algorithm",
-        Takes::Value("NAME"),
+        ArgumentKind::Value("NAME"),
         "murmur3",
         INDEX_RESIZES_ITSELF,
         "hash of the keys",
-        |raw| { choice(raw, &["jenkins", "murmur3", "xxh3"]).map(drop) }
+        |raw| { parse_choice(raw, &["jenkins", "murmur3", "xxh3"]).map(drop) }
     ),
     inert!(
         "slab_reassign",
@@ -85,7 +85,7 @@ pub(super) static INERT: &[Setting] = &[
         "yes",
         SEGMENTS_NOT_SLABS,
         "move pages between classes",
-        |raw| { switch(raw).map(drop) }
+        |raw| { parse_switch(raw).map(drop) }
     ),
     inert!(
         "no_slab_reassign",
@@ -93,7 +93,7 @@ pub(super) static INERT: &[Setting] = &[
         "no",
         SEGMENTS_NOT_SLABS,
         "leave pages with their class",
-        |raw| { switch(raw).map(drop) }
+        |raw| { parse_switch(raw).map(drop) }
     ),
     inert!(
         "slab_automove",
@@ -105,7 +105,7 @@ pub(super) static INERT: &[Setting] = &[
             if raw.is_empty() {
                 Ok(())
             } else {
-                whole_number(raw, 0, 2).map(drop)
+                parse_whole_number(raw, 0, 2).map(drop)
             }
         }
     ),
@@ -115,7 +115,7 @@ pub(super) static INERT: &[Setting] = &[
         "no",
         SEGMENTS_NOT_SLABS,
         "never move pages",
-        |raw| switch(raw).map(drop)
+        |raw| parse_switch(raw).map(drop)
     ),
     inert!(
         "slab_automove_ratio",
@@ -123,7 +123,7 @@ pub(super) static INERT: &[Setting] = &[
         "0.8",
         SEGMENTS_NOT_SLABS,
         "age ratio that moves a page",
-        |raw| { factor(raw, 0.0, 0.999_999).map(drop) }
+        |raw| { parse_number(raw, 0.0, 0.999_999).map(drop) }
     ),
     inert!(
         "slab_automove_window",
@@ -131,17 +131,17 @@ pub(super) static INERT: &[Setting] = &[
         "30",
         SEGMENTS_NOT_SLABS,
         "seconds between page moves",
-        |raw| { whole_number(raw, 3, 1799).map(drop) }
+        |raw| { parse_whole_number(raw, 3, 1799).map(drop) }
     ),
     inert!(
         "slab_sizes",
-        Takes::Value("SIZES"),
+        ArgumentKind::Value("SIZES"),
         "",
         SEGMENTS_NOT_SLABS,
         "chunk sizes, joined by -",
         |raw| {
             raw.split('-')
-                .try_for_each(|part| whole_number(part, 1, 1 << 20).map(drop))
+                .try_for_each(|part| parse_whole_number(part, 1, 1 << 20).map(drop))
         }
     ),
     inert!(
@@ -150,7 +150,7 @@ pub(super) static INERT: &[Setting] = &[
         "no",
         SEGMENTS_NOT_SLABS,
         "one chunk an item",
-        |raw| switch(raw).map(drop)
+        |raw| parse_switch(raw).map(drop)
     ),
     inert!(
         "track_sizes",
@@ -158,7 +158,7 @@ pub(super) static INERT: &[Setting] = &[
         "no",
         SEGMENTS_NOT_SLABS,
         "count items for stats sizes",
-        |raw| { switch(raw).map(drop) }
+        |raw| { parse_switch(raw).map(drop) }
     ),
     inert!(
         "tail_repair_time",
@@ -166,7 +166,7 @@ pub(super) static INERT: &[Setting] = &[
         "",
         S3FIFO_NOT_LRU,
         "seconds after which a stuck item is freed",
-        |raw| { whole_number(raw, 10, i64::from(i32::MAX)).map(drop) }
+        |raw| { parse_whole_number(raw, 10, i64::from(i32::MAX)).map(drop) }
     ),
     inert!(
         "lru_crawler_sleep",
@@ -174,7 +174,7 @@ pub(super) static INERT: &[Setting] = &[
         "100",
         S3FIFO_NOT_LRU,
         "microseconds between crawled items",
-        |raw| { whole_number(raw, 0, 1_000_000).map(drop) }
+        |raw| { parse_whole_number(raw, 0, 1_000_000).map(drop) }
     ),
     inert!(
         "lru_crawler_tocrawl",
@@ -182,7 +182,7 @@ pub(super) static INERT: &[Setting] = &[
         "0",
         S3FIFO_NOT_LRU,
         "items to crawl in one run",
-        |raw| { whole_number(raw, 0, i64::from(u32::MAX)).map(drop) }
+        |raw| { parse_whole_number(raw, 0, i64::from(u32::MAX)).map(drop) }
     ),
     inert!(
         "hot_lru_pct",
@@ -190,7 +190,7 @@ pub(super) static INERT: &[Setting] = &[
         "20",
         S3FIFO_NOT_LRU,
         "share of the hot queue",
-        |raw| whole_number(raw, 1, 79).map(drop)
+        |raw| parse_whole_number(raw, 1, 79).map(drop)
     ),
     inert!(
         "warm_lru_pct",
@@ -198,7 +198,7 @@ pub(super) static INERT: &[Setting] = &[
         "40",
         S3FIFO_NOT_LRU,
         "share of the warm queue",
-        |raw| whole_number(raw, 1, 79).map(drop)
+        |raw| parse_whole_number(raw, 1, 79).map(drop)
     ),
     inert!(
         "hot_max_factor",
@@ -206,7 +206,7 @@ pub(super) static INERT: &[Setting] = &[
         "0.2",
         S3FIFO_NOT_LRU,
         "age at which an item leaves the hot queue",
-        |raw| { factor(raw, 0.0, 1e9).map(drop) }
+        |raw| { parse_number(raw, 0.0, 1e9).map(drop) }
     ),
     inert!(
         "warm_max_factor",
@@ -214,7 +214,7 @@ pub(super) static INERT: &[Setting] = &[
         "2",
         S3FIFO_NOT_LRU,
         "age at which an item leaves the warm queue",
-        |raw| { factor(raw, 0.0, 1e9).map(drop) }
+        |raw| { parse_number(raw, 0.0, 1e9).map(drop) }
     ),
     inert!(
         "temporary_ttl",
@@ -222,7 +222,7 @@ pub(super) static INERT: &[Setting] = &[
         "61",
         S3FIFO_NOT_LRU,
         "items that live shorter are never evicted",
-        |raw| { whole_number(raw, 0, i64::from(u32::MAX)).map(drop) }
+        |raw| { parse_whole_number(raw, 0, i64::from(u32::MAX)).map(drop) }
     ),
     inert!(
         "read_buf_mem_limit",
@@ -230,7 +230,7 @@ pub(super) static INERT: &[Setting] = &[
         "0",
         BUFFERS_WITHIN_MEMORY,
         "megabytes for read buffers",
-        |raw| { whole_number(raw, 0, 1 << 20).map(drop) }
+        |raw| { parse_whole_number(raw, 0, 1 << 20).map(drop) }
     ),
     inert!(
         "resp_obj_mem_limit",
@@ -238,7 +238,7 @@ pub(super) static INERT: &[Setting] = &[
         "0",
         BUFFERS_WITHIN_MEMORY,
         "megabytes for replies",
-        |raw| { whole_number(raw, 0, 1 << 20).map(drop) }
+        |raw| { parse_whole_number(raw, 0, 1 << 20).map(drop) }
     ),
     inert!(
         "inline_ascii_resp",
@@ -246,7 +246,7 @@ pub(super) static INERT: &[Setting] = &[
         "no",
         MEMCACHED_HISTORY,
         "keep reply text with the item",
-        |raw| { switch(raw).map(drop) }
+        |raw| { parse_switch(raw).map(drop) }
     ),
     inert!(
         "no_inline_ascii_resp",
@@ -254,7 +254,7 @@ pub(super) static INERT: &[Setting] = &[
         "no",
         MEMCACHED_HISTORY,
         "keep no reply text with the item",
-        |raw| { switch(raw).map(drop) }
+        |raw| { parse_switch(raw).map(drop) }
     ),
     inert!(
         "modern",
@@ -262,7 +262,7 @@ pub(super) static INERT: &[Setting] = &[
         "yes",
         MEMCACHED_HISTORY,
         "the defaults of the next version",
-        |raw| { switch(raw).map(drop) }
+        |raw| { parse_switch(raw).map(drop) }
     ),
 ];
 
@@ -273,5 +273,5 @@ pub(super) static DEBUG_ONLY: &[Setting] = &[inert!(
     "no",
     Some("no system call filter is installed"),
     "allow what memcached's own tests need",
-    |raw| switch(raw).map(drop)
+    |raw| parse_switch(raw).map(drop)
 )];

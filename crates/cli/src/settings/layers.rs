@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::unsupported::unsupported_option;
-use super::{FLAGS, Setting, Settings, Takes, options};
+use super::{ArgumentKind, FLAGS, Setting, Settings, options};
 
 /// Our environment variables that are not server settings.
 const NON_SETTING_VARIABLES: [&str; 3] = ["config", "server", "daemon-child"];
@@ -36,7 +36,7 @@ impl fmt::Display for Origin {
 }
 
 /// A setting with its effective text and its source.
-pub(crate) struct Assigned {
+pub(crate) struct AssignedSetting {
     /// Which setting.
     pub setting: &'static Setting,
     /// The text as given.
@@ -56,23 +56,23 @@ pub(crate) struct Sources<'a> {
     /// The texts of `-o`, in order.
     pub extended: Vec<String>,
     /// Whether memcached's own tests are being run.
-    pub debug: bool,
+    pub is_debug: bool,
 }
 
 /// The result of merging all sources.
-pub(crate) struct Resolved {
+pub(crate) struct ResolvedSettings {
     /// Every setting.
     pub settings: Settings,
     /// What was assigned, in the order of the tables.
-    pub assigned: Vec<Assigned>,
+    pub assigned_settings: Vec<AssignedSetting>,
     /// Warnings about ignored settings.
     pub warnings: Vec<String>,
 }
 
 /// Reads all sources; the error is one sentence with setting, value, origin and bound.
-pub(crate) fn resolve(sources: &Sources<'_>) -> Result<Resolved, String> {
+pub(crate) fn resolve(sources: &Sources<'_>) -> Result<ResolvedSettings, String> {
     let mut layers = Layers {
-        debug: sources.debug,
+        is_debug: sources.is_debug,
         effective: BTreeMap::new(),
         warnings: Vec::new(),
     };
@@ -89,27 +89,28 @@ pub(crate) fn resolve(sources: &Sources<'_>) -> Result<Resolved, String> {
         layers.read_extended(text, &Origin::Flag)?;
     }
     let mut settings = Settings::default();
-    let assigned: Vec<Assigned> = layers.effective.into_values().collect();
-    for Assigned {
+    let assigned_settings: Vec<AssignedSetting> = layers.effective.into_values().collect();
+    for AssignedSetting {
         setting,
         raw,
         origin,
-    } in &assigned
+    } in &assigned_settings
     {
-        (setting.set)(&mut settings, raw).map_err(|bound| refusal(setting, raw, origin, &bound))?;
+        (setting.parse_into)(&mut settings, raw)
+            .map_err(|bound| refusal(setting, raw, origin, &bound))?;
     }
     settings.check()?;
     layers.warnings.extend(settings.tls_warning());
-    Ok(Resolved {
+    Ok(ResolvedSettings {
         settings,
-        assigned,
+        assigned_settings,
         warnings: layers.warnings,
     })
 }
 
 fn refusal(setting: &Setting, raw: &str, origin: &Origin, bound: &str) -> String {
-    match setting.takes {
-        Takes::Value(value) if raw.is_empty() => {
+    match setting.argument_kind {
+        ArgumentKind::Value(value) if raw.is_empty() => {
             let name = setting.name;
             format!(
                 "{} ({origin}): needs a value: {name}={value}; it {bound}",
@@ -130,22 +131,22 @@ fn setting_title(setting: &Setting) -> String {
 }
 
 struct Layers {
-    debug: bool,
+    is_debug: bool,
     /// By position in the tables, so that settings such as `no_modern` are applied in a fixed order.
-    effective: BTreeMap<usize, Assigned>,
+    effective: BTreeMap<usize, AssignedSetting>,
     warnings: Vec<String>,
 }
 
 impl Layers {
     fn set_effective(&mut self, setting: &'static Setting, raw: &str, origin: &Origin) {
-        let all_settings = FLAGS.iter().chain(options(self.debug));
+        let all_settings = FLAGS.iter().chain(options(self.is_debug));
         let position = all_settings
             .take_while(|other| !std::ptr::eq(*other, setting))
             .count();
         let raw = raw.to_owned();
         self.effective.insert(
             position,
-            Assigned {
+            AssignedSetting {
                 setting,
                 raw,
                 origin: origin.clone(),
@@ -187,19 +188,19 @@ impl Layers {
 
     /// Reads one text of `-o`: names, with or without `=value`, separated by commas.
     fn read_extended(&mut self, text: &str, origin: &Origin) -> Result<(), String> {
-        for part in text
+        for option_text in text
             .split(',')
             .map(str::trim)
-            .filter(|part| !part.is_empty())
+            .filter(|option_text| !option_text.is_empty())
         {
-            let (name, raw) = part.split_once('=').unwrap_or((part, ""));
+            let (name, raw) = option_text.split_once('=').unwrap_or((option_text, ""));
             self.set_option(name, raw, origin)?;
         }
         Ok(())
     }
 
     fn set_option(&mut self, name: &str, raw: &str, origin: &Origin) -> Result<(), String> {
-        let Some(setting) = options(self.debug).find(|setting| setting.name == name) else {
+        let Some(setting) = options(self.is_debug).find(|setting| setting.name == name) else {
             if let Some(why) = unsupported_option(name) {
                 return Err(format!("-o {name} ({origin}): {why}"));
             }
@@ -299,7 +300,7 @@ mod tests {
                 .map(|(name, raw)| (*name, (*raw).to_owned()))
                 .collect(),
             extended: extended.iter().map(|text| (*text).to_owned()).collect(),
-            debug: false,
+            is_debug: false,
         }
     }
 
@@ -328,14 +329,16 @@ mod tests {
             "threads = 2\nconn_limit = 7\n[extended]\nidle_timeout = 9",
         )
         .unwrap();
-        let Resolved {
-            settings, assigned, ..
+        let ResolvedSettings {
+            settings,
+            assigned_settings,
+            ..
         } = resolve(&test_sources).unwrap();
         assert_eq!(settings.threads, 8);
         assert_eq!(settings.connections_max, 7);
         assert_eq!(settings.idle_timeout_s, 9);
         let origin = |name| {
-            &assigned
+            &assigned_settings
                 .iter()
                 .find(|a| a.setting.name == name)
                 .unwrap()

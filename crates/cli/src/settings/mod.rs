@@ -20,7 +20,7 @@ use glasscache_server::{ClientCertificate, IpNet};
 pub(crate) use address::{ListenAddress, first_reachable, listen_addresses};
 pub(crate) use arguments::{ServerFlags, after_help, is_debug};
 pub(crate) use extended::options;
-pub(crate) use layers::{Resolved, Sources, resolve};
+pub(crate) use layers::{ResolvedSettings, Sources, resolve};
 pub(crate) use table::FLAGS;
 
 /// Every setting with the value it has after all sources were read. Defaults are memcached's.
@@ -311,7 +311,7 @@ impl Settings {
 
 /// What a setting takes on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Takes {
+pub(crate) enum ArgumentKind {
     /// No value: its presence means yes.
     Nothing,
     /// No value; given twice it means 2.
@@ -327,13 +327,13 @@ pub(crate) struct Setting {
     /// memcached's letter, if it has one.
     pub letter: Option<char>,
     /// What it takes.
-    pub takes: Takes,
+    pub argument_kind: ArgumentKind,
     /// One sentence for people.
     pub help: &'static str,
     /// Why it has no effect here, for those that are accepted only because scripts pass them.
-    pub no_effect: Option<&'static str>,
+    pub no_effect_reason: Option<&'static str>,
     /// Parses a value into the settings, or returns the violated bound.
-    pub set: fn(&mut Settings, &str) -> Result<(), String>,
+    pub parse_into: fn(&mut Settings, &str) -> Result<(), String>,
     /// The present value as text.
     pub show: fn(&Settings) -> String,
 }
@@ -342,14 +342,14 @@ impl Setting {
     /// Whether its value is a number.
     fn takes_number(&self) -> bool {
         matches!(
-            self.takes,
-            Takes::Value("NUM" | "MB" | "BYTES" | "SECONDS" | "CODE" | "FACTOR")
+            self.argument_kind,
+            ArgumentKind::Value("NUM" | "MB" | "BYTES" | "SECONDS" | "CODE" | "FACTOR")
         )
     }
 
     /// The help sentence, with the reason if the setting has no effect.
     pub(crate) fn help_text(&self) -> String {
-        match self.no_effect {
+        match self.no_effect_reason {
             None => self.help.to_owned(),
             Some(reason) => format!("{} (accepted, no effect: {reason})", self.help),
         }

@@ -4,10 +4,10 @@
 //! unchanged. Slab settings shape only what `stats items` and `stats slabs` report.
 
 use super::value::{
-    bytes, choice, factor, networks, octal, path, path_text, required_path, size_text, switch,
-    whole_number,
+    parse_choice, parse_networks, parse_number, parse_octal, parse_required_path, parse_size,
+    parse_switch, parse_whole_number, path, path_text, size_text,
 };
-use super::{Setting, Takes};
+use super::{ArgumentKind, Setting};
 
 const MIB: u64 = 1 << 20;
 /// Upper limit of the maximum item size, as in memcached.
@@ -18,19 +18,19 @@ pub(crate) static FLAGS: &[Setting] = &[
     Setting {
         name: "port",
         letter: Some('p'),
-        takes: Takes::Value("NUM"),
+        argument_kind: ArgumentKind::Value("NUM"),
         help: "TCP port to listen on; -1 takes a free one, 0 none",
-        no_effect: None,
-        set: |s, raw| whole_number(raw, -1, 65535).map(|n| s.port = n),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_whole_number(raw, -1, 65535).map(|n| s.port = n),
         show: |s| s.port.to_string(),
     },
     Setting {
         name: "listen",
         letter: Some('l'),
-        takes: Takes::Value("ADDR"),
+        argument_kind: ArgumentKind::Value("ADDR"),
         help: "address[:port] to listen on, several by comma or by repetition; with -Z each may begin with notls: (plain), btls: (no client certificate) or mtls: (one is required) [default: 127.0.0.1]",
-        no_effect: None,
-        set: |s, raw| {
+        no_effect_reason: None,
+        parse_into: |s, raw| {
             raw.trim().clone_into(&mut s.listen);
             Ok(())
         },
@@ -39,19 +39,19 @@ pub(crate) static FLAGS: &[Setting] = &[
     Setting {
         name: "public",
         letter: None,
-        takes: Takes::Nothing,
+        argument_kind: ArgumentKind::Nothing,
         help: "allow an address that other machines can reach although clients need neither a login (-Y, -S) nor a certificate (mtls:)",
-        no_effect: None,
-        set: |s, raw| switch(raw).map(|yes| s.public = yes),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_switch(raw).map(|yes| s.public = yes),
         show: |s| s.public.to_string(),
     },
     Setting {
         name: "unix-socket",
         letter: Some('s'),
-        takes: Takes::Value("FILE"),
+        argument_kind: ArgumentKind::Value("FILE"),
         help: "unix socket to listen on (then there is no TCP)",
-        no_effect: None,
-        set: |s, raw| {
+        no_effect_reason: None,
+        parse_into: |s, raw| {
             s.unix_socket = path(raw);
             Ok(())
         },
@@ -60,94 +60,98 @@ pub(crate) static FLAGS: &[Setting] = &[
     Setting {
         name: "unix-mask",
         letter: Some('a'),
-        takes: Takes::Value("MASK"),
+        argument_kind: ArgumentKind::Value("MASK"),
         help: "access mask of the unix socket, in octal",
-        no_effect: None,
-        set: |s, raw| octal(raw).map(|mask| s.unix_mask = mask),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_octal(raw).map(|mask| s.unix_mask = mask),
         show: |s| format!("{:o}", s.unix_mask),
     },
     Setting {
         name: "udp-port",
         letter: Some('U'),
-        takes: Takes::Value("NUM"),
+        argument_kind: ArgumentKind::Value("NUM"),
         help: "UDP port",
-        no_effect: Some("there is no UDP"),
-        set: |s, raw| whole_number(raw, -1, 65535).map(|n| s.udp_port = n),
+        no_effect_reason: Some("there is no UDP"),
+        parse_into: |s, raw| parse_whole_number(raw, -1, 65535).map(|n| s.udp_port = n),
         show: |s| s.udp_port.to_string(),
     },
     Setting {
         name: "memory-limit",
         letter: Some('m'),
-        takes: Takes::Value("MB"),
+        argument_kind: ArgumentKind::Value("MB"),
         help: "memory for items, index and connection buffers, in megabytes; a fiftieth and 5 more are for the index alone",
-        no_effect: None,
-        set: |s, raw| bytes(raw, MIB, MIB, 1 << 40).map(|n| s.memory_bytes = n),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_size(raw, MIB, MIB, 1 << 40).map(|n| s.memory_bytes = n),
         show: |s| (s.memory_bytes / MIB).to_string(),
     },
     Setting {
         name: "disable-evictions",
         letter: Some('M'),
-        takes: Takes::Nothing,
+        argument_kind: ArgumentKind::Nothing,
         help: "refuse when memory is full instead of evicting",
-        no_effect: None,
-        set: |s, raw| switch(raw).map(|yes| s.evict = !yes),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_switch(raw).map(|yes| s.evict = !yes),
         show: |s| (!s.evict).to_string(),
     },
     Setting {
         name: "max-item-size",
         letter: Some('I'),
-        takes: Takes::Value("BYTES"),
+        argument_kind: ArgumentKind::Value("BYTES"),
         help: "largest item, with suffix k or m; at most half of -m",
-        no_effect: None,
-        set: |s, raw| bytes(raw, 1, 1024, ITEM_BYTES_LIMIT).map(|n| s.item_bytes_max = n),
+        no_effect_reason: None,
+        parse_into: |s, raw| {
+            parse_size(raw, 1, 1024, ITEM_BYTES_LIMIT).map(|n| s.item_bytes_max = n)
+        },
         show: |s| size_text(s.item_bytes_max),
     },
     Setting {
         name: "conn-limit",
         letter: Some('c'),
-        takes: Takes::Value("NUM"),
+        argument_kind: ArgumentKind::Value("NUM"),
         help: "simultaneous connections",
-        no_effect: None,
-        set: |s, raw| whole_number(raw, 1, 1_000_000).map(|n| s.connections_max = n as u32),
+        no_effect_reason: None,
+        parse_into: |s, raw| {
+            parse_whole_number(raw, 1, 1_000_000).map(|n| s.connections_max = n as u32)
+        },
         show: |s| s.connections_max.to_string(),
     },
     Setting {
         name: "threads",
         letter: Some('t'),
-        takes: Takes::Value("NUM"),
+        argument_kind: ArgumentKind::Value("NUM"),
         help: "worker threads",
-        no_effect: None,
-        set: |s, raw| whole_number(raw, 1, 256).map(|n| s.threads = n as usize),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_whole_number(raw, 1, 256).map(|n| s.threads = n as usize),
         show: |s| s.threads.to_string(),
     },
     Setting {
         name: "max-reqs-per-event",
         letter: Some('R'),
-        takes: Takes::Value("NUM"),
+        argument_kind: ArgumentKind::Value("NUM"),
         help: "commands of one connection before other connections are served",
-        no_effect: None,
-        set: |s, raw| {
-            whole_number(raw, 1, i64::from(i32::MAX)).map(|n| s.requests_per_event = n as u32)
+        no_effect_reason: None,
+        parse_into: |s, raw| {
+            parse_whole_number(raw, 1, i64::from(i32::MAX)).map(|n| s.requests_per_event = n as u32)
         },
         show: |s| s.requests_per_event.to_string(),
     },
     Setting {
         name: "listen-backlog",
         letter: Some('b'),
-        takes: Takes::Value("NUM"),
+        argument_kind: ArgumentKind::Value("NUM"),
         help: "length of the kernel's queue of new connections",
-        no_effect: None,
-        set: |s, raw| whole_number(raw, 1, 65535).map(|n| s.backlog = n as u32),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_whole_number(raw, 1, 65535).map(|n| s.backlog = n as u32),
         show: |s| s.backlog.to_string(),
     },
     Setting {
         name: "protocol",
         letter: Some('B'),
-        takes: Takes::Value("NAME"),
+        argument_kind: ArgumentKind::Value("NAME"),
         help: "protocols served: ascii (text and meta), binary, or auto, where the first byte of a connection decides",
-        no_effect: None,
-        set: |s, raw| {
-            choice(raw, &["ascii", "binary", "auto", "auto-negotiate"]).map(|name| {
+        no_effect_reason: None,
+        parse_into: |s, raw| {
+            parse_choice(raw, &["ascii", "binary", "auto", "auto-negotiate"]).map(|name| {
                 s.binding_protocol = Some(if name == "auto" {
                     "auto-negotiate"
                 } else {
@@ -160,64 +164,64 @@ pub(crate) static FLAGS: &[Setting] = &[
     Setting {
         name: "memory-file",
         letter: Some('e'),
-        takes: Takes::Value("FILE"),
+        argument_kind: ArgumentKind::Value("FILE"),
         help: "items are kept in FILE, best on a RAM disk, and come back after a stop by SIGUSR1 and a start with the same -m",
-        no_effect: None,
-        set: |s, raw| required_path(raw).map(|path| s.memory_file = Some(path)),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_required_path(raw).map(|path| s.memory_file = Some(path)),
         show: |s| path_text(s.memory_file.as_deref()),
     },
     Setting {
         name: "replace",
         letter: None,
-        takes: Takes::Nothing,
+        argument_kind: ArgumentKind::Nothing,
         help: "take over the sockets, the connections and the memory of the running server with the same -e; no request is lost",
-        no_effect: None,
-        set: |s, raw| switch(raw).map(|yes| s.replace = yes),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_switch(raw).map(|yes| s.replace = yes),
         show: |s| s.replace.to_string(),
     },
     Setting {
         name: "drain",
         letter: None,
-        takes: Takes::Value("SECONDS"),
+        argument_kind: ArgumentKind::Value("SECONDS"),
         help: "with --replace: the server before closes the connections that it cannot hand over (TLS, uploads) when their pending output is sent, and after this many seconds in any case",
-        no_effect: None,
-        set: |s, raw| whole_number(raw, 0, 3600).map(|n| s.drain_s = n as u32),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_whole_number(raw, 0, 3600).map(|n| s.drain_s = n as u32),
         show: |s| s.drain_s.to_string(),
     },
     Setting {
         name: "auth-file",
         letter: Some('Y'),
-        takes: Takes::Value("FILE"),
+        argument_kind: ArgumentKind::Value("FILE"),
         help: "clients have to log in as a user of this file, a line user:password for each, plain or hashed ($5$, $6$, $7$); read again when it changes",
-        no_effect: None,
-        set: |s, raw| required_path(raw).map(|path| s.auth_file = Some(path)),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_required_path(raw).map(|path| s.auth_file = Some(path)),
         show: |s| path_text(s.auth_file.as_deref()),
     },
     Setting {
         name: "enable-sasl",
         letter: Some('S'),
-        takes: Takes::Nothing,
+        argument_kind: ArgumentKind::Nothing,
         help: "clients of the binary protocol have to log in by SASL (PLAIN) as a user of -Y, or of the file in MEMCACHED_SASL_PWDB",
-        no_effect: None,
-        set: |s, raw| switch(raw).map(|yes| s.sasl = yes),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_switch(raw).map(|yes| s.sasl = yes),
         show: |s| s.sasl.to_string(),
     },
     Setting {
         name: "enable-ssl",
         letter: Some('Z'),
-        takes: Takes::Nothing,
+        argument_kind: ArgumentKind::Nothing,
         help: "clients connect by TLS, with the certificate in -o ssl_chain_cert and ssl_key",
-        no_effect: None,
-        set: |s, raw| switch(raw).map(|yes| s.tls = yes),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_switch(raw).map(|yes| s.tls = yes),
         show: |s| s.tls.to_string(),
     },
     Setting {
         name: "proxy-addresses",
         letter: None,
-        takes: Takes::Value("ADDR"),
+        argument_kind: ArgumentKind::Value("ADDR"),
         help: "addresses of proxies, several by comma, each as 10.0.0.5 or 10.0.0.0/24: their connections have to begin with a header of the PROXY protocol (v1 or v2), which names the client",
-        no_effect: None,
-        set: |s, raw| networks(raw).map(|networks| s.proxies = networks),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_networks(raw).map(|networks| s.proxies = networks),
         show: |s| {
             let texts: Vec<String> = s.proxies.iter().map(ToString::to_string).collect();
             texts.join(",")
@@ -226,55 +230,55 @@ pub(crate) static FLAGS: &[Setting] = &[
     Setting {
         name: "disable-cas",
         letter: Some('C'),
-        takes: Takes::Nothing,
+        argument_kind: ArgumentKind::Nothing,
         help: "give out no uniques for cas",
-        no_effect: None,
-        set: |s, raw| switch(raw).map(|yes| s.cas_enabled = !yes),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_switch(raw).map(|yes| s.cas_enabled = !yes),
         show: |s| (!s.cas_enabled).to_string(),
     },
     Setting {
         name: "disable-flush-all",
         letter: Some('F'),
-        takes: Takes::Nothing,
+        argument_kind: ArgumentKind::Nothing,
         help: "refuse flush_all and flush_prefix",
-        no_effect: None,
-        set: |s, raw| switch(raw).map(|yes| s.flush_enabled = !yes),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_switch(raw).map(|yes| s.flush_enabled = !yes),
         show: |s| (!s.flush_enabled).to_string(),
     },
     Setting {
         name: "disable-dumping",
         letter: Some('X'),
-        takes: Takes::Nothing,
+        argument_kind: ArgumentKind::Nothing,
         help: "refuse to list keys (stats cachedump, stats detail, lru_crawler metadump)",
-        no_effect: None,
-        set: |s, raw| switch(raw).map(|yes| s.dump_enabled = !yes),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_switch(raw).map(|yes| s.dump_enabled = !yes),
         show: |s| (!s.dump_enabled).to_string(),
     },
     Setting {
         name: "disable-watch",
         letter: Some('W'),
-        takes: Takes::Nothing,
+        argument_kind: ArgumentKind::Nothing,
         help: "refuse watch",
-        no_effect: None,
-        set: |s, raw| switch(raw).map(|yes| s.watch_enabled = !yes),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_switch(raw).map(|yes| s.watch_enabled = !yes),
         show: |s| (!s.watch_enabled).to_string(),
     },
     Setting {
         name: "enable-shutdown",
         letter: Some('A'),
-        takes: Takes::Nothing,
+        argument_kind: ArgumentKind::Nothing,
         help: "let a client end the server with the command shutdown",
-        no_effect: None,
-        set: |s, raw| switch(raw).map(|yes| s.shutdown_enabled = yes),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_switch(raw).map(|yes| s.shutdown_enabled = yes),
         show: |s| s.shutdown_enabled.to_string(),
     },
     Setting {
         name: "prefix-delimiter",
         letter: Some('D'),
-        takes: Takes::Value("CHAR"),
+        argument_kind: ArgumentKind::Value("CHAR"),
         help: "what ends a key's prefix in stats detail, which is then on from the start",
-        no_effect: None,
-        set: |s, raw| match raw.as_bytes() {
+        no_effect_reason: None,
+        parse_into: |s, raw| match raw.as_bytes() {
             [] => Err("must be one byte".to_owned()),
             [byte] if byte.is_ascii_graphic() => {
                 s.prefix_delimiter = Some(*byte);
@@ -291,46 +295,48 @@ pub(crate) static FLAGS: &[Setting] = &[
     Setting {
         name: "slab-growth-factor",
         letter: Some('f'),
-        takes: Takes::Value("FACTOR"),
+        argument_kind: ArgumentKind::Value("FACTOR"),
         help: "growth factor of the slab classes in stats items and stats slabs",
-        no_effect: Some("items are stored in segments, only these reports use it"),
-        set: |s, raw| factor(raw, 1.0, 100.0).map(|f| s.slab_factor = f),
+        no_effect_reason: Some("items are stored in segments, only these reports use it"),
+        parse_into: |s, raw| parse_number(raw, 1.0, 100.0).map(|f| s.slab_factor = f),
         show: |s| s.slab_factor.to_string(),
     },
     Setting {
         name: "slab-min-size",
         letter: Some('n'),
-        takes: Takes::Value("BYTES"),
+        argument_kind: ArgumentKind::Value("BYTES"),
         help: "smallest space for key, value and flags in these classes",
-        no_effect: Some("items are stored in segments, only these reports use it"),
-        set: |s, raw| whole_number(raw, 1, 1 << 20).map(|n| s.slab_min_bytes = n as u32),
+        no_effect_reason: Some("items are stored in segments, only these reports use it"),
+        parse_into: |s, raw| {
+            parse_whole_number(raw, 1, 1 << 20).map(|n| s.slab_min_bytes = n as u32)
+        },
         show: |s| s.slab_min_bytes.to_string(),
     },
     Setting {
         name: "enable-largepages",
         letter: Some('L'),
-        takes: Takes::Nothing,
+        argument_kind: ArgumentKind::Nothing,
         help: "ask the kernel for huge pages",
-        no_effect: Some("they are always requested, from 64 megabytes on"),
-        set: |s, raw| switch(raw).map(|yes| s.large_pages = yes),
+        no_effect_reason: Some("they are always requested, from 64 megabytes on"),
+        parse_into: |s, raw| parse_switch(raw).map(|yes| s.large_pages = yes),
         show: |s| s.large_pages.to_string(),
     },
     Setting {
         name: "lock-memory",
         letter: Some('k'),
-        takes: Takes::Nothing,
+        argument_kind: ArgumentKind::Nothing,
         help: "keep all memory resident",
-        no_effect: None,
-        set: |s, raw| switch(raw).map(|yes| s.lock_memory = yes),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_switch(raw).map(|yes| s.lock_memory = yes),
         show: |s| s.lock_memory.to_string(),
     },
     Setting {
         name: "cluster-file",
         letter: None,
-        takes: Takes::Value("FILE"),
+        argument_kind: ArgumentKind::Value("FILE"),
         help: "serve config get cluster from this file: a version, then name|address|port of each node; read again when it changes",
-        no_effect: None,
-        set: |s, raw| {
+        no_effect_reason: None,
+        parse_into: |s, raw| {
             s.cluster_file = path(raw);
             Ok(())
         },
@@ -339,37 +345,37 @@ pub(crate) static FLAGS: &[Setting] = &[
     Setting {
         name: "watchdog",
         letter: None,
-        takes: Takes::Value("SECONDS"),
+        argument_kind: ArgumentKind::Value("SECONDS"),
         help: "end the process when a worker that has work makes no progress for so long, 2 to 3600; 0 never",
-        no_effect: None,
-        set: |s, raw| watchdog_seconds(raw).map(|n| s.watchdog_s = n),
+        no_effect_reason: None,
+        parse_into: |s, raw| watchdog_seconds(raw).map(|n| s.watchdog_s = n),
         show: |s| s.watchdog_s.to_string(),
     },
     Setting {
         name: "failure-exit",
         letter: None,
-        takes: Takes::Value("CODE"),
+        argument_kind: ArgumentKind::Value("CODE"),
         help: "exit code when a worker panicked or the watchdog ended the process",
-        no_effect: None,
-        set: |s, raw| whole_number(raw, 1, 255).map(|n| s.failure_exit = n as u8),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_whole_number(raw, 1, 255).map(|n| s.failure_exit = n as u8),
         show: |s| s.failure_exit.to_string(),
     },
     Setting {
         name: "daemon",
         letter: Some('d'),
-        takes: Takes::Nothing,
+        argument_kind: ArgumentKind::Nothing,
         help: "leave the terminal once the server listens",
-        no_effect: None,
-        set: |s, raw| switch(raw).map(|yes| s.daemon = yes),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_switch(raw).map(|yes| s.daemon = yes),
         show: |s| s.daemon.to_string(),
     },
     Setting {
         name: "pidfile",
         letter: Some('P'),
-        takes: Takes::Value("FILE"),
+        argument_kind: ArgumentKind::Value("FILE"),
         help: "write the process id to this file",
-        no_effect: None,
-        set: |s, raw| {
+        no_effect_reason: None,
+        parse_into: |s, raw| {
             s.pid_file = path(raw);
             Ok(())
         },
@@ -378,10 +384,10 @@ pub(crate) static FLAGS: &[Setting] = &[
     Setting {
         name: "user",
         letter: Some('u'),
-        takes: Takes::Value("USER"),
+        argument_kind: ArgumentKind::Value("USER"),
         help: "become this user after the sockets are open (only when started as root)",
-        no_effect: None,
-        set: |s, raw| {
+        no_effect_reason: None,
+        parse_into: |s, raw| {
             s.user = (!raw.is_empty()).then(|| raw.to_owned());
             Ok(())
         },
@@ -390,26 +396,28 @@ pub(crate) static FLAGS: &[Setting] = &[
     Setting {
         name: "enable-coredumps",
         letter: Some('r'),
-        takes: Takes::Nothing,
+        argument_kind: ArgumentKind::Nothing,
         help: "raise the limit on core files",
-        no_effect: None,
-        set: |s, raw| switch(raw).map(|yes| s.core_dumps = yes),
+        no_effect_reason: None,
+        parse_into: |s, raw| parse_switch(raw).map(|yes| s.core_dumps = yes),
         show: |s| s.core_dumps.to_string(),
     },
     Setting {
         name: "verbose",
         letter: Some('v'),
-        takes: Takes::Count,
+        argument_kind: ArgumentKind::Count,
         help: "log refused stores and closed connections with the reason; twice also commands and replies",
-        no_effect: None,
-        set: |s, raw| whole_number(raw, 0, 255).map(|n| s.verbosity = (n as u8).min(3)),
+        no_effect_reason: None,
+        parse_into: |s, raw| {
+            parse_whole_number(raw, 0, 255).map(|n| s.verbosity = (n as u8).min(3))
+        },
         show: |s| s.verbosity.to_string(),
     },
 ];
 
 /// Two ticks may follow each other closely, so 1 would stop healthy servers.
 fn watchdog_seconds(raw: &str) -> Result<u32, String> {
-    match whole_number(raw, 0, 3600) {
+    match parse_whole_number(raw, 0, 3600) {
         Ok(seconds) if seconds != 1 => Ok(seconds as u32),
         _ => Err("must be 0 or a whole number from 2 to 3600".to_owned()),
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use glasscache_server::IpNet;
 
 /// A whole number from `min` to `max`.
-pub(super) fn whole_number(raw: &str, min: i64, max: i64) -> Result<i64, String> {
+pub(super) fn parse_whole_number(raw: &str, min: i64, max: i64) -> Result<i64, String> {
     let bound = || format!("must be a whole number from {min} to {max}");
     let number: i64 = raw.trim().parse().map_err(|_| bound())?;
     if (min..=max).contains(&number) {
@@ -20,7 +20,7 @@ pub(super) fn whole_number(raw: &str, min: i64, max: i64) -> Result<i64, String>
 }
 
 /// A number above `exclusive_min` and at most `max`.
-pub(super) fn factor(raw: &str, exclusive_min: f64, max: f64) -> Result<f64, String> {
+pub(super) fn parse_number(raw: &str, exclusive_min: f64, max: f64) -> Result<f64, String> {
     let bound = || format!("must be a number above {exclusive_min} and at most {max}");
     let number: f64 = raw.trim().parse().map_err(|_| bound())?;
     if number > exclusive_min && number <= max {
@@ -31,7 +31,7 @@ pub(super) fn factor(raw: &str, exclusive_min: f64, max: f64) -> Result<f64, Str
 }
 
 /// A size with an optional suffix k, m, g or t; a bare number counts in `unit` bytes.
-pub(super) fn bytes(raw: &str, unit: u64, min: u64, max: u64) -> Result<u64, String> {
+pub(super) fn parse_size(raw: &str, unit: u64, min: u64, max: u64) -> Result<u64, String> {
     let bound = || {
         format!(
             "must be a size from {} to {} (suffix k, m, g or t)",
@@ -62,7 +62,7 @@ pub(super) fn path(raw: &str) -> Option<PathBuf> {
 }
 
 /// A path that has to be given.
-pub(super) fn required_path(raw: &str) -> Result<PathBuf, String> {
+pub(super) fn parse_required_path(raw: &str) -> Result<PathBuf, String> {
     path(raw).ok_or_else(|| "must be the path of a file".to_owned())
 }
 
@@ -73,7 +73,7 @@ pub(super) fn path_text(path: Option<&Path>) -> String {
 }
 
 /// Networks, separated by commas: addresses with or without a prefix length.
-pub(super) fn networks(raw: &str) -> Result<Vec<IpNet>, String> {
+pub(super) fn parse_networks(raw: &str) -> Result<Vec<IpNet>, String> {
     let parts = raw
         .split(',')
         .map(str::trim)
@@ -92,7 +92,7 @@ pub(super) fn networks(raw: &str) -> Result<Vec<IpNet>, String> {
 }
 
 /// A permission mask in octal, 0 to 777.
-pub(super) fn octal(raw: &str) -> Result<u32, String> {
+pub(super) fn parse_octal(raw: &str) -> Result<u32, String> {
     match u32::from_str_radix(raw.trim(), 8) {
         Ok(mask) if mask <= 0o777 => Ok(mask),
         _ => Err("must be an octal mask from 0 to 777".to_owned()),
@@ -100,7 +100,7 @@ pub(super) fn octal(raw: &str) -> Result<u32, String> {
 }
 
 /// Yes or no; a flag without a value means yes.
-pub(super) fn switch(raw: &str) -> Result<bool, String> {
+pub(super) fn parse_switch(raw: &str) -> Result<bool, String> {
     match raw.trim() {
         "" | "true" | "yes" | "on" | "1" => Ok(true),
         "false" | "no" | "off" | "0" => Ok(false),
@@ -109,7 +109,7 @@ pub(super) fn switch(raw: &str) -> Result<bool, String> {
 }
 
 /// One of `choices`, as written there.
-pub(super) fn choice(raw: &str, choices: &[&'static str]) -> Result<&'static str, String> {
+pub(super) fn parse_choice(raw: &str, choices: &[&'static str]) -> Result<&'static str, String> {
     let matching = choices.iter().find(|choice| **choice == raw.trim());
     matching
         .copied()
@@ -137,38 +137,39 @@ mod tests {
 
     #[test]
     fn sizes_take_suffixes_and_keep_their_bounds() {
-        assert_eq!(bytes("512k", 1, 1024, 1 << 30), Ok(512 << 10));
-        assert_eq!(bytes("64", 1 << 20, 1, u64::MAX), Ok(64 << 20));
-        assert_eq!(bytes("1T", 1 << 20, 1, 1 << 44), Ok(1 << 40));
+        assert_eq!(parse_size("512k", 1, 1024, 1 << 30), Ok(512 << 10));
+        assert_eq!(parse_size("64", 1 << 20, 1, u64::MAX), Ok(64 << 20));
+        assert_eq!(parse_size("1T", 1 << 20, 1, 1 << 44), Ok(1 << 40));
         assert_eq!(size_text(16 << 40), "16t");
         assert!(
-            bytes("1000", 1, 1024, 1 << 30)
+            parse_size("1000", 1, 1024, 1 << 30)
                 .unwrap_err()
                 .contains("from 1k to 1g")
         );
-        assert!(bytes("99999999999999999999g", 1, 0, u64::MAX).is_err());
-        assert!(bytes("m", 1, 0, u64::MAX).is_err());
+        assert!(parse_size("99999999999999999999g", 1, 0, u64::MAX).is_err());
+        assert!(parse_size("m", 1, 0, u64::MAX).is_err());
     }
 
     #[test]
     fn numbers_outside_their_bounds_name_them() {
-        assert_eq!(whole_number("-1", -1, 65535), Ok(-1));
+        assert_eq!(parse_whole_number("-1", -1, 65535), Ok(-1));
         assert!(
-            whole_number("0", 1, 64)
+            parse_whole_number("0", 1, 64)
                 .unwrap_err()
                 .contains("from 1 to 64")
         );
-        assert!(whole_number("4x", 1, 64).is_err());
-        assert!(factor("1", 1.0, 10.0).is_err());
-        assert!(factor("nan", 1.0, 10.0).is_err());
-        assert_eq!(octal("755"), Ok(0o755));
-        assert!(octal("888").is_err());
+        assert!(parse_whole_number("4x", 1, 64).is_err());
+        assert!(parse_number("1", 1.0, 10.0).is_err());
+        assert!(parse_number("nan", 1.0, 10.0).is_err());
+        assert_eq!(parse_octal("755"), Ok(0o755));
+        assert!(parse_octal("888").is_err());
     }
 
     #[test]
     fn networks_are_addresses_with_or_without_a_prefix_length() {
-        let texts =
-            |raw| networks(raw).map(|matching| matching.iter().map(ToString::to_string).collect());
+        let texts = |raw| {
+            parse_networks(raw).map(|matching| matching.iter().map(ToString::to_string).collect())
+        };
         let expected: Vec<String> =
             vec!["10.0.0.5/32".into(), "10.1.0.0/16".into(), "::1/128".into()];
         assert_eq!(texts("10.0.0.5, 10.1.0.0/16,::1"), Ok(expected));
@@ -180,7 +181,7 @@ mod tests {
             "10.0.0",
             "10.0.0.5:80",
         ] {
-            assert!(networks(wrong).is_err(), "{wrong}");
+            assert!(parse_networks(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -51,7 +51,7 @@ impl SizeSource {
         let (counts, is_item_bytes) = match self {
             SizeSource::Stats(server) => {
                 let sizes = server::read(server)?;
-                for note in sizes.notes.iter().filter(|_| !sizes.is_in_segments) {
+                for note in sizes.notes.iter().filter(|_| !sizes.is_glasscache) {
                     eprintln!("note: {note}");
                 }
                 (sizes.counts, true)

@@ -23,7 +23,7 @@ pub(crate) struct ServerSizes {
     /// Its classes.
     pub(crate) config: SlabConfig,
     /// Whether it is a glasscache, which has no slab classes.
-    pub(crate) is_in_segments: bool,
+    pub(crate) is_glasscache: bool,
     /// How the sizes were found, where they were not counted one by one.
     pub(crate) notes: Vec<String>,
 }
@@ -45,8 +45,8 @@ pub(crate) fn read(address: &str) -> Result<ServerSizes, Failure> {
         stats_of("sizes")?,
         stats_of("glasscache")?,
     );
-    let is_in_segments = !glasscache_stats.is_empty();
-    let config = config(&settings);
+    let is_glasscache = !glasscache_stats.is_empty();
+    let config = slab_config(&settings);
     let mut notes = Vec::new();
     let parsed_sizes = sizes
         .iter()
@@ -60,7 +60,7 @@ pub(crate) fn read(address: &str) -> Result<ServerSizes, Failure> {
                 .to_owned(),
         );
     }
-    if is_in_segments {
+    if is_glasscache {
         notes.push(
             "This server is glasscache, whose items are stored in segments already: the classes are those that a memcached \
              with its settings would use."
@@ -74,7 +74,7 @@ pub(crate) fn read(address: &str) -> Result<ServerSizes, Failure> {
     Ok(ServerSizes {
         counts,
         config,
-        is_in_segments,
+        is_glasscache,
         notes,
     })
 }
@@ -110,7 +110,7 @@ fn stats(server: &mut BufReader<TcpStream>, section: &str) -> std::io::Result<St
     }
 }
 
-fn config(settings: &Stats) -> SlabConfig {
+fn slab_config(settings: &Stats) -> SlabConfig {
     fn number<T: std::str::FromStr>(settings: &Stats, name: &str, default: T) -> T {
         settings
             .get(name)
@@ -130,7 +130,7 @@ fn config(settings: &Stats) -> SlabConfig {
 /// Sizes from used chunks and requested bytes by class; newer versions report the bytes in `stats items`.
 fn counts_by_class(config: &SlabConfig, slabs: &Stats, items: &Stats) -> Vec<(u32, u64)> {
     let mut counts = Vec::new();
-    let mut previous_chunk = 0;
+    let mut previous_chunk_bytes = 0;
     for class in 1..=u32::from(u8::MAX) {
         let number = |stats: &Stats, name: String| stats.get(&name)?.parse::<u64>().ok();
         let Some(used_chunks) =
@@ -140,29 +140,29 @@ fn counts_by_class(config: &SlabConfig, slabs: &Stats, items: &Stats) -> Vec<(u3
         };
         let requested_bytes = number(slabs, format!("{class}:mem_requested"))
             .or_else(|| number(items, format!("items:{class}:mem_requested")));
-        let chunk = number(slabs, format!("{class}:chunk_size")).unwrap_or(0) as u32;
-        let low_bytes = previous_chunk.max((f64::from(chunk) / config.factor) as u32);
+        let chunk_bytes = number(slabs, format!("{class}:chunk_size")).unwrap_or(0) as u32;
+        let low_bytes = previous_chunk_bytes.max((f64::from(chunk_bytes) / config.factor) as u32);
         if let Some(requested_bytes) = requested_bytes {
             add_spread_items(
                 &mut counts,
-                low_bytes..chunk,
+                low_bytes..chunk_bytes,
                 (requested_bytes / used_chunks) as u32,
                 used_chunks,
             );
         }
-        previous_chunk = chunk;
+        previous_chunk_bytes = chunk_bytes;
     }
     counts
 }
 
 /// Adds items with sizes spread evenly around their mean, within the class (above the start of its range, up to its
 /// end).
-fn add_spread_items(counts: &mut Vec<(u32, u64)>, class: Range<u32>, mean: u32, count: u64) {
-    let room_above = class.end.saturating_sub(mean);
-    let half_width = room_above.min(mean.saturating_sub(class.start.saturating_add(1)));
+fn add_spread_items(counts: &mut Vec<(u32, u64)>, class: Range<u32>, mean_bytes: u32, count: u64) {
+    let room_above = class.end.saturating_sub(mean_bytes);
+    let half_width = room_above.min(mean_bytes.saturating_sub(class.start.saturating_add(1)));
     let steps = u64::from(2 * half_width / CHUNK_ALIGN_BYTES + 1).min(count);
     for step in 0..steps {
-        let size = u64::from(mean - half_width)
+        let size = u64::from(mean_bytes - half_width)
             + u64::from(2 * half_width) * step / steps.max(2).saturating_sub(1);
         let share = count * (step + 1) / steps - count * step / steps;
         counts.push((size as u32, share));
@@ -178,10 +178,10 @@ mod tests {
         let mut counts = Vec::new();
         add_spread_items(&mut counts, 96..120, 112, 1000);
         assert_eq!(counts, [(104, 333), (112, 333), (120, 334)]);
-        for (class, mean, count) in [(96..120, 120, 7), (0..0, 500, 3), (96..120, 97, 1)] {
+        for (class, mean_bytes, count) in [(96..120, 120, 7), (0..0, 500, 3), (96..120, 97, 1)] {
             let mut counts = Vec::new();
-            add_spread_items(&mut counts, class, mean, count);
-            assert_eq!(counts, [(mean, count)]);
+            add_spread_items(&mut counts, class, mean_bytes, count);
+            assert_eq!(counts, [(mean_bytes, count)]);
         }
     }
 }

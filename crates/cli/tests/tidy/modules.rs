@@ -50,7 +50,7 @@ const ORDERS: &[(&str, &[&[&str]])] = &[
             &["arith", "delete", "fetch", "set", "item_view"],
             &["write"],
             &["chain"],
-            &["room"],
+            &["record_allocator"],
             &["eviction", "epoch_participant"],
             &["publish"],
             &["accounts"],

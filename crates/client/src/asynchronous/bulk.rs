@@ -23,7 +23,7 @@ impl AsyncClient {
                 let server = self.core.server(*slot)?;
                 permits.push(self.acquire_permit(*slot, &server, budget).await?);
             }
-            let mut calls = self.core.calls(requests, &round, budget)?;
+            let mut calls = self.core.create_calls(requests, &round, budget)?;
             for (call, _) in &mut calls {
                 call.set_nonblocking();
             }
@@ -35,7 +35,7 @@ impl AsyncClient {
                 bulk_result.error = error;
                 if bulk_result.error.is_none() {
                     let mut read =
-                        counting_handler(request, &mut bulk_result.replies, handle_reply);
+                        counting_handler(request, &mut bulk_result.reply_count, handle_reply);
                     bulk_result.error = match handle_held_reply(&mut call, &mut read) {
                         Ok(()) => drive(&mut call, read).await.err(),
                         Err(error) => Some(error),

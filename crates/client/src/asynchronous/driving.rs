@@ -12,7 +12,7 @@ use std::time::Instant;
 use tokio::time::timeout_at;
 
 use crate::bulk::Pending;
-use crate::call::{Call, State, WaitFor};
+use crate::call::{Call, CallState, WaitFor};
 use crate::error::Error;
 use crate::pipeline::{Pipeline, Reply};
 use crate::pool::Server;
@@ -24,13 +24,13 @@ pub(crate) async fn drive(
 ) -> Result<(), Error> {
     loop {
         match next(call).await? {
-            State::Reply(reply) => {
+            CallState::Reply(reply) => {
                 let pipeline = call.pipeline().ok_or(Error::Closed)?;
                 handle_reply(reply, pipeline, call.server())?;
                 call.next();
             }
-            State::Finished => return Ok(()),
-            State::Body(_) | State::Interrupted | State::Waiting => {} // not given out by `next`
+            CallState::Finished => return Ok(()),
+            CallState::Body(_) | CallState::Interrupted | CallState::Waiting => {} // not given out by `next`
         }
     }
 }
@@ -44,7 +44,9 @@ pub(super) async fn receive_all(calls: &mut [Pending<'_>]) {
         }
     });
     join_all(
-        first_replies.map(|wait| Box::pin(wait) as Pin<Box<dyn Future<Output = ()> + Send + '_>>),
+        first_replies.map(|first_reply| {
+            Box::pin(first_reply) as Pin<Box<dyn Future<Output = ()> + Send + '_>>
+        }),
     )
     .await;
 }
@@ -66,9 +68,9 @@ async fn join_all<'f>(
 }
 
 /// Goes on until there is a reply, or all were read.
-async fn next(call: &mut Call<'_>) -> Result<State, Error> {
+async fn next(call: &mut Call<'_>) -> Result<CallState, Error> {
     let mut state = call.step()?;
-    while state == State::Waiting {
+    while state == CallState::Waiting {
         let deadline = tokio::time::Instant::from_std(call.deadline());
         state = match call.next_wait() {
             Some(WaitFor::Lookup(host, port)) => {
@@ -81,12 +83,12 @@ async fn next(call: &mut Call<'_>) -> Result<State, Error> {
             }
             Some(WaitFor::Socket(socket, interest)) => {
                 let wake_time = tokio::time::Instant::from_std(call.next_wake());
-                let mut step_result = Ok(State::Waiting);
+                let mut step_result = Ok(CallState::Waiting);
                 let step = || {
                     step_result = call.step();
-                    !matches!(step_result, Ok(State::Waiting))
+                    !matches!(step_result, Ok(CallState::Waiting))
                 };
-                match timeout_at(wake_time, socket.when_ready(interest, step)).await {
+                match timeout_at(wake_time, socket.try_when_ready(interest, step)).await {
                     Ok(Ok(())) => step_result?,
                     Ok(Err(_)) => {
                         call.handle_runtime_lost()?; // the runtime in which it was made is gone

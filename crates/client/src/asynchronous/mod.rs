@@ -126,7 +126,7 @@ impl AsyncClient {
         call.set_nonblocking();
         let mut reader = ReplyReader::new(operation);
         drive(&mut call, |reply, pipeline, server| {
-            reader.take(reply, pipeline, &server.name);
+            reader.record_reply(reply, pipeline, &server.name);
             Ok(())
         })
         .await?;

@@ -38,7 +38,7 @@ impl BulkRead {
         };
         let mut scratch = Vec::new();
         for (index, key) in keys.iter().enumerate() {
-            let wire = encoder.wire(key, &mut scratch)?;
+            let wire = encoder.wire_key(key, &mut scratch)?;
             let slot = only_slot.unwrap_or_else(|| client.slot_of(wire.bytes));
             if wire.is_base64 {
                 bulk_read
@@ -55,7 +55,7 @@ impl BulkRead {
     }
 
     /// Hands over the values of a reply with the indices of their keys; returns their bytes.
-    pub fn values(
+    pub fn for_each_value(
         &self,
         reply: BulkReply<'_>,
         mut read: impl FnMut(usize, &FoundValue, &[u8]),
@@ -85,7 +85,7 @@ impl Partitioned for BulkRead {
         let (prefix, cas) = (&self.namespace, self.cas);
         match self.base64_keys.get(&partition) {
             Some(key) => Request::Get {
-                key: key.wire(),
+                key: key.wire_key(),
                 cas,
             },
             None => Request::GetMany { prefix, keys, cas },
@@ -113,7 +113,7 @@ impl Client {
         let requests = bulk_read.requests(&entries);
         let results = self.request_many_with(&requests, budget, &mut receive, &mut |reply| {
             let begin = Instant::now();
-            bytes += bulk_read.values(reply, &mut read)?;
+            bytes += bulk_read.for_each_value(reply, &mut read)?;
             read_time += begin.elapsed();
             Ok(())
         })?;

@@ -82,7 +82,7 @@ impl Client {
     ) -> Result<Vec<BulkResult>, Error> {
         let mut results: Vec<BulkResult> = requests.iter().map(|_| BulkResult::default()).collect();
         for round in request_rounds(requests) {
-            let mut calls = self.calls(requests, &round, budget)?;
+            let mut calls = self.create_calls(requests, &round, budget)?;
             receive(&mut calls)?;
             for (request, (mut call, error)) in round.into_iter().zip(calls) {
                 let Some(bulk_result) = results.get_mut(request) else {
@@ -91,7 +91,7 @@ impl Client {
                 bulk_result.error = error;
                 if bulk_result.error.is_none() {
                     let mut read =
-                        counting_handler(request, &mut bulk_result.replies, handle_reply);
+                        counting_handler(request, &mut bulk_result.reply_count, handle_reply);
                     let process_result = handle_held_reply(&mut call, &mut read);
                     bulk_result.error =
                         match process_result.and_then(|()| drive(&mut call, budget, &mut read)) {
@@ -106,7 +106,7 @@ impl Client {
     }
 
     /// The calls of one round, not yet begun.
-    pub(crate) fn calls<'a>(
+    pub(crate) fn create_calls<'a>(
         &self,
         requests: &'a [ServerRequest<'a>],
         round: &[usize],
@@ -146,9 +146,9 @@ impl Client {
             let spent = &mut call.spent;
             let encode_ns = spent.part_ns(CostPart::Serialise) + spent.part_ns(CostPart::Compress);
             let client_time = read_time + Duration::from_nanos(encode_ns);
-            let wire = budget.started.elapsed().saturating_sub(client_time);
+            let wire_time = budget.started.elapsed().saturating_sub(client_time);
             spent.add_time(CostPart::Deserialise, read_time);
-            spent.add_time(CostPart::Wire, wire);
+            spent.add_time(CostPart::Wire, wire_time);
             self.observe(&call);
         }
     }

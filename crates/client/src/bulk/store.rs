@@ -9,7 +9,7 @@ use super::Failures;
 use super::partition::{Partition, Partitioned, add_to_partition};
 use super::requests::BulkReply;
 use crate::client::Client;
-use crate::engine::operation::{Store, stored};
+use crate::engine::operation::{Store, store_outcome};
 use crate::engine::{BulkResult, ItemAndSlot, Items, StoreManySteps};
 use crate::error::Error;
 use crate::outcome::{Outcome, outcome_of_code};
@@ -41,7 +41,7 @@ pub struct StoreFailures {
 impl BulkStore {
     /// Partitions items.
     pub fn new(client: &Client, mode: StoreMode, items: &[Item<'_>], exptime: i64) -> Self {
-        let limit = client.options().value_bytes_max;
+        let limit_bytes = client.options().value_bytes_max;
         let mut bulk_store = Self {
             partitions: Vec::new(),
             mode,
@@ -52,7 +52,7 @@ impl BulkStore {
         for (index, item) in items.iter().enumerate() {
             let bytes = item.body.len();
             bulk_store.bytes += bytes as u64;
-            if let Some(error) = Store::new(mode, *item, exptime, false).refusal(limit) {
+            if let Some(error) = Store::new(mode, *item, exptime, false).refusal(limit_bytes) {
                 bulk_store.too_long_values.push((index, error));
                 continue;
             }
@@ -113,7 +113,7 @@ impl BulkStore {
                 let Some(item) = index.and_then(|&index| items.item(index)) else {
                     return;
                 };
-                match stored(parsed, item.key, item.body.len(), reply.server) {
+                match store_outcome(parsed, item.key, item.body.len(), reply.server) {
                     Ok(Outcome::Done) => {}
                     Ok(outcome) => add_failure(reply.reply_index, not_stored(outcome)),
                     Err(error) => add_failure(reply.reply_index, error),
@@ -127,16 +127,16 @@ impl BulkStore {
         &self,
         items: I,
         results: &[BulkResult],
-        stored: StoreFailures,
+        store_failures: StoreFailures,
     ) -> StoreManySteps<I> {
-        let mut failed = stored.failed;
+        let mut failed = store_failures.failed;
         let mut to_retry = VecDeque::new();
         for (partition_index, (partition, bulk_result)) in
             self.partitions.iter().zip(results).enumerate()
         {
             // A value without a form in its server's command set keeps the others of its batch from being sent.
             let is_unsupported = matches!(bulk_result.error, Some(Error::Unsupported { .. }));
-            if is_unsupported || stored.unnamed_refusals.contains(&partition_index) {
+            if is_unsupported || store_failures.unnamed_refusals.contains(&partition_index) {
                 to_retry.extend(
                     partition
                         .indices

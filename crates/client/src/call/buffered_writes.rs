@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Call, State, sender};
+use super::{Call, CallState, sender};
 use crate::error::Error;
 use crate::pool::Server;
 use crate::quiet::BufferResult;
@@ -16,14 +16,14 @@ impl Server {
         request: &Request<'_>,
         now: Instant,
     ) -> BufferResult {
-        let buffer_result = self.quiet.buffer_write(&self.state, request, now);
+        let buffer_result = self.quiet_writes.buffer_write(&self.state, request, now);
         if buffer_result != BufferResult::EnqueuedWithoutSender {
             return buffer_result;
         }
         if sender::start(self) {
             return BufferResult::Enqueued;
         }
-        self.quiet.clear_sender();
+        self.quiet_writes.clear_sender();
         BufferResult::BatchFull
     }
 
@@ -37,14 +37,14 @@ impl Server {
         let mut call = Call::new(self.clone(), &[], started, deadline);
         let result = loop {
             match call.run() {
-                Ok(State::Finished) => return Ok(()),
-                Ok(State::Interrupted) if !should_continue() => break Err(Error::Interrupted),
+                Ok(CallState::Finished) => return Ok(()),
+                Ok(CallState::Interrupted) if !should_continue() => break Err(Error::Interrupted),
                 Ok(_) => {}
                 Err(error) => break Err(error),
             }
         };
         if !call.took_quiet_batch {
-            self.quiet.drop_buffered();
+            self.quiet_writes.drop_buffered();
         }
         result
     }

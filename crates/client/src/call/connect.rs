@@ -7,9 +7,9 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::{Call, Stage, StopOrError};
 use crate::engine::connection::Progress;
-use crate::engine::retry::{Cause, FailedRequest, Next};
+use crate::engine::retry::{Cause, FailedRequest, RetryDecision};
 use crate::error::{Error, Phase};
-use crate::pool::{Checkout, Lease};
+use crate::pool::{Checkout, PooledConnection};
 use crate::quiet::BatchWaitTimedOut;
 use crate::transport::blocking::{Link, Stop, WaitLimit};
 #[cfg(feature = "tokio")]
@@ -33,7 +33,7 @@ impl Call<'_> {
             return self.connect();
         }
         // Before a connection is chosen, so that no other call chooses one while this one is about to send them.
-        self.quiet_batch = match self.server.quiet.take(self.deadline) {
+        self.quiet_batch = match self.server.quiet_writes.take(self.deadline) {
             Ok(quiet_batch) => quiet_batch,
             Err(BatchWaitTimedOut) => {
                 return Err(Error::Deadline(self.context(Phase::Wait)).into());
@@ -42,12 +42,12 @@ impl Call<'_> {
         self.took_quiet_batch = self.quiet_batch.is_some();
         match self.server.checkout(self.started, self.deadline) {
             Checkout::Reused(link) => {
-                self.lease = Some(Lease::new(self.server.clone(), Some(link)));
+                self.connection = Some(PooledConnection::new(self.server.clone(), Some(link)));
                 self.is_new_connection = false;
                 self.write()
             }
             Checkout::MayConnect => {
-                self.lease = Some(Lease::new(self.server.clone(), None));
+                self.connection = Some(PooledConnection::new(self.server.clone(), None));
                 self.connect()
             }
             Checkout::PoolFull => Err(Error::Deadline(self.context(Phase::Wait)).into()),
@@ -65,8 +65,8 @@ impl Call<'_> {
             Err(ConnectError::Deadline) => {
                 // A name that cannot be looked up in time is a server that cannot be connected to.
                 let time_allowed = self.deadline.saturating_duration_since(self.started);
-                if let Next::End(mark) =
-                    FailedRequest::CONNECTING.next(Cause::Deadline(time_allowed))
+                if let RetryDecision::End(mark) =
+                    FailedRequest::CONNECTING.decide(Cause::Deadline(time_allowed))
                 {
                     self.note(mark);
                 }
@@ -80,13 +80,13 @@ impl Call<'_> {
     fn try_begin_connect(&mut self) -> Result<Option<OwnedFd>, ConnectError> {
         let server = &self.server;
         #[cfg(feature = "tokio")]
-        if let super::Driver::Runtime(found) = &mut self.driver
+        if let super::Driver::Runtime(resolved) = &mut self.driver
             && server.endpoint.host_to_resolve().is_some()
         {
-            let Some(found) = found.take() else {
+            let Some(resolved) = resolved.take() else {
                 return Ok(None);
             };
-            let addresses = found.map_err(ConnectError::Failed)?;
+            let addresses = resolved.map_err(ConnectError::Failed)?;
             self.candidates = Candidates::new(server.resolver.last_connected_first(addresses));
             return self.candidates.begin_first(self.deadline).map(Some);
         }
@@ -104,8 +104,8 @@ impl Call<'_> {
         };
         let (server, bytes_max) = (&self.server.state, self.server.options.value_bytes_max);
         let link = Link::new(socket, server, bytes_max, Instant::now());
-        if let Some(lease) = &mut self.lease {
-            lease.replace(Some(Box::new(link)));
+        if let Some(connection) = &mut self.connection {
+            connection.replace(Some(Box::new(link)));
         }
         self.stage = Stage::Connecting;
         Err(Stop::WouldWait.into())
@@ -142,9 +142,9 @@ impl Call<'_> {
 
     pub(super) fn finish_connecting(&mut self) -> Result<(), StopOrError> {
         let link = self
-            .lease
+            .connection
             .as_mut()
-            .and_then(Lease::link)
+            .and_then(PooledConnection::link)
             .ok_or(Error::Closed)?;
         let mut fds = [PollFd::from_borrowed_fd(link.fd(), PollFlags::OUT)];
         let no_timeout = rustix::event::Timespec {
@@ -179,9 +179,9 @@ impl Call<'_> {
     pub(super) fn continue_handshake(&mut self) -> Result<(), StopOrError> {
         let attempt = self.attempt();
         let link = self
-            .lease
+            .connection
             .as_mut()
-            .and_then(Lease::link)
+            .and_then(PooledConnection::link)
             .ok_or(Error::Closed)?;
         link.handshake()?;
         link.engine.handle_connected(self.presumes_classic, attempt);
@@ -192,9 +192,9 @@ impl Call<'_> {
     /// Waits until the connection takes requests: once per server it is probed for its command set, in one round trip.
     pub(super) fn probe(&mut self) -> Result<(), StopOrError> {
         let link = self
-            .lease
+            .connection
             .as_mut()
-            .and_then(Lease::link)
+            .and_then(PooledConnection::link)
             .ok_or(Error::Closed)?;
         if !link.send(None)? {
             return Err(Stop::WouldWait.into());

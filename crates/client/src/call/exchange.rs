@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::{ACKNOWLEDGEMENTS_MAX, Call, DIRECT_BYTES_MIN, Stage, State, StopOrError};
+use super::{ACKNOWLEDGEMENTS_MAX, Call, CallState, DIRECT_BYTES_MIN, Stage, StopOrError};
 use crate::engine::connection::Progress;
 use crate::engine::retry::FORKED;
 use crate::error::{Error, Phase};
-use crate::pool::Lease;
+use crate::pool::PooledConnection;
 use crate::transport::blocking::{Stop, WaitLimit, wait};
 
 impl Call<'_> {
@@ -21,17 +21,17 @@ impl Call<'_> {
         };
         let attempt = self.attempt();
         let link = self
-            .lease
+            .connection
             .as_mut()
-            .and_then(Lease::link)
+            .and_then(PooledConnection::link)
             .ok_or(Error::Closed)?;
         if let Some(quiet_batch) = &mut self.quiet_batch {
             let pending = std::mem::take(&mut quiet_batch.pending);
             link.engine
-                .submit_gathered_writes(&quiet_batch.out, pending);
+                .submit_buffered_writes(&quiet_batch.out, pending);
             quiet_batch.end_offset = link.engine.appended_bytes();
         }
-        self.requests_begin = link.engine.appended_bytes();
+        self.requests_offset = link.engine.appended_bytes();
         let ticket = link.engine.submit_without_body(self.requests, attempt)?;
         self.is_noreply = ticket.is_none();
         self.stage = Stage::Sending;
@@ -44,9 +44,9 @@ impl Call<'_> {
             _ => None,
         };
         let link = self
-            .lease
+            .connection
             .as_mut()
-            .and_then(Lease::link)
+            .and_then(PooledConnection::link)
             .ok_or(Error::Closed)?;
         let is_all_sent = link.send(body)?;
         // Who writes without waiting keeps it until the connection is back in the pool, so that its own
@@ -68,25 +68,28 @@ impl Call<'_> {
         }
     }
 
-    pub(super) fn receive(&mut self, wait_limit: WaitLimit) -> Result<Option<State>, StopOrError> {
+    pub(super) fn receive(
+        &mut self,
+        wait_limit: WaitLimit,
+    ) -> Result<Option<CallState>, StopOrError> {
         let link = self
-            .lease
+            .connection
             .as_mut()
-            .and_then(Lease::link)
+            .and_then(PooledConnection::link)
             .ok_or(Error::Closed)?;
         if self.is_noreply && link.engine.acknowledgements_in_flight() <= ACKNOWLEDGEMENTS_MAX {
             self.finish();
-            return Ok(Some(State::Finished));
+            return Ok(Some(CallState::Finished));
         }
         if link.engine.has_received_nothing() && !self.is_noreply {
             // The first wait begins when the call did.
             link.receive(1, self.deadline, wait_limit, self.connected_at)?;
         }
         match link.engine.poll() {
-            Progress::Reply(_, reply) => Ok(Some(State::Reply(reply))),
+            Progress::Reply(_, reply) => Ok(Some(CallState::Reply(reply))),
             Progress::Idle => {
                 self.finish();
-                Ok(Some(State::Finished))
+                Ok(Some(CallState::Finished))
             }
             Progress::Needs(_)
                 if self.is_noreply
@@ -100,7 +103,7 @@ impl Call<'_> {
                     && missing_bytes >= DIRECT_BYTES_MIN
                     && let Some(found) = pipeline.partial_value()
                 {
-                    return Ok(Some(State::Body(found)));
+                    return Ok(Some(CallState::Body(found)));
                 }
                 link.receive(missing_bytes, self.deadline, wait_limit, Instant::now())?;
                 Ok(None)
@@ -113,7 +116,7 @@ impl Call<'_> {
         }
     }
 
-    /// Receives the large value of [`State::Body`] into `target`, which is as long as the value.
+    /// Receives the large value of [`CallState::Body`] into `target`, which is as long as the value.
     ///
     /// False: a signal came; handle it and call again.
     pub fn receive_body(&mut self, target: &mut [u8]) -> Result<bool, Error> {
@@ -121,7 +124,7 @@ impl Call<'_> {
             return Err(self.error(Phase::Read, FORKED.into()));
         }
         let deadline = self.deadline;
-        let Some(link) = self.lease.as_mut().and_then(Lease::link) else {
+        let Some(link) = self.connection.as_mut().and_then(PooledConnection::link) else {
             return Err(Error::Closed);
         };
         let mut received_bytes = match self.unfinished_body {

@@ -6,9 +6,9 @@ use rustix::io::Errno;
 use super::{Call, Stage};
 use crate::engine::connection::{End, Failure, Progress};
 use crate::engine::health::HealthMark;
-use crate::engine::retry::{Cause, FailedRequest, Next};
+use crate::engine::retry::{Cause, FailedRequest, RetryDecision};
 use crate::error::{Context, Error, Phase};
-use crate::pool::Lease;
+use crate::pool::PooledConnection;
 use crate::quiet::QuietBatch;
 use crate::transport::blocking::Stop;
 
@@ -27,7 +27,7 @@ impl Call<'_> {
             Stage::Start | Stage::Resolving | Stage::Connecting | Stage::Handshaking
         );
         let attempt = self.attempt();
-        let link = self.lease.as_mut().and_then(Lease::link);
+        let link = self.connection.as_mut().and_then(PooledConnection::link);
         let Some(link) = link.filter(|_| !is_connecting) else {
             return self.not_connected(why);
         };
@@ -39,10 +39,10 @@ impl Call<'_> {
         let is_quiet = self.is_noreply && self.stage != Stage::Probing;
         let mut failure = None;
         if is_quiet {
-            let (requests, requests_begin) = (self.requests, self.requests_begin);
+            let (requests, requests_offset) = (self.requests, self.requests_offset);
             failure = Some(
                 link.engine
-                    .fail_quiet(requests, attempt, requests_begin, end),
+                    .fail_quiet(requests, attempt, requests_offset, end),
             );
         }
         match &why {
@@ -62,7 +62,7 @@ impl Call<'_> {
 
     /// Why the connection's TLS failed, if it did.
     fn tls_failure(&self) -> Option<String> {
-        let link = self.lease.as_ref()?.link_ref()?;
+        let link = self.connection.as_ref()?.link_ref()?;
         link.tls_failure().map(str::to_owned)
     }
 
@@ -73,10 +73,10 @@ impl Call<'_> {
             Some(_) => Cause::Closed { is_orderly: false },
             None => Cause::Deadline(time_allowed),
         };
-        if let Next::End(mark) = FailedRequest::CONNECTING.next(cause) {
+        if let RetryDecision::End(mark) = FailedRequest::CONNECTING.decide(cause) {
             self.note(mark);
         }
-        self.lease = None;
+        self.connection = None;
         let context = self.context(Phase::Connect);
         Err(match why {
             Some(why) => Error::Unavailable(context, why),
@@ -86,20 +86,20 @@ impl Call<'_> {
 
     /// Continues after a failure as the engine decided.
     pub(super) fn handle_failure(&mut self, failure: Failure) -> Result<(), Error> {
-        match failure.next {
-            Next::Retry => {
+        match failure.decision {
+            RetryDecision::Retry => {
                 drop(self.server.take_idle()); // they are as stale as this one
                 self.retry();
                 Ok(())
             }
-            Next::RetryClassic => {
+            RetryDecision::RetryClassic => {
                 self.presumes_classic = true; // from now on, if it then replies
                 self.retry();
                 Ok(())
             }
-            Next::End(_) => {
+            RetryDecision::End(_) => {
                 self.probe_if_down();
-                self.lease = None;
+                self.connection = None;
                 Err(failure.error)
             }
         }
@@ -107,11 +107,11 @@ impl Call<'_> {
 
     fn retry(&mut self) {
         self.was_retried = true;
-        if let Some(lease) = &mut self.lease {
+        if let Some(connection) = &mut self.connection {
             // Quiet writes go along again if nothing of them has left, else they are lost.
-            let pending = lease
+            let pending = connection
                 .link()
-                .and_then(|link| link.engine.take_unsent_buffered());
+                .and_then(|link| link.engine.take_unsent_buffered_writes());
             self.quiet_batch = match (self.quiet_batch.take(), pending) {
                 (Some(mut quiet_batch), Some(pending)) => {
                     quiet_batch.pending = pending;
@@ -119,7 +119,7 @@ impl Call<'_> {
                 }
                 _ => None,
             };
-            lease.replace(None);
+            connection.replace(None);
         }
         self.stage = Stage::Start;
     }
@@ -158,14 +158,14 @@ impl Call<'_> {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        let holds_any = self.lease.is_some() || self.quiet_batch.is_some();
+        let holds_any = self.connection.is_some() || self.quiet_batch.is_some();
         if holds_any && !self.process.is_current() {
             // The parent continues it; locks of its server may be held by threads that this child does not have.
             self.quiet_batch
                 .take()
                 .into_iter()
                 .for_each(QuietBatch::abandon);
-            self.lease = None;
+            self.connection = None;
         }
     }
 }

@@ -1,7 +1,7 @@
 //! One call to one server: a state machine from checkout to the last reply, under one deadline.
 //!
 //! It can be driven alone, where its waits are plain receives, or together with others, where one `poll`
-//! waits for all. Whoever drops a call before its end closes the connection, for `Lease` does.
+//! waits for all. Whoever drops a call before its end closes the connection, for `PooledConnection` does.
 
 mod buffered_writes;
 mod connect;
@@ -25,7 +25,7 @@ use crate::engine::retry::FORKED;
 use crate::error::{Error, Phase};
 use crate::fork::Process;
 use crate::pipeline::{self, Pipeline, Reply};
-use crate::pool::{Lease, Server};
+use crate::pool::{PooledConnection, Server};
 use crate::quiet::QuietBatch;
 use crate::request::Request;
 use crate::transport::blocking::{Link, Stop, WaitLimit, wait};
@@ -60,7 +60,7 @@ enum Stage {
 
 /// How far a driven call is.
 #[derive(Debug, PartialEq, Eq)]
-pub enum State {
+pub enum CallState {
     /// The next reply is complete; read it, then [`Call::next`].
     Reply(Reply),
     /// A large value is arriving: receive it with [`Call::receive_body`].
@@ -90,7 +90,7 @@ pub struct Call<'a> {
     /// Where it began: a child of a fork during the call does not continue it.
     process: Process,
     requests: &'a [Request<'a>],
-    lease: Option<Lease>,
+    connection: Option<PooledConnection>,
     /// The addresses at which a connection that is being made can still be tried.
     candidates: Candidates,
     stage: Stage,
@@ -114,7 +114,7 @@ pub struct Call<'a> {
     /// A reply that [`receive_all`] leaves for the caller to read.
     held_reply: Option<Reply>,
     /// The byte of the connection's output at which the requests begin.
-    requests_begin: u64,
+    requests_offset: u64,
     /// Quiet writes that go before the requests and are not all sent yet.
     quiet_batch: Option<QuietBatch>,
     /// There were such writes.
@@ -133,7 +133,7 @@ impl<'a> Call<'a> {
             server,
             process: Process::current(),
             requests,
-            lease: None,
+            connection: None,
             candidates: Candidates::default(),
             stage: Stage::Start,
             deadline,
@@ -151,7 +151,7 @@ impl<'a> Call<'a> {
             took_large_body: false,
             presumes_classic: false,
             held_reply: None,
-            requests_begin: 0,
+            requests_offset: 0,
             quiet_batch: None,
             took_quiet_batch: false,
         }
@@ -164,7 +164,7 @@ impl<'a> Call<'a> {
 
     /// The pipeline with the current reply, once there is one.
     pub fn pipeline(&self) -> Option<&Pipeline> {
-        let link = self.lease.as_ref()?.link_ref()?;
+        let link = self.connection.as_ref()?.link_ref()?;
         Some(link.engine.pipeline())
     }
 
@@ -190,7 +190,7 @@ impl<'a> Call<'a> {
         self.arrived_at = Some(Instant::now());
     }
 
-    /// Asks for [`State::Body`]: a large value is then handed out while it arrives. For one `get`.
+    /// Asks for [`CallState::Body`]: a large value is then handed out while it arrives. For one `get`.
     pub fn hand_out_bodies(&mut self) {
         self.hands_out_bodies = true;
     }
@@ -206,10 +206,10 @@ impl<'a> Call<'a> {
     }
 
     /// Drives the call alone until there is something for the caller.
-    pub fn run(&mut self) -> Result<State, Error> {
+    pub fn run(&mut self) -> Result<CallState, Error> {
         loop {
             match self.advance(WaitLimit::UntilDeadline)? {
-                State::Waiting => {
+                CallState::Waiting => {
                     let Some((fd, flags)) = self.poll_interest() else {
                         continue;
                     };
@@ -217,7 +217,7 @@ impl<'a> Call<'a> {
                     match wait(&mut fds, self.wait_deadline()) {
                         Ok(()) => {}
                         Err(Stop::Deadline) if Instant::now() < self.deadline => {}
-                        Err(Stop::Interrupted) => return Ok(State::Interrupted),
+                        Err(Stop::Interrupted) => return Ok(CallState::Interrupted),
                         Err(stop) => self.handle_stop(stop)?,
                     }
                 }
@@ -236,7 +236,7 @@ impl<'a> Call<'a> {
 
     /// The connection whose socket the call waits for, and whether until it is readable, or writable, or either.
     fn awaited_socket(&self) -> Option<(&Link, bool, bool)> {
-        let link = self.lease.as_ref()?.link_ref()?;
+        let link = self.connection.as_ref()?.link_ref()?;
         let (is_readable, is_writable) = match self.stage {
             Stage::Connecting => (false, true),
             Stage::Handshaking if link.has_unsent_records() => (false, true),
@@ -257,9 +257,9 @@ impl<'a> Call<'a> {
     }
 
     /// Advances as far as it can.
-    fn advance(&mut self, wait_limit: WaitLimit) -> Result<State, Error> {
+    fn advance(&mut self, wait_limit: WaitLimit) -> Result<CallState, Error> {
         if self.stage == Stage::Done {
-            return Ok(State::Finished);
+            return Ok(CallState::Finished);
         }
         if !self.process.is_current() {
             return Err(self.error(Phase::Read, FORKED.into()));
@@ -277,15 +277,15 @@ impl<'a> Call<'a> {
                     Ok(None) => Ok(()),
                     Err(stop) => Err(stop),
                 },
-                Stage::Done => return Ok(State::Finished),
+                Stage::Done => return Ok(CallState::Finished),
             };
             match step_result {
                 Ok(()) => {}
-                Err(StopOrError::Stop(Stop::Interrupted)) => return Ok(State::Interrupted),
-                Err(StopOrError::Stop(Stop::WouldWait)) => return Ok(State::Waiting),
+                Err(StopOrError::Stop(Stop::Interrupted)) => return Ok(CallState::Interrupted),
+                Err(StopOrError::Stop(Stop::WouldWait)) => return Ok(CallState::Waiting),
                 Err(StopOrError::Stop(stop)) => self.handle_stop(stop)?,
                 Err(StopOrError::Error(error)) => {
-                    self.lease = None;
+                    self.connection = None;
                     return Err(error);
                 }
             }
@@ -294,7 +294,7 @@ impl<'a> Call<'a> {
 
     /// Gives up the reply that was read; when it was the last, the connection goes back.
     pub fn next(&mut self) {
-        let Some(link) = self.lease.as_mut().and_then(Lease::link) else {
+        let Some(link) = self.connection.as_mut().and_then(PooledConnection::link) else {
             return;
         };
         link.engine.release();
@@ -314,9 +314,9 @@ impl<'a> Call<'a> {
 
     fn finish(&mut self) {
         self.stage = Stage::Done;
-        if let Some(lease) = self.lease.take() {
+        if let Some(connection) = self.connection.take() {
             self.finished_at = Instant::now();
-            lease.give_back(self.finished_at);
+            connection.give_back(self.finished_at);
         }
         self.quiet_batch = None;
     }

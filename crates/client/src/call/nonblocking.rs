@@ -5,7 +5,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 use tokio::io::Interest;
 
-use super::{Call, Driver, Stage, State};
+use super::{Call, CallState, Driver, Stage};
 use crate::error::Error;
 use crate::transport::blocking::{Stop, WaitLimit};
 use crate::transport::resolver::Resolved;
@@ -36,10 +36,10 @@ impl Call<'_> {
     }
 
     /// Advances as far as it can without waiting.
-    pub(crate) fn step(&mut self) -> Result<State, Error> {
+    pub(crate) fn step(&mut self) -> Result<CallState, Error> {
         loop {
             match self.advance(WaitLimit::NoWait)? {
-                State::Interrupted => {} // a call that does not wait simply tries again
+                CallState::Interrupted => {} // a call that does not wait simply tries again
                 state => return Ok(state),
             }
         }
@@ -76,14 +76,14 @@ impl Call<'_> {
     }
 
     /// Continues, but leaves the first reply unread, as [`receive_all`](super::receive_all) does.
-    pub(crate) fn hold_reply(&mut self, state: State) -> bool {
+    pub(crate) fn hold_reply(&mut self, state: CallState) -> bool {
         match state {
-            State::Reply(reply) => {
+            CallState::Reply(reply) => {
                 self.held_reply = Some(reply);
                 true
             }
-            State::Finished => true,
-            State::Body(_) | State::Interrupted | State::Waiting => false,
+            CallState::Finished => true,
+            CallState::Body(_) | CallState::Interrupted | CallState::Waiting => false,
         }
     }
 }

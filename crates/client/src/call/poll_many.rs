@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use rustix::event::PollFd;
 
-use super::{Call, Stage, State};
+use super::{Call, CallState, Stage};
 use crate::error::Error;
 use crate::pipeline::Reply;
 use crate::transport::blocking::{Stop, WaitLimit, wait};
@@ -20,8 +20,8 @@ pub fn receive_all(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
         let mut is_interrupted = false;
         for (call, error) in calls.iter_mut().filter(|(_, error)| error.is_none()) {
             match call.advance_to_reply() {
-                Ok(State::Interrupted) => is_interrupted = true,
-                Ok(State::Waiting) => {
+                Ok(CallState::Interrupted) => is_interrupted = true,
+                Ok(CallState::Waiting) => {
                     deadline = Some(call.deadline);
                     let call_wait_deadline = call.wait_deadline();
                     wait_deadline = Some(
@@ -65,14 +65,14 @@ pub fn receive_all(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
 
 impl Call<'_> {
     /// Advances without waiting, until there is a reply that the caller must read.
-    fn advance_to_reply(&mut self) -> Result<State, Error> {
+    fn advance_to_reply(&mut self) -> Result<CallState, Error> {
         if self.has_reply() {
-            return Ok(State::Finished);
+            return Ok(CallState::Finished);
         }
         let state = self.advance(WaitLimit::NoWait)?;
-        if let State::Reply(reply) = state {
+        if let CallState::Reply(reply) = state {
             self.held_reply = Some(reply);
-            return Ok(State::Finished);
+            return Ok(CallState::Finished);
         }
         Ok(state)
     }

@@ -27,7 +27,10 @@ fn send_until_idle(server: &Weak<Server>) {
         let Some(server) = server.upgrade() else {
             return;
         };
-        match server.quiet.next_sender_step(Instant::now(), is_idle) {
+        match server
+            .quiet_writes
+            .next_sender_step(Instant::now(), is_idle)
+        {
             None => return,
             Some(SenderStep::Send) => {
                 is_idle = false;

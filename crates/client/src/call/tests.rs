@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use glasscache_protocol::meta::request::WireKey;
 use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
 
-use super::{Call, State, receive_all};
+use super::{Call, CallState, receive_all};
 use crate::address::Endpoint;
 use crate::error::Error;
 use crate::options::Options;
@@ -36,8 +36,8 @@ fn drive_alone(server: &Arc<Server>, timeout: Duration) -> Result<(), Error> {
     let mut call = Call::new(server.clone(), &requests, now, now + timeout);
     loop {
         match call.run()? {
-            State::Reply(_) => call.next(),
-            State::Finished => return Ok(()),
+            CallState::Reply(_) => call.next(),
+            CallState::Finished => return Ok(()),
             _ => {}
         }
     }
@@ -146,7 +146,7 @@ fn a_fault_that_the_engine_has_counted_is_not_counted_again_at_the_end_of_the_ca
     for _ in 0..4 {
         let now = Instant::now();
         let mut call = Call::new(server.clone(), &requests, now, now + MINUTE);
-        assert_eq!(call.run(), Ok(State::Finished));
+        assert_eq!(call.run(), Ok(CallState::Finished));
     }
     assert_eq!(server.faults.load(Ordering::Relaxed), 1);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Budget, Client};
-use crate::call::{Call, State};
+use crate::call::{Call, CallState};
 use crate::costs::{CostPart, TimeSpent};
 use crate::engine::operation::Operation;
 use crate::error::Error;
@@ -32,7 +32,7 @@ impl Client {
         let mut call = Call::new(server, &requests, budget.started, budget.deadline);
         let mut reader = ReplyReader::new(operation);
         drive(&mut call, budget, &mut |reply, pipeline, server| {
-            reader.take(reply, pipeline, &server.name);
+            reader.record_reply(reply, pipeline, &server.name);
             Ok(())
         })?;
         reader.finish_and_count(self, &call, budget.spent)
@@ -91,10 +91,10 @@ impl Client {
             let encode_time = Duration::from_nanos(
                 spent.part_ns(CostPart::Serialise) + spent.part_ns(CostPart::Compress),
             );
-            let (waited, wire) = (call.wait_time(), call.wire_time());
-            let encode_after_wait = encode_time.saturating_sub(waited);
-            spent.add_time(CostPart::Wait, waited.saturating_sub(encode_time));
-            spent.add_time(CostPart::Wire, wire.saturating_sub(encode_after_wait));
+            let (wait_time, wire_time) = (call.wait_time(), call.wire_time());
+            let encode_after_wait = encode_time.saturating_sub(wait_time);
+            spent.add_time(CostPart::Wait, wait_time.saturating_sub(encode_time));
+            spent.add_time(CostPart::Wire, wire_time.saturating_sub(encode_after_wait));
             self.observe(&summary);
         }
     }
@@ -119,7 +119,7 @@ impl<'o, O: Operation> ReplyReader<'o, O> {
     }
 
     /// Takes the reply.
-    pub(crate) fn take(&mut self, reply: Reply, pipeline: &Pipeline, server: &str) {
+    pub(crate) fn record_reply(&mut self, reply: Reply, pipeline: &Pipeline, server: &str) {
         self.has_value |= !pipeline.found_values().is_empty();
         let value_lengths = pipeline
             .found_values()
@@ -157,15 +157,15 @@ pub(crate) fn drive(
 ) -> Result<(), Error> {
     loop {
         match call.run()? {
-            State::Reply(reply) => {
+            CallState::Reply(reply) => {
                 let pipeline = call.pipeline().ok_or(Error::Closed)?;
                 handle_reply(reply, pipeline, call.server())?;
                 call.next();
             }
-            State::Finished => return Ok(()),
-            State::Interrupted if (budget.should_continue)() => {}
-            State::Interrupted => return Err(Error::Interrupted),
-            State::Body(_) | State::Waiting => {} // neither is given to a call driven alone like this
+            CallState::Finished => return Ok(()),
+            CallState::Interrupted if (budget.should_continue)() => {}
+            CallState::Interrupted => return Err(Error::Interrupted),
+            CallState::Body(_) | CallState::Waiting => {} // neither is given to a call driven alone like this
         }
     }
 }

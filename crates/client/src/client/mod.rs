@@ -97,7 +97,7 @@ impl Client {
         options.check_servers(addresses)?;
         let keys = KeyEncoder {
             namespace: &options.namespace,
-            rule: options.keys,
+            encoding: options.keys,
         };
         let strategy = options.strategy.clone();
         let near = strategy.map(|strategy| ClientNearCache::new(strategy, keys).map(Arc::new));
@@ -178,9 +178,9 @@ impl Client {
         {
             return;
         }
-        let slots: Vec<usize> = members.present().map(|(slot, _)| slot).collect();
+        let slots: Vec<usize> = members.present_servers().map(|(slot, _)| slot).collect();
         near.expect_watches(&slots);
-        for (slot, server) in members.present() {
+        for (slot, server) in members.present_servers() {
             watch::start(slot, server, near);
         }
     }
@@ -189,7 +189,7 @@ impl Client {
     pub fn keys(&self) -> KeyEncoder<'_> {
         KeyEncoder {
             namespace: &self.options.namespace,
-            rule: self.options.keys,
+            encoding: self.options.keys,
         }
     }
 
@@ -198,7 +198,7 @@ impl Client {
     /// Connections to servers that stay are kept, idle ones to those that leave are closed.
     pub fn set_servers(&self, addresses: &[Address]) -> Result<(), Error> {
         self.options.check_servers(addresses)?;
-        let ring = members::ring_of(addresses, self.placement)?;
+        let ring = members::build_ring(addresses, self.placement)?;
         drop(self.current_members()); // in a child this creates its own members, so that the parent's are not changed
         self.members
             .rcu(|members| members.with_servers(addresses, &ring, &self.options));
@@ -230,7 +230,7 @@ impl Client {
     pub fn servers(&self) -> Vec<(usize, Arc<Server>)> {
         let members = self.current_members();
         members
-            .present()
+            .present_servers()
             .map(|(slot, server)| (slot, server.clone()))
             .collect()
     }
@@ -306,7 +306,7 @@ impl Client {
         for server in members
             .servers
             .iter()
-            .filter(|server| server.quiet.has_buffered())
+            .filter(|server| server.quiet_writes.has_buffered())
         {
             let now = Instant::now();
             let _ = server.flush_quiet_writes(now, now + timeout, &|| true); // leaving has no caller to report to
@@ -332,7 +332,7 @@ impl Client {
             && members
                 .servers
                 .iter()
-                .any(|server| server.quiet.has_buffered())
+                .any(|server| server.quiet_writes.has_buffered())
     }
 
     /// Sends what is gathered before the client is dropped; waits a quarter of a second at most.

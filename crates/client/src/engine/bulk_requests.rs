@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use super::connection::Failure;
-use super::retry::Next;
+use super::retry::RetryDecision;
 use crate::error::Error;
 
 /// Connections that one request may wait for: one may go stale, or have gone, before it is used.
@@ -39,7 +39,7 @@ impl Tries {
 #[derive(Debug, Clone, Default)]
 pub struct BulkResult {
     /// How many replies were read.
-    pub replies: usize,
+    pub reply_count: usize,
     /// Why no more came, if more were to come.
     pub error: Option<Error>,
 }
@@ -50,7 +50,7 @@ impl BulkResult {
         &self,
         indices: &[usize],
     ) -> impl Iterator<Item = (usize, Error)> {
-        let unreplied_indices = indices.iter().skip(self.replies);
+        let unreplied_indices = indices.iter().skip(self.reply_count);
         let error = self.error.clone();
         unreplied_indices.filter_map(move |&index| Some((index, error.clone()?)))
     }
@@ -133,7 +133,7 @@ impl BulkRequests {
     pub fn take_reply(&mut self, index: usize, reply_result: Result<(), Error>, is_last: bool) {
         match (reply_result, self.results.get_mut(index)) {
             (Err(error), _) => self.fail(index, error),
-            (Ok(()), Some(result)) => result.replies += 1,
+            (Ok(()), Some(result)) => result.reply_count += 1,
             (Ok(()), None) => {}
         }
         if let Some(request) = self.requests.get_mut(index).filter(|_| is_last) {
@@ -143,8 +143,8 @@ impl BulkRequests {
 
     /// Takes that a request got no reply: it is repeated, or it ends.
     pub fn take_failure(&mut self, index: usize, failure: Failure) {
-        match (failure.next, self.requests.get_mut(index)) {
-            (Next::Retry | Next::RetryClassic, Some(request)) => {
+        match (failure.decision, self.requests.get_mut(index)) {
+            (RetryDecision::Retry | RetryDecision::RetryClassic, Some(request)) => {
                 request.stage = Stage::Unsent;
                 request.tries.is_retry = true;
             }

@@ -16,7 +16,7 @@ const ATTEMPTS_MAX: u32 = 3;
 
 /// The number that a [`Counter`] begins with, as the codec writes it.
 #[derive(Debug, Clone)]
-pub struct Initial {
+pub struct InitialNumber {
     /// The number.
     pub number: u64,
     /// Its client flags.
@@ -33,7 +33,7 @@ pub struct Initial {
 pub struct Counter {
     key: OwnedKey,
     arithmetic: Arithmetic,
-    initial: Initial,
+    initial: InitialNumber,
     attempts: u32,
     is_storing: bool,
     result: Option<Result<Option<u64>, Error>>,
@@ -41,7 +41,12 @@ pub struct Counter {
 
 impl Counter {
     /// Adds to the number under `key`, or stores `initial` there.
-    pub fn new(key: impl Into<OwnedKey>, delta: u64, is_decrement: bool, initial: Initial) -> Self {
+    pub fn new(
+        key: impl Into<OwnedKey>,
+        delta: u64,
+        is_decrement: bool,
+        initial: InitialNumber,
+    ) -> Self {
         Self {
             key: key.into(),
             arithmetic: Arithmetic {
@@ -61,12 +66,12 @@ impl Steps for Counter {
     type Output = Result<Option<u64>, Error>;
 
     fn step(&self) -> Option<Step<'_>> {
-        let (key, arithmetic, noreply) = (self.key.wire(), self.arithmetic, false);
+        let (key, arithmetic, noreply) = (self.key.wire_key(), self.arithmetic, false);
         if self.result.is_some() {
             return None;
         }
         let request = if self.is_storing {
-            let Initial {
+            let InitialNumber {
                 flags,
                 digits,
                 exptime,
@@ -122,7 +127,7 @@ mod tests {
             bytes: b"n",
             is_base64: false,
         };
-        let initial = Initial {
+        let initial = InitialNumber {
             number: 7,
             flags: 3,
             digits: "7".into(),

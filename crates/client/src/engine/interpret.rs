@@ -1,7 +1,7 @@
 //! What a reply means for the caller.
 
 use glasscache_protocol::meta::reply::Code;
-use glasscache_protocol::text::reply::{ReplyFault, Status, number as digits};
+use glasscache_protocol::text::reply::{ReplyFault, Status, parse_number};
 
 use crate::error::Error;
 use crate::outcome::{Outcome, outcome_of_code};
@@ -74,7 +74,7 @@ pub fn number(reply: Reply, pipeline: &Pipeline, server: &str) -> Result<Option<
         Reply::Status(Status::NotFound) => Ok(None),
         Reply::Meta(meta) => match (meta.code, pipeline.found_values().first()) {
             (Code::NotFound, _) => Ok(None),
-            (Code::Value, Some(found)) => digits(pipeline.body(found))
+            (Code::Value, Some(found)) => parse_number(pipeline.body(found))
                 .map(Some)
                 .ok_or_else(|| unexpected(server)),
             _ => Err(unexpected(server)),

@@ -20,7 +20,7 @@ pub mod uncertain;
 
 pub use crate::error::Failures;
 pub use bulk_requests::{BulkRequests, BulkResult, Tries};
-pub use counter::{Counter, Initial};
+pub use counter::{Counter, InitialNumber};
 pub use step::{Step, StepReply};
 pub(crate) use store_many::ItemAndSlot;
 pub use store_many::{Items, StoreManySteps};

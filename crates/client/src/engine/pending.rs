@@ -19,13 +19,13 @@ use crate::request::Request;
 pub struct PendingWrites {
     server: Weak<ServerState>,
     /// Opaque of the first.
-    pub first: u32,
+    pub first_opaque: u32,
     /// How many opaques there are, those of removals of uncertain keys among them.
     pub count: u32,
     /// How many of them, the last ones, are removals of uncertain keys.
-    removals: u32,
+    removal_count: u32,
     /// How many of them are writes of callers.
-    writes: u32,
+    write_count: u32,
     /// The keys of those that may leave an older value.
     keys: WrittenKeys,
     /// The keys that they change, which are not kept in the process until they are acknowledged.
@@ -33,11 +33,11 @@ pub struct PendingWrites {
 }
 
 impl PendingWrites {
-    /// None yet; the next opaque is `first`.
-    pub fn new(server: &Arc<ServerState>, first: u32) -> Self {
+    /// None yet; the next opaque is `first_opaque`.
+    pub fn new(server: &Arc<ServerState>, first_opaque: u32) -> Self {
         let mut pending = Self::default();
         pending.server = Arc::downgrade(server);
-        pending.first = first;
+        pending.first_opaque = first_opaque;
         pending
     }
 
@@ -49,7 +49,7 @@ impl PendingWrites {
     /// Notes one more write.
     pub fn add_write(&mut self, request: &Request<'_>) {
         self.count += 1;
-        self.writes += 1;
+        self.write_count += 1;
         keys_left_uncertain(request).for_each(|key| self.keys.add(key));
         if let Some(server) = self.server.upgrade() {
             self.write_marks.extend(server.mark_quiet_write(request));
@@ -59,13 +59,13 @@ impl PendingWrites {
     /// Notes removals of uncertain keys, after which no more writes come.
     pub fn note_removals(&mut self, count: u32) {
         self.count += count;
-        self.removals += count;
+        self.removal_count += count;
     }
 
     /// Notes that the caller of the last writes gets their error; their keys are uncertain only if any of
     /// them was sent.
     pub fn withdraw(&mut self, requests: &[Request<'_>], was_sent: bool) {
-        self.writes = self.writes.saturating_sub(requests.len() as u32);
+        self.write_count = self.write_count.saturating_sub(requests.len() as u32);
         if !was_sent {
             self.keys
                 .remove_last(requests.iter().flat_map(keys_left_uncertain).count());
@@ -74,14 +74,18 @@ impl PendingWrites {
 
     /// Notes that the server has acknowledged them, and what it did not do: some by their index, others without. A key
     /// that was gone when it was to be removed is not a failure.
-    pub fn acknowledge(mut self, not_done: &[(usize, Code)], unnamed: usize) {
-        let writes = (self.count - self.removals) as usize;
-        let refused = not_done.iter().filter(|(index, _)| *index < writes).count() + unnamed;
+    pub fn acknowledge(mut self, failed_replies: &[(usize, Code)], unnamed_count: usize) {
+        let writes = (self.count - self.removal_count) as usize;
+        let refused_count = failed_replies
+            .iter()
+            .filter(|(index, _)| *index < writes)
+            .count()
+            + unnamed_count;
         let server = std::mem::take(&mut self.server);
         if let Some(server) = server.upgrade() {
             server
                 .noreply_failures
-                .fetch_add(refused as u64, Ordering::Relaxed);
+                .fetch_add(refused_count as u64, Ordering::Relaxed);
         }
     }
 
@@ -94,7 +98,7 @@ impl PendingWrites {
 impl Drop for PendingWrites {
     fn drop(&mut self) {
         if let Some(server) = self.server.upgrade() {
-            let lost_writes = self.writes.into();
+            let lost_writes = self.write_count.into();
             server
                 .noreply_failures
                 .fetch_add(lost_writes, Ordering::Relaxed);

@@ -49,7 +49,7 @@ pub enum Cause {
 
 /// What follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum RetryDecision {
     /// Another try on a fresh connection, for this one had gone stale.
     Retry,
     /// Another try in classic text: a proxy that closes on meta.
@@ -75,7 +75,7 @@ impl FailedRequest {
     }
 
     /// What follows.
-    pub fn next(&self, cause: Cause) -> Next {
+    pub fn decide(&self, cause: Cause) -> RetryDecision {
         let health_mark = match self.stage {
             Stage::Connecting => HealthMark::Down,
             Stage::Probing | Stage::Exchange => HealthMark::Bad,
@@ -83,18 +83,18 @@ impl FailedRequest {
         match cause {
             Cause::Closed { is_orderly } if self.has_no_reply_bytes && !self.was_retried => {
                 if self.stage == Stage::Probing && is_orderly {
-                    Next::RetryClassic
+                    RetryDecision::RetryClassic
                 } else if self.is_reused && self.retry_is_safe() {
-                    Next::Retry
+                    RetryDecision::Retry
                 } else {
-                    Next::End(health_mark)
+                    RetryDecision::End(health_mark)
                 }
             }
             // A call that was allowed little time does not count against the server when it gives up.
             Cause::Deadline(allowed) if allowed < COUNTED_TIMEOUT_MIN => {
-                Next::End(HealthMark::None)
+                RetryDecision::End(HealthMark::None)
             }
-            Cause::Closed { .. } | Cause::Deadline(_) => Next::End(health_mark),
+            Cause::Closed { .. } | Cause::Deadline(_) => RetryDecision::End(health_mark),
         }
     }
 }
@@ -116,8 +116,8 @@ mod tests {
 
     #[test]
     fn a_stale_connection_is_replaced_once_if_nothing_can_be_done_twice() {
-        assert_eq!(STALE.next(CLOSED), Next::Retry);
-        assert_eq!(STALE.next(RESET), Next::Retry);
+        assert_eq!(STALE.decide(CLOSED), RetryDecision::Retry);
+        assert_eq!(STALE.decide(RESET), RetryDecision::Retry);
         let not_retried = [
             FailedRequest {
                 is_reused: false,
@@ -138,8 +138,8 @@ mod tests {
         ];
         for request in not_retried {
             assert_eq!(
-                request.next(CLOSED),
-                Next::End(HealthMark::Bad),
+                request.decide(CLOSED),
+                RetryDecision::End(HealthMark::Bad),
                 "{request:?}"
             );
         }
@@ -148,7 +148,7 @@ mod tests {
             was_sent: false,
             ..STALE
         };
-        assert_eq!(unsent.next(CLOSED), Next::Retry);
+        assert_eq!(unsent.decide(CLOSED), RetryDecision::Retry);
     }
 
     #[test]
@@ -158,26 +158,35 @@ mod tests {
             is_reused: false,
             ..STALE
         };
-        assert_eq!(probe.next(CLOSED), Next::RetryClassic);
-        assert_eq!(probe.next(RESET), Next::End(HealthMark::Bad));
+        assert_eq!(probe.decide(CLOSED), RetryDecision::RetryClassic);
+        assert_eq!(probe.decide(RESET), RetryDecision::End(HealthMark::Bad));
         let again = FailedRequest {
             was_retried: true,
             ..probe
         };
-        assert_eq!(again.next(CLOSED), Next::End(HealthMark::Bad));
+        assert_eq!(again.decide(CLOSED), RetryDecision::End(HealthMark::Bad));
     }
 
     #[test]
     fn a_short_deadline_does_not_count_against_the_server() {
         let connecting = FailedRequest::CONNECTING;
-        assert_eq!(connecting.next(RESET), Next::End(HealthMark::Down));
+        assert_eq!(
+            connecting.decide(RESET),
+            RetryDecision::End(HealthMark::Down)
+        );
         for (allowed, connecting_mark, exchange_mark) in [
             (COUNTED_TIMEOUT_MIN, HealthMark::Down, HealthMark::Bad),
             (COUNTED_TIMEOUT_MIN / 2, HealthMark::None, HealthMark::None),
         ] {
             let deadline_passed = Cause::Deadline(allowed);
-            assert_eq!(connecting.next(deadline_passed), Next::End(connecting_mark));
-            assert_eq!(STALE.next(deadline_passed), Next::End(exchange_mark));
+            assert_eq!(
+                connecting.decide(deadline_passed),
+                RetryDecision::End(connecting_mark)
+            );
+            assert_eq!(
+                STALE.decide(deadline_passed),
+                RetryDecision::End(exchange_mark)
+            );
         }
     }
 }

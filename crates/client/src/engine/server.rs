@@ -51,13 +51,13 @@ impl ServerState {
         self
     }
 
-    /// Marks the keys that requests change until what is returned is dropped; they end at `ends_before`.
+    /// Marks the keys that requests change until what is returned is dropped; they end at `call_deadline`.
     pub(super) fn mark_writes(
         &self,
         requests: &[Request<'_>],
-        ends_before: Instant,
+        call_deadline: Instant,
     ) -> Option<WriteMark> {
-        WriteMark::new(self.near.as_deref()?, requests, ends_before)
+        WriteMark::new(self.near.as_deref()?, requests, call_deadline)
     }
 
     /// As [`Self::mark_writes`], of a quiet write.
@@ -88,7 +88,7 @@ impl ServerState {
 
     /// What a probe sends to see whether the server is back, and what a good reply begins with; `None`: the password
     /// cannot be had. A login that is accepted shows that requests are served.
-    pub fn probe(&self) -> Option<(Vec<u8>, &'static [u8])> {
+    pub fn probe_request(&self) -> Option<(Vec<u8>, &'static [u8])> {
         let Some(login) = &self.login else {
             let (request, reply) = probe_exchange(self.command_set());
             return Some((request.to_vec(), reply));

@@ -3,7 +3,7 @@
 use glasscache_protocol::meta::request::WireKey;
 
 use super::interpret::{number, outcome, refusal_to_error};
-use super::operation::{Operation, stored};
+use super::operation::{Operation, store_outcome};
 use crate::error::Error;
 use crate::outcome::Outcome;
 use crate::pipeline::{Pipeline, Reply};
@@ -48,7 +48,7 @@ impl Operation for Step<'_> {
     fn read(&self, reply: Reply, pipeline: &Pipeline, server: &str) -> Result<StepReply, Error> {
         match self.request {
             Request::Store { item, .. } => {
-                stored(reply, item.key, item.body.len(), server).map(StepReply::Outcome)
+                store_outcome(reply, item.key, item.body.len(), server).map(StepReply::Outcome)
             }
             Request::Arithmetic { .. } => number(reply, pipeline, server).map(StepReply::Number),
             Request::Stats { .. } => refusal_to_error(reply, server).map(|reply| {

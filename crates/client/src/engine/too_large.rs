@@ -45,7 +45,7 @@ impl Steps for TooLarge {
     type Output = Error;
 
     fn step(&self) -> Option<Step<'_>> {
-        let key = self.key.wire();
+        let key = self.key.wire_key();
         let request = match self.stage {
             Stage::Removing => Request::Delete {
                 key,

@@ -34,7 +34,7 @@ impl From<WireKey<'_>> for OwnedKey {
 
 impl OwnedKey {
     /// The key, borrowed.
-    pub fn wire(&self) -> WireKey<'_> {
+    pub fn wire_key(&self) -> WireKey<'_> {
         WireKey {
             bytes: &self.bytes,
             is_base64: self.is_base64,
@@ -150,18 +150,18 @@ impl UncertainKeys {
 
 /// Writes quiet removals of `keys`; returns how many of them a later `mn` acknowledges.
 pub fn write_removals(keys: &[OwnedKey], writer: &mut RequestWriter<'_>) -> u32 {
-    let mut acknowledged = 0;
+    let mut acknowledged_count = 0;
     for key in keys {
         let request = Request::Delete {
-            key: key.wire(),
+            key: key.wire_key(),
             noreply: true,
         };
         // A key without a form in the command set was never written either.
         if request.write(writer).is_ok() && writer.command_set != CommandSet::Classic {
-            acknowledged += 1;
+            acknowledged_count += 1;
         }
     }
-    acknowledged
+    acknowledged_count
 }
 
 /// The keys that a request may leave with an older value if its outcome stays unknown.

@@ -43,18 +43,18 @@ pub struct NearValue {
 
 /// A value with what bounds its use.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct NearEntry {
     /// `None`: the server had no value. Only a request holds such an entry.
     pub(super) value: Option<NearValue>,
     /// The generation of its key when the fetch began.
     pub(super) generation: u64,
     /// When it may not be served from the process any more.
-    pub(super) expires: Option<Instant>,
+    pub(super) expires_at: Option<Instant>,
 }
 
-impl Entry {
+impl NearEntry {
     pub(super) fn is_fresh(&self, now: Instant) -> bool {
-        self.value.is_some() && self.expires.is_none_or(|expires| now < expires)
+        self.value.is_some() && self.expires_at.is_none_or(|expires_at| now < expires_at)
     }
 }
 
@@ -62,17 +62,17 @@ impl Entry {
 /// expiry); `Err`: it must not be kept.
 ///
 /// Servers count whole seconds: what expires in `ttl_s` seconds has more than `ttl_s` - 1 left.
-pub(super) fn expiry(
+pub(super) fn compute_expiry(
     started_at: Instant,
     ttl_s: Option<i64>,
     near_ttl: Option<Duration>,
 ) -> Result<Option<Instant>, UnusableExpiry> {
-    let by_age = near_ttl.map(|near_ttl| started_at + near_ttl);
+    let age_expiry = near_ttl.map(|near_ttl| started_at + near_ttl);
     match ttl_s {
-        Some(-1) => Ok(by_age),
+        Some(-1) => Ok(age_expiry),
         Some(ttl_s @ 2..) => {
-            let by_ttl = started_at.checked_add(Duration::from_secs(ttl_s.unsigned_abs() - 1));
-            Ok([by_age, by_ttl].into_iter().flatten().min())
+            let ttl_expiry = started_at.checked_add(Duration::from_secs(ttl_s.unsigned_abs() - 1));
+            Ok([age_expiry, ttl_expiry].into_iter().flatten().min())
         }
         _ => Err(UnusableExpiry),
     }
@@ -93,11 +93,11 @@ const ARC_BYTES: usize = 16;
 /// The tables of the near cache, by item: a map from key to slot, the slots, and the links of the policy. Tables double
 /// when they are full, so that an item takes up to twice its entry, and in the map, which is at most 7/8 full, 16/7.
 const TABLE_BYTES: usize = (size_of::<(NearKey, u32)>() + 1) * 16 / 7
-    + 2 * (size_of::<(NearKey, Option<Entry>)>() + 8 + 8 + 4 + 4);
+    + 2 * (size_of::<(NearKey, Option<NearEntry>)>() + 8 + 8 + 4 + 4);
 
 /// The bytes that an item counts in a near cache that is bounded in bytes.
-pub(super) fn counted_bytes(counted: CountedBytes, key: &NearKey, value: &NearValue) -> u32 {
-    let bytes = match counted {
+pub(super) fn counted_bytes(counted_kind: CountedBytes, key: &NearKey, value: &NearValue) -> u32 {
+    let bytes = match counted_kind {
         CountedBytes::Value => value.bytes.len(),
         CountedBytes::Allocated => allocated_bytes(key, value),
     };

@@ -85,19 +85,19 @@ impl FixedSetLoad {
         near_ttl: Option<Duration>,
         first_expiry: Option<Instant>,
     ) {
-        let refreshed_by_age = near_ttl.map(|near_ttl| now + near_ttl / 2);
-        let refreshed_by_ttl = first_expiry.map(|end| now + end.saturating_duration_since(now) / 2);
-        let missing_retry = (!missing_keys.is_empty()).then(|| now + MISSING_RETRY_DELAY);
-        let failure_retry = has_failed.then(|| now + LOAD_RETRY_DELAY);
-        let causes = [
-            refreshed_by_age,
-            refreshed_by_ttl,
-            missing_retry,
-            failure_retry,
+        let age_refresh_at = near_ttl.map(|near_ttl| now + near_ttl / 2);
+        let ttl_refresh_at = first_expiry.map(|end| now + end.saturating_duration_since(now) / 2);
+        let missing_retry_at = (!missing_keys.is_empty()).then(|| now + MISSING_RETRY_DELAY);
+        let failure_retry_at = has_failed.then(|| now + LOAD_RETRY_DELAY);
+        let due_times = [
+            age_refresh_at,
+            ttl_refresh_at,
+            missing_retry_at,
+            failure_retry_at,
         ];
-        let next_load = causes.into_iter().flatten().min();
-        self.schedule = next_load.map_or(LoadSchedule::Done, |next_load| {
-            LoadSchedule::DueAt(next_load.max(now + LOAD_INTERVAL_MIN))
+        let next_load_at = due_times.into_iter().flatten().min();
+        self.schedule = next_load_at.map_or(LoadSchedule::Done, |next_load_at| {
+            LoadSchedule::DueAt(next_load_at.max(now + LOAD_INTERVAL_MIN))
         });
         self.has_failed = has_failed;
         if !has_failed {
@@ -106,7 +106,7 @@ impl FixedSetLoad {
     }
 
     /// The fixed set is gone: the next read loads it, or the load that is under way.
-    pub(super) fn request(&mut self) {
+    pub(super) fn mark_due(&mut self) {
         if self.schedule != LoadSchedule::UnderWay {
             self.schedule = LoadSchedule::Due;
         }

@@ -6,10 +6,10 @@
 //! rules of freshness and their reasons: docs/decisions/0073-near-cache-in-the-client.md.
 
 mod entry;
-mod family;
 mod fixed_set_load;
 mod options;
 mod read;
+mod related_keys;
 mod scope;
 mod state;
 mod stats;
@@ -41,34 +41,34 @@ pub use stats::NearStats;
 pub(crate) use writes::WriteMark;
 
 use entry::NearKey;
-use family::RelatedKeys;
-use state::State;
+use related_keys::RelatedKeys;
+use state::NearState;
 
 /// What a client keeps in the process under its strategy; shared by its threads.
 #[derive(Debug)]
 pub struct ClientNearCache {
-    family: RelatedKeys,
+    related_keys: RelatedKeys,
     options: StrategyOptions,
     fixed_keys: Vec<NearKey>,
-    process: ArcSwap<NearOfProcess>,
+    process: ArcSwap<ProcessNearCache>,
 }
 
 /// The state of one process: after a fork a child begins with nothing, for a lock may be held by a thread that it lacks.
 #[derive(Debug)]
-pub(crate) struct NearOfProcess {
+pub(crate) struct ProcessNearCache {
     process: Process,
-    state: Mutex<State>,
+    state: Mutex<NearState>,
 }
 
-impl NearOfProcess {
+impl ProcessNearCache {
     fn new(options: &StrategyOptions, fixed_keys: &[NearKey]) -> Self {
         Self {
             process: Process::current(),
-            state: Mutex::new(State::new(options, fixed_keys)),
+            state: Mutex::new(NearState::new(options, fixed_keys)),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, NearState> {
         // Counters and values are changed one at a time: after a panic of the caller they are still consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -87,9 +87,9 @@ impl ClientNearCache {
             .iter()
             .map(wire)
             .collect::<Result<_, _>>()?;
-        let process = NearOfProcess::new(&options, &fixed_keys);
+        let process = ProcessNearCache::new(&options, &fixed_keys);
         Ok(Self {
-            family,
+            related_keys: family,
             process: ArcSwap::from_pointee(process),
             fixed_keys,
             options,
@@ -103,8 +103,10 @@ impl ClientNearCache {
 
     /// A scope for one request, about the item under this key (without its namespace) if there is one.
     pub fn scope(self: &Arc<Self>, page: Option<&[u8]>) -> Result<RequestScope, Error> {
-        let page = page.map(|key| self.family.near_key(key)).transpose()?;
-        let group = self.current().state().begin_request_of_group();
+        let page = page
+            .map(|key| self.related_keys.near_key(key))
+            .transpose()?;
+        let group = self.current().state().assign_request_group();
         Ok(RequestScope::new(self.clone(), group, page))
     }
 
@@ -123,16 +125,16 @@ impl ClientNearCache {
     }
 
     /// The value under a key if it needs no call, the common case of a read outside a request; `None`: begin a [`NearRead`].
-    pub fn hit(&self, key: WireKey<'_>, now: Instant) -> Option<NearValue> {
+    pub fn get_without_call(&self, key: WireKey<'_>, now: Instant) -> Option<NearValue> {
         if key.is_base64 {
             return None;
         }
-        self.current().state().hit(key.bytes, now)
+        self.current().state().get_without_call(key.bytes, now)
     }
 
     /// Forgets the value under a key (without its namespace) that was changed where this client does not see it.
     pub fn forget(&self, key: &[u8]) -> Result<(), Error> {
-        let keys = [self.family.near_key(key)?];
+        let keys = [self.related_keys.near_key(key)?];
         let near = self.current();
         let mut state = near.state();
         state.begin_write(&keys);
@@ -162,7 +164,7 @@ impl ClientNearCache {
 
     /// The counters so far.
     pub fn stats(&self) -> NearStats {
-        let name_of = |key: &NearKey| self.family.name_of(key);
+        let name_of = |key: &NearKey| self.related_keys.name_of(key);
         self.current().state().stats(&self.fixed_keys, name_of)
     }
 
@@ -177,24 +179,24 @@ impl ClientNearCache {
         self.current().state().take_warning()
     }
 
-    fn current(&self) -> arc_swap::Guard<Arc<NearOfProcess>> {
+    fn current(&self) -> arc_swap::Guard<Arc<ProcessNearCache>> {
         let near = self.process.load();
         if near.process.is_current() {
             return near;
         }
-        self.leave_parent(&near);
+        self.detach_after_fork(&near);
         self.process.load()
     }
 
     #[cold]
-    fn leave_parent(&self, parent: &Arc<NearOfProcess>) {
+    fn detach_after_fork(&self, parent: &Arc<ProcessNearCache>) {
         // Its lock may be held by a thread that does not exist here: it is never dropped.
         std::mem::forget(Arc::clone(parent));
         self.process.rcu(|near| {
             if near.process.is_current() {
                 Arc::clone(near)
             } else {
-                Arc::new(NearOfProcess::new(&self.options, &self.fixed_keys))
+                Arc::new(ProcessNearCache::new(&self.options, &self.fixed_keys))
             }
         });
     }

@@ -12,7 +12,7 @@ use glasscache_strategy::rules::Prefetch;
 
 use super::ClientNearCache;
 use super::entry::{NearKey, NearValue, near_key, wire_key};
-use super::family::RelatedKeysOfRead;
+use super::related_keys::RelatedKeysOfRead;
 use super::scope::{RequestScope, ScopeState};
 use super::state::{FetchedKey, ReadMode};
 use crate::error::{Error, Failures};
@@ -32,7 +32,7 @@ pub struct NearRead {
     /// The keys that are kept of a fetch, where the strategy does not serve the read.
     kept: HashSet<NearKey>,
     /// Since when it loads the fixed set.
-    load_started: Option<Instant>,
+    load_started_at: Option<Instant>,
 }
 
 /// What is fetched next.
@@ -151,7 +151,7 @@ impl NearRead {
             },
             mode,
             kept: HashSet::new(),
-            load_started: None,
+            load_started_at: None,
         }
     }
 
@@ -187,7 +187,7 @@ impl NearRead {
 
     fn keys_to_load(&mut self, now: Instant) -> Vec<NearKey> {
         let is_due = self.near.current().state().begin_load(now);
-        self.load_started = is_due.then_some(now);
+        self.load_started_at = is_due.then_some(now);
         if is_due {
             self.near.fixed_keys.clone()
         } else {
@@ -196,44 +196,52 @@ impl NearRead {
     }
 
     fn begin_request(&mut self, now: Instant) -> Vec<NearKey> {
-        let family = &self.near.family;
+        let related_keys = &self.near.related_keys;
         let Some(scope) = &self.scope else {
             return Vec::new();
         };
         let Some(page) = scope.state().page.take() else {
             return Vec::new();
         };
-        let children = family.children_of_read(&[], Some(&page));
-        let family_of_read = RelatedKeysOfRead {
-            family,
+        let children = related_keys.children_of_read(&[], Some(&page));
+        let related_keys_of_read = RelatedKeysOfRead {
+            related_keys,
             children: &children,
         };
         let mut scope = scope.state();
         let near = self.near.current();
-        near.state()
-            .begin_request(&page, &mut scope, family.rules, &family_of_read, now)
+        near.state().begin_request(
+            &page,
+            &mut scope,
+            related_keys.rules,
+            &related_keys_of_read,
+            now,
+        )
     }
 
     fn look_up(&mut self, now: Instant) -> Vec<NearKey> {
-        let family = &self.near.family;
-        let children = family.children_of_read(&self.keys_with_children(now), None);
-        let family_of_read = RelatedKeysOfRead {
-            family,
+        let related_keys = &self.near.related_keys;
+        let children = related_keys.children_of_read(&self.keys_with_children(now), None);
+        let related_keys_of_read = RelatedKeysOfRead {
+            related_keys,
             children: &children,
         };
-        let is_noted = self.mode != ReadMode::Plain;
-        let scope = self.scope.as_ref().filter(|_| is_noted);
+        let uses_scope = self.mode != ReadMode::Plain;
+        let scope = self.scope.as_ref().filter(|_| uses_scope);
         let mut scope = scope.map(|scope| scope.state());
         let scope = scope.as_deref_mut();
         let near = self.near.current();
         let looked_up = match self.mode {
-            ReadMode::Strategy => {
-                near.state()
-                    .look_up(&self.keys, scope, family.rules, &family_of_read, now)
-            }
+            ReadMode::Strategy => near.state().look_up(
+                &self.keys,
+                scope,
+                related_keys.rules,
+                &related_keys_of_read,
+                now,
+            ),
             ReadMode::Control | ReadMode::Plain => {
                 near.state()
-                    .look_up_without(&self.keys, scope, &family_of_read, now)
+                    .look_up_without_strategy(&self.keys, scope, &related_keys_of_read, now)
             }
         };
         self.values = looked_up.values;
@@ -244,11 +252,11 @@ impl NearRead {
 
     /// The keys whose children the rules may fetch.
     fn keys_with_children(&self, now: Instant) -> Vec<NearKey> {
-        let is_served = self.mode == ReadMode::Strategy;
-        let Some(scope) = self.scope.as_ref().filter(|_| is_served) else {
+        let is_strategy_read = self.mode == ReadMode::Strategy;
+        let Some(scope) = self.scope.as_ref().filter(|_| is_strategy_read) else {
             return Vec::new();
         };
-        match self.near.family.rules.prefetch {
+        match self.near.related_keys.rules.prefetch {
             Prefetch::Nothing => Vec::new(),
             Prefetch::ChildrenAlways => self.keys.clone(),
             Prefetch::Children => {
@@ -266,11 +274,11 @@ impl NearRead {
         let mut items: Vec<Option<FetchedItem>> = fetched.0;
         items.resize_with(fetch.keys.len(), || None);
         let is_load = fetch.reason == FetchReason::Load;
-        let missing = fetch.keys.iter().zip(&items).filter(|(_, item)| {
+        let missing_keys = fetch.keys.iter().zip(&items).filter(|(_, item)| {
             let item = item.as_ref();
             is_load && item.is_some_and(|item| item.value.is_none())
         });
-        let missing: Vec<NearKey> = missing.map(|(key, _)| key.clone()).collect();
+        let missing_keys: Vec<NearKey> = missing_keys.map(|(key, _)| key.clone()).collect();
         let has_failed = !failures.is_empty() || items.iter().any(Option::is_none);
         if !is_load {
             self.count_in_request(fetch, &items, has_failed, now);
@@ -286,9 +294,9 @@ impl NearRead {
         if is_load {
             let near = self.near.current();
             let mut state = near.state();
-            state.end_load(now, missing, has_failed);
-            state.warn_of_missing(|key| self.near.family.name_of(key));
-            self.load_started = None;
+            state.end_load(now, missing_keys, has_failed);
+            state.warn_of_missing(|key| self.near.related_keys.name_of(key));
+            self.load_started_at = None;
         }
     }
 
@@ -331,11 +339,11 @@ impl NearRead {
         if self.mode == ReadMode::Plain {
             return;
         }
-        let is_served = self.mode == ReadMode::Strategy;
+        let is_strategy_read = self.mode == ReadMode::Strategy;
         let requested: HashSet<&NearKey> = self.keys.iter().collect();
         let bytes = value_bytes(&items);
         let looked_up = items.into_iter().zip(&fetch.keys).map(|(item, key)| {
-            let item = item.filter(|_| is_served || self.kept.contains(key));
+            let item = item.filter(|_| is_strategy_read || self.kept.contains(key));
             item.map(|item| FetchedKey {
                 value: item.value,
                 ttl_s: item.ttl_s,
@@ -343,9 +351,9 @@ impl NearRead {
             })
         });
         let looked_up = looked_up.collect();
-        let children = super::family::ChildrenOfRead::default();
-        let family = RelatedKeysOfRead {
-            family: &self.near.family,
+        let children = super::related_keys::ChildrenOfRead::default();
+        let related_keys = RelatedKeysOfRead {
+            related_keys: &self.near.related_keys,
             children: &children,
         };
         let is_load = fetch.reason == FetchReason::Load;
@@ -357,11 +365,11 @@ impl NearRead {
         let scope: Option<&mut ScopeState> = scope.as_deref_mut();
         let near = self.near.current();
         let mut state = near.state();
-        if is_served {
+        if is_strategy_read {
             state.count_call(fetch.keys.len(), bytes, is_load);
         }
         let keys = (fetch.keys.as_slice(), fetch.generations.as_slice());
-        state.store(keys, looked_up, scope, &family, fetch.started_at);
+        state.store(keys, looked_up, scope, &related_keys, fetch.started_at);
     }
 
     /// How many keys were read without a call, and the bytes of their values.
@@ -400,7 +408,7 @@ fn value_bytes(items: &[Option<FetchedItem>]) -> usize {
 impl Drop for NearRead {
     /// A load whose caller gave up is tried again by another.
     fn drop(&mut self) {
-        if let Some(started_at) = self.load_started {
+        if let Some(started_at) = self.load_started_at {
             let near = self.near.current();
             near.state().end_load(started_at, Vec::new(), true);
         }

@@ -10,7 +10,7 @@ use glasscache_strategy::rollout::share::Group;
 use glasscache_strategy::scope::Scope;
 
 use super::ClientNearCache;
-use super::entry::{Entry, NearKey};
+use super::entry::{NearEntry, NearKey};
 
 /// The scope of one request; its calls may come from several threads or tasks. The request ends with it, or earlier by
 /// [`RequestScope::end`].
@@ -23,7 +23,7 @@ pub struct RequestScope {
 
 #[derive(Debug)]
 pub(super) struct ScopeState {
-    pub(super) scope: Scope<NearKey, Entry>,
+    pub(super) scope: Scope<NearKey, NearEntry>,
     /// The item that the request is about, until what belongs to it was fetched.
     pub(super) page: Option<NearKey>,
     /// What its reads needed so far.

@@ -14,27 +14,27 @@ use glasscache_strategy::rollout::share::Group;
 use glasscache_strategy::rollout::trial::Trial;
 use glasscache_strategy::rules::{Location, Rules, store_fetched};
 
-use super::entry::{Entry, NearKey, NearValue, allocated_bytes, counted_bytes, expiry};
-use super::family::RelatedKeysOfRead;
+use super::entry::{NearEntry, NearKey, NearValue, allocated_bytes, compute_expiry, counted_bytes};
 use super::fixed_set_load::FixedSetLoad;
 use super::options::{CountedBytes, StrategyOptions};
+use super::related_keys::RelatedKeysOfRead;
 use super::scope::ScopeState;
 use super::stats::NearStats;
-use super::watch::{WatchEvent, kept_keys};
+use super::watch::{WatchEvent, possible_near_keys};
 use super::watches::Watches;
 use super::write_tracker::WriteTracker;
 use super::writes::FLUSH_DELAY_SLACK;
 
 /// The fixed set, the near cache, and what bounds their use.
 #[derive(Debug)]
-pub(super) struct State {
-    kept: KeptValues<NearKey, Entry>,
+pub(super) struct NearState {
+    kept: KeptValues<NearKey, NearEntry>,
     writes: WriteTracker,
     fixed_set_load: FixedSetLoad,
     /// Nothing is kept before: a delayed flush is under way.
     keep_nothing_until: Option<Instant>,
     near_ttl: Option<Duration>,
-    counted: CountedBytes,
+    counted_kind: CountedBytes,
     stats: NearStats,
     warnings: VecDeque<String>,
     trial: Trial,
@@ -49,12 +49,12 @@ struct ValidityNow<'s> {
     writes: &'s WriteTracker,
 }
 
-impl Validity<NearKey, Entry> for ValidityNow<'_> {
-    fn is_fresh(&self, entry: &Entry) -> bool {
+impl Validity<NearKey, NearEntry> for ValidityNow<'_> {
+    fn is_fresh(&self, entry: &NearEntry) -> bool {
         self.may_serve && entry.is_fresh(self.now)
     }
 
-    fn is_current(&self, key: &NearKey, entry: &Entry) -> bool {
+    fn is_current(&self, key: &NearKey, entry: &NearEntry) -> bool {
         self.writes.generation(key) == Some(entry.generation)
     }
 }
@@ -93,7 +93,7 @@ pub(super) enum ReadMode {
     Plain,
 }
 
-impl State {
+impl NearState {
     pub(super) fn new(options: &StrategyOptions, fixed_keys: &[NearKey]) -> Self {
         let strategy = &options.file.strategy;
         Self {
@@ -102,7 +102,7 @@ impl State {
             fixed_set_load: FixedSetLoad::new(fixed_keys.len()),
             keep_nothing_until: None,
             near_ttl: options.near_ttl,
-            counted: options.counted_bytes,
+            counted_kind: options.counted_bytes,
             stats: NearStats::default(),
             warnings: VecDeque::new(),
             watches: options.is_coherent.then(Watches::default),
@@ -119,7 +119,7 @@ impl State {
     }
 
     /// The group of a request that begins.
-    pub(super) fn begin_request_of_group(&mut self) -> Group {
+    pub(super) fn assign_request_group(&mut self) -> Group {
         self.trial.begin_request()
     }
 
@@ -150,7 +150,7 @@ impl State {
     }
 
     /// The value of a read outside a request, if it is available and nothing is due.
-    pub(super) fn hit(&mut self, key: &[u8], now: Instant) -> Option<NearValue> {
+    pub(super) fn get_without_call(&mut self, key: &[u8], now: Instant) -> Option<NearValue> {
         if self.read_mode(None) != ReadMode::Strategy
             || self.fixed_set_load.is_due(now)
             || !self.may_serve(now)
@@ -194,7 +194,7 @@ impl State {
         keys: &[NearKey],
         scope: Option<&mut ScopeState>,
         rules: Rules,
-        family: &RelatedKeysOfRead<'_>,
+        related_keys: &RelatedKeysOfRead<'_>,
         now: Instant,
     ) -> KeyLookup {
         let (mut fetched, mut seen_keys) = (KeyLookup::default(), HashSet::new());
@@ -207,7 +207,7 @@ impl State {
         let mut keys_to_fetch = Vec::new();
         for key in keys {
             let (location, value) =
-                self.look_up_key(key, scope, rules, family, now, &mut keys_to_fetch);
+                self.look_up_key(key, scope, rules, related_keys, now, &mut keys_to_fetch);
             self.count_hit(location);
             fetched.needs_no_fetch.push(location != Location::Missing);
             fetched.values.push(value);
@@ -223,30 +223,36 @@ impl State {
     ///
     /// In the control group the near cache takes note of them as if the strategy had served them, and keeps what it did
     /// not have. So it holds what it would if all requests ran the strategy, which is what a forecast is for.
-    pub(super) fn look_up_without(
+    pub(super) fn look_up_without_strategy(
         &mut self,
         keys: &[NearKey],
         scope: Option<&mut ScopeState>,
-        family: &RelatedKeysOfRead<'_>,
+        related_keys: &RelatedKeysOfRead<'_>,
         now: Instant,
     ) -> KeyLookup {
         let mut seen_keys = HashSet::new();
         let new = keys.iter().filter(|key| seen_keys.insert((*key).clone()));
-        let mut looked_up = KeyLookup {
+        let mut lookup = KeyLookup {
             values: vec![None; keys.len()],
             needs_no_fetch: vec![false; keys.len()],
             fetch: new.cloned().collect(),
             kept: HashSet::new(),
         };
-        let Some(scope) = scope else { return looked_up };
-        for key in &looked_up.fetch {
-            let (location, _) =
-                self.look_up_key(key, scope, Rules::default(), family, now, &mut Vec::new());
+        let Some(scope) = scope else { return lookup };
+        for key in &lookup.fetch {
+            let (location, _) = self.look_up_key(
+                key,
+                scope,
+                Rules::default(),
+                related_keys,
+                now,
+                &mut Vec::new(),
+            );
             if location == Location::Missing {
-                looked_up.kept.insert(key.clone());
+                lookup.kept.insert(key.clone());
             }
         }
-        looked_up
+        lookup
     }
 
     fn look_up_key(
@@ -254,7 +260,7 @@ impl State {
         key: &NearKey,
         scope: &mut ScopeState,
         rules: Rules,
-        family: &RelatedKeysOfRead<'_>,
+        related_keys: &RelatedKeysOfRead<'_>,
         now: Instant,
         keys_to_fetch: &mut Vec<NearKey>,
     ) -> (Location, Option<NearValue>) {
@@ -263,7 +269,7 @@ impl State {
             kept: &mut self.kept,
             scope: &mut scope.scope,
             fetched_values: &HashMap::new(),
-            tree: family,
+            tree: related_keys,
             validity: &ValidityNow {
                 now,
                 may_serve,
@@ -277,7 +283,7 @@ impl State {
         let value = match (location, scope_entry) {
             (Location::Missing, _) => None,
             (Location::Fixed, _) | (Location::Repeat, None) => {
-                let is_fresh = |entry: &Entry| may_serve && entry.is_fresh(now);
+                let is_fresh = |entry: &NearEntry| may_serve && entry.is_fresh(now);
                 let entry = self.kept.get(&**key, is_fresh);
                 entry.and_then(|entry| entry.value.clone())
             }
@@ -300,7 +306,7 @@ impl State {
         page: &NearKey,
         scope: &mut ScopeState,
         rules: Rules,
-        family: &RelatedKeysOfRead<'_>,
+        related_keys: &RelatedKeysOfRead<'_>,
         now: Instant,
     ) -> Vec<NearKey> {
         let mut keys_to_fetch = Vec::new();
@@ -309,7 +315,7 @@ impl State {
             kept: &mut self.kept,
             scope: &mut scope.scope,
             fetched_values: &HashMap::new(),
-            tree: family,
+            tree: related_keys,
             validity: &ValidityNow {
                 now,
                 may_serve,
@@ -323,7 +329,7 @@ impl State {
     /// Whether a read of a key would need no call.
     pub(super) fn is_available(&self, key: &NearKey, scope: &ScopeState, now: Instant) -> bool {
         let may_serve = self.may_serve(now);
-        let is_fresh = |entry: &Entry| may_serve && entry.is_fresh(now);
+        let is_fresh = |entry: &NearEntry| may_serve && entry.is_fresh(now);
         let fixed_entry = self.kept.fixed().get(key).and_then(Option::as_ref);
         let scope_entry = scope.scope.get(key);
         fixed_entry.is_some_and(is_fresh)
@@ -343,13 +349,13 @@ impl State {
         (keys, generations): (&[NearKey], &[Option<u64>]),
         fetched: Vec<Option<FetchedKey>>,
         scope: Option<&mut ScopeState>,
-        family: &RelatedKeysOfRead<'_>,
+        related_keys: &RelatedKeysOfRead<'_>,
         started_at: Instant,
     ) {
         let mut arrived_values = HashMap::new();
         for ((key, &generation), fetched) in keys.iter().zip(generations).zip(fetched) {
             let Some(fetched) = fetched else { continue };
-            let Some(current) = self
+            let Some(current_generation) = self
                 .writes
                 .generation(key)
                 .filter(|&now| generation == Some(now))
@@ -359,7 +365,7 @@ impl State {
             if fetched.value.is_some() || !fetched.is_requested {
                 arrived_values.insert(
                     key.clone(),
-                    self.to_fetched_value(key, fetched, current, started_at),
+                    self.to_fetched_value(key, fetched, current_generation, started_at),
                 );
             }
         }
@@ -369,7 +375,7 @@ impl State {
             kept: &mut self.kept,
             scope: &mut scope.unwrap_or(&mut temporary_scope).scope,
             fetched_values: &arrived_values,
-            tree: family,
+            tree: related_keys,
             validity: &ValidityNow {
                 now: started_at,
                 may_serve,
@@ -385,20 +391,20 @@ impl State {
         fetched: FetchedKey,
         generation: u64,
         started_at: Instant,
-    ) -> FetchedValue<Entry> {
-        let expires = expiry(started_at, fetched.ttl_s, self.near_ttl);
+    ) -> FetchedValue<NearEntry> {
+        let expires = compute_expiry(started_at, fetched.ttl_s, self.near_ttl);
         let is_kept = self.may_serve(started_at)
             && self
                 .keep_nothing_until
                 .is_none_or(|until| started_at >= until);
         let kept_bytes = match (&fetched.value, expires) {
-            (Some(value), Ok(_)) if is_kept => Some(counted_bytes(self.counted, key, value)),
+            (Some(value), Ok(_)) if is_kept => Some(counted_bytes(self.counted_kind, key, value)),
             _ => None,
         };
-        let value = Entry {
+        let value = NearEntry {
             value: fetched.value,
             generation,
-            expires: expires.unwrap_or(Some(started_at)),
+            expires_at: expires.unwrap_or(Some(started_at)),
         };
         FetchedValue { value, kept_bytes }
     }
@@ -424,7 +430,7 @@ impl State {
     /// Ends a load of the fixed set, whose values were stored before: see [`FixedSetLoad::end`].
     pub(super) fn end_load(&mut self, now: Instant, missing_keys: Vec<NearKey>, has_failed: bool) {
         let loaded = self.kept.fixed().values().flatten();
-        let first_expiry = loaded.filter_map(|entry| entry.expires).min();
+        let first_expiry = loaded.filter_map(|entry| entry.expires_at).min();
         let outcome = (missing_keys, has_failed);
         self.fixed_set_load
             .end(now, outcome, self.near_ttl, first_expiry);
@@ -496,7 +502,7 @@ impl State {
     fn forget_kept(&mut self) {
         self.kept.clear();
         if !self.kept.fixed().is_empty() {
-            self.fixed_set_load.request();
+            self.fixed_set_load.mark_due();
         }
     }
 
@@ -517,20 +523,20 @@ impl State {
         now: Instant,
     ) {
         match event {
-            WatchEvent::Began(reported) => {
+            WatchEvent::Began(report_level) => {
                 if let Some(watches) = &mut self.watches {
-                    let warning = watches.begin((slot, server), reported, self.near_ttl);
+                    let warning = watches.begin((slot, server), report_level, self.near_ttl);
                     self.warnings.extend(warning);
                 }
                 self.forget_all();
             }
             WatchEvent::Changed(key) => {
-                for key in kept_keys(&key) {
+                for key in possible_near_keys(&key) {
                     self.writes.note_change(&key);
-                    let removed_before = self.stats.invalidated;
+                    let invalidated_before = self.stats.invalidated;
                     self.forget(&key);
-                    self.stats.changed_by_others += self.stats.invalidated - removed_before;
-                    self.stats.invalidated = removed_before;
+                    self.stats.changed_by_others += self.stats.invalidated - invalidated_before;
+                    self.stats.invalidated = invalidated_before;
                 }
             }
             WatchEvent::ChangedMany => self.clear_for_watch(),
@@ -541,7 +547,7 @@ impl State {
             }
             WatchEvent::Confirmed(sent) => {
                 if let Some(watches) = &mut self.watches {
-                    watches.coverage.confirmed(slot, sent);
+                    watches.coverage.record_confirmation(slot, sent);
                 }
             }
         }
@@ -550,7 +556,7 @@ impl State {
     /// Forgets everything, for the server in `slot` reports no changes until a watch of it begins again.
     pub(super) fn lose_watch(&mut self, slot: usize) {
         if let Some(watches) = &mut self.watches {
-            watches.coverage.lost(slot);
+            watches.coverage.record_loss(slot);
         }
         self.clear_for_watch();
     }
@@ -571,7 +577,7 @@ impl State {
         fixed_keys: &[NearKey],
         name_of: impl Fn(&NearKey) -> String,
     ) -> NearStats {
-        let near_bytes = |(key, entry): (&NearKey, &Entry)| {
+        let near_bytes = |(key, entry): (&NearKey, &NearEntry)| {
             let value = entry.value.as_ref();
             value.map_or(0, |value| allocated_bytes(key, value) as u64)
         };
@@ -584,7 +590,7 @@ impl State {
                 .iter()
                 .map(name_of)
                 .collect(),
-            disabled: self.trial.disabled().map(ToString::to_string),
+            disabled: self.trial.disable_reason().map(ToString::to_string),
             near_items: self.kept.near().len() as u64,
             near_bytes: self.kept.near().iter().map(near_bytes).sum(),
             ..self.stats.clone()

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use glasscache_protocol::meta::request::WireKey;
 use glasscache_protocol::text::request::StoreMode;
 
-use super::watch::{Reported, WatchEvent, kept_keys};
+use super::watch::{ReportLevel, WatchEvent, possible_near_keys};
 use super::{
     ChildrenOf, ClientNearCache, CountedBytes, FetchReason, FetchedItems, NearRead, NearValue,
     RequestScope, StrategyOptions, WriteMark,
@@ -42,7 +42,7 @@ impl TestClient {
         change(&mut options);
         let keys = KeyEncoder {
             namespace: b"",
-            rule: KeyEncoding::Base64,
+            encoding: KeyEncoding::Base64,
         };
         let names = ["a", "b", "c", "d", "e", "f"];
         Self {
@@ -259,7 +259,7 @@ fn the_fixed_set_is_loaded_by_the_first_read_and_refreshed_before_it_is_stale() 
     client.values.insert("a", ("new", -1)); // by another process
     client.wait(2000);
     assert_eq!(
-        client.near.hit(wire_key("a"), client.now),
+        client.near.get_without_call(wire_key("a"), client.now),
         None,
         "a load is due"
     );
@@ -286,7 +286,12 @@ fn a_process_that_starts_while_the_server_is_down_loads_the_fixed_set_later() {
     client.wait(1000);
     assert_eq!(client.read("a").as_deref(), Some("a"));
     assert_eq!(client.take_fetched_keys(), ["a"]);
-    assert!(client.near.hit(wire_key("a"), client.now).is_some());
+    assert!(
+        client
+            .near
+            .get_without_call(wire_key("a"), client.now)
+            .is_some()
+    );
 }
 
 #[test]
@@ -448,20 +453,20 @@ fn a_key_of_the_strategy_that_cannot_be_sent_is_refused() {
         .unwrap();
     let keys = KeyEncoder {
         namespace: b"n:",
-        rule: KeyEncoding::Refuse,
+        encoding: KeyEncoding::Refuse,
     };
     let error = ClientNearCache::new(StrategyOptions::new(file), keys).unwrap_err();
     assert!(error.to_string().contains("a b"), "{error}");
 }
 
 /// A client that follows the changes of others, on one server that reports all of them.
-fn coherent_world(lines: &str) -> TestClient {
+fn coherent_client(lines: &str) -> TestClient {
     let client = TestClient::with_options(lines, |options| {
         options.is_coherent = true;
         options.near_ttl = None;
     });
     client.near.expect_watches(&[0]);
-    client.report(WatchEvent::Began(Reported::Changes));
+    client.report(WatchEvent::Began(ReportLevel::Changes));
     client
 }
 
@@ -482,7 +487,7 @@ impl TestClient {
 
 #[test]
 fn changes_of_others_are_seen_when_they_are_reported() {
-    let mut client = coherent_world("strategy lru:10");
+    let mut client = coherent_client("strategy lru:10");
     client.confirm();
     client.read("a");
     client.read("b");
@@ -498,7 +503,7 @@ fn changes_of_others_are_seen_when_they_are_reported() {
 
 #[test]
 fn nothing_is_served_while_reports_are_not_confirmed() {
-    let mut client = coherent_world("strategy fixed:1+lru:10\nkey a");
+    let mut client = coherent_client("strategy fixed:1+lru:10\nkey a");
     for _ in 0..2 {
         client.read("b");
     }
@@ -530,7 +535,7 @@ fn nothing_is_served_while_reports_are_not_confirmed() {
 
 #[test]
 fn value_that_was_fetched_while_its_change_was_reported_is_not_kept() {
-    let mut client = coherent_world("strategy lru:10");
+    let mut client = coherent_client("strategy lru:10");
     client.confirm();
     client.read_while(&["a"], None, |client| {
         client.values.insert("a", ("new", -1));
@@ -552,7 +557,7 @@ fn lost_lines_lost_watches_and_changed_servers_clear_the_near_cache() {
             client.confirm();
         }),
         ("another watch", |client| {
-            client.report(WatchEvent::Began(Reported::Changes));
+            client.report(WatchEvent::Began(ReportLevel::Changes));
             client.confirm();
         }),
         ("changed servers", |client| {
@@ -561,7 +566,7 @@ fn lost_lines_lost_watches_and_changed_servers_clear_the_near_cache() {
         }),
     ];
     for (name, clear) in clears {
-        let mut client = coherent_world("strategy lru:10");
+        let mut client = coherent_client("strategy lru:10");
         client.confirm();
         client.read("a");
         clear(&mut client);
@@ -578,7 +583,7 @@ fn lost_lines_lost_watches_and_changed_servers_clear_the_near_cache() {
 
 #[test]
 fn lost_watch_keeps_values_out_until_it_begins_again() {
-    let mut client = coherent_world("strategy lru:10");
+    let mut client = coherent_client("strategy lru:10");
     client.confirm();
     client.near.lose_watch(0);
     for _ in 0..3 {
@@ -586,7 +591,7 @@ fn lost_watch_keeps_values_out_until_it_begins_again() {
     }
     assert_eq!(client.take_fetched_keys(), ["a", "a", "a"]);
     client.near.expect_watches(&[0, 1]);
-    client.report(WatchEvent::Began(Reported::Changes));
+    client.report(WatchEvent::Began(ReportLevel::Changes));
     client.confirm();
     client.read("a");
     client.read("a");
@@ -599,7 +604,7 @@ fn lost_watch_keeps_values_out_until_it_begins_again() {
 
 #[test]
 fn flush_that_another_client_delayed_keeps_values_out_until_it_is_over() {
-    let mut client = coherent_world("strategy lru:10");
+    let mut client = coherent_client("strategy lru:10");
     client.confirm();
     client.read("a");
     client.report(WatchEvent::FlushIn(1));
@@ -616,18 +621,18 @@ fn flush_that_another_client_delayed_keeps_values_out_until_it_is_over() {
 
 #[test]
 fn servers_that_report_less_are_bounded_by_near_ttl_and_named_once() {
-    for (reported, words) in [
+    for (report_level, words) in [
         (
-            Reported::StoresAndDeletes,
+            ReportLevel::StoresAndDeletes,
             "reports stores and deletes only",
         ),
-        (Reported::Nothing, "watching server failed"),
+        (ReportLevel::Nothing, "watching server failed"),
     ] {
         let mut client =
             TestClient::with_options("strategy lru:10", |options| options.is_coherent = true);
         client.near.expect_watches(&[0]);
         for _ in 0..2 {
-            client.report(WatchEvent::Began(reported));
+            client.report(WatchEvent::Began(report_level));
         }
         client.read("a");
         client.wait(9999);
@@ -647,7 +652,7 @@ fn servers_that_report_less_are_bounded_by_near_ttl_and_named_once() {
 
 #[test]
 fn keys_in_base64_are_found_by_the_bytes_that_servers_report() {
-    let [plain_key, base64_key] = kept_keys("ä b".as_bytes());
+    let [plain_key, base64_key] = possible_near_keys("ä b".as_bytes());
     assert_eq!(&*plain_key, "ä b".as_bytes());
     assert_eq!(&*base64_key, b"\0w6QgYg==");
 }

@@ -28,7 +28,7 @@ const DELAY_WINDOW_MS: u64 = 10_000;
 
 /// What a server reports to a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reported {
+pub enum ReportLevel {
     /// Every change, with heartbeats.
     Changes,
     /// Stores and deletes, without heartbeats.
@@ -41,7 +41,7 @@ pub enum Reported {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WatchEvent {
     /// The server has begun to report, or does not.
-    Began(Reported),
+    Began(ReportLevel),
     /// The item under a key was changed.
     Changed(Vec<u8>),
     /// Many or all items were changed, or lines were lost.
@@ -78,7 +78,7 @@ pub struct WatchConversation {
     /// The beginning of a line.
     partial: Vec<u8>,
     output: Vec<u8>,
-    delays: Delays,
+    delays: HeartbeatDelays,
 }
 
 impl WatchConversation {
@@ -89,7 +89,7 @@ impl WatchConversation {
             namespace: namespace.to_vec(),
             partial: Vec::new(),
             output: Vec::new(),
-            delays: Delays::default(),
+            delays: HeartbeatDelays::default(),
         };
         match login {
             Some(login) => conversation.output.extend_from_slice(login),
@@ -120,11 +120,11 @@ impl WatchConversation {
             let (head, tail) = remaining.split_at(end);
             remaining = tail.get(1..).unwrap_or_default();
             if self.partial.is_empty() {
-                self.line(head, now, events);
+                self.handle_line(head, now, events);
             } else {
                 let mut line = std::mem::take(&mut self.partial);
                 line.extend_from_slice(head);
-                self.line(&line, now, events);
+                self.handle_line(&line, now, events);
             }
         }
         if self.partial.len() + remaining.len() > LINE_BYTES_MAX {
@@ -142,18 +142,18 @@ impl WatchConversation {
         self.output.extend_from_slice(b"\r\n");
     }
 
-    fn line(&mut self, line: &[u8], now: Instant, events: &mut impl FnMut(WatchEvent)) {
+    fn handle_line(&mut self, line: &[u8], now: Instant, events: &mut impl FnMut(WatchEvent)) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         match (self.stage, line) {
-            (Stage::Reporting, line) => self.report(line, now, events),
+            (Stage::Reporting, line) => self.handle_report_line(line, now, events),
             (Stage::LoggingIn, b"STORED") => self.request(),
             (Stage::Requested, b"OK") => {
                 self.stage = Stage::Reporting;
-                events(WatchEvent::Began(Reported::Changes));
+                events(WatchEvent::Began(ReportLevel::Changes));
             }
             (Stage::RequestedPlain, b"OK") => {
                 self.stage = Stage::Reporting;
-                events(WatchEvent::Began(Reported::StoresAndDeletes));
+                events(WatchEvent::Began(ReportLevel::StoresAndDeletes));
             }
             (Stage::Requested, b"ERROR") => {
                 self.stage = Stage::RequestedPlain;
@@ -163,13 +163,18 @@ impl WatchConversation {
             (Stage::Refused, _) => {}
             _ => {
                 self.stage = Stage::Refused;
-                events(WatchEvent::Began(Reported::Nothing));
+                events(WatchEvent::Began(ReportLevel::Nothing));
             }
         }
     }
 
     /// Passes on what a line reports; a line that says nothing known may be about any key.
-    fn report(&mut self, line: &[u8], now: Instant, events: &mut impl FnMut(WatchEvent)) {
+    fn handle_report_line(
+        &mut self,
+        line: &[u8],
+        now: Instant,
+        events: &mut impl FnMut(WatchEvent),
+    ) {
         let field = |name: &[u8]| {
             let mut tokens = ascii::tokens(line);
             tokens.find_map(|token| token.strip_prefix(name))
@@ -180,7 +185,8 @@ impl WatchConversation {
         }
         match field(b"type=") {
             Some(b"heartbeat") => {
-                let sent = number(b"ms=").and_then(|sent_ms| self.delays.sent_at(sent_ms, now));
+                let sent =
+                    number(b"ms=").and_then(|sent_ms| self.delays.record_heartbeat(sent_ms, now));
                 if let Some(sent) = sent {
                     events(WatchEvent::Confirmed(sent));
                 }
@@ -201,40 +207,44 @@ impl WatchConversation {
 /// When heartbeats were sent, by this process's clock: the server's time plus the least difference of the two clocks,
 /// which is that of the heartbeat with the least delay.
 #[derive(Debug, Default)]
-struct Delays {
+struct HeartbeatDelays {
     /// A moment, and the difference of the clocks counts from it.
     base: Option<Instant>,
     received_count: u32,
     window_began_ms: u64,
-    least_ms: Option<i64>,
-    least_before_ms: Option<i64>,
+    difference_min_ms: Option<i64>,
+    previous_difference_min_ms: Option<i64>,
 }
 
-impl Delays {
+impl HeartbeatDelays {
     /// When a heartbeat was sent; `None`: too few have come.
-    fn sent_at(&mut self, sent_ms: u64, now: Instant) -> Option<Instant> {
+    fn record_heartbeat(&mut self, sent_ms: u64, now: Instant) -> Option<Instant> {
         let base = *self.base.get_or_insert(now);
         let now_ms = i64::try_from(now.saturating_duration_since(base).as_millis()).ok()?;
         let sent = i64::try_from(sent_ms).ok()?;
         let difference_ms = now_ms.checked_sub(sent)?;
         if sent_ms.saturating_sub(self.window_began_ms) >= DELAY_WINDOW_MS {
             self.window_began_ms = sent_ms;
-            self.least_before_ms = self.least_ms.take();
+            self.previous_difference_min_ms = self.difference_min_ms.take();
         }
-        let least_ms = self.least_ms.unwrap_or(difference_ms).min(difference_ms);
-        self.least_ms = Some(least_ms);
+        let difference_min_ms = self
+            .difference_min_ms
+            .unwrap_or(difference_ms)
+            .min(difference_ms);
+        self.difference_min_ms = Some(difference_min_ms);
         self.received_count = self.received_count.saturating_add(1);
         if self.received_count < HEARTBEATS_MIN {
             return None;
         }
-        let least_ms = least_ms.min(self.least_before_ms.unwrap_or(least_ms));
-        let delay_ms = u64::try_from(difference_ms.checked_sub(least_ms)?).ok()?;
+        let difference_min_ms =
+            difference_min_ms.min(self.previous_difference_min_ms.unwrap_or(difference_min_ms));
+        let delay_ms = u64::try_from(difference_ms.checked_sub(difference_min_ms)?).ok()?;
         now.checked_sub(Duration::from_millis(delay_ms))
     }
 }
 
 /// The keys under which a client may keep the item with this key: as it is, and in base64.
-pub(super) fn kept_keys(key: &[u8]) -> [NearKey; 2] {
+pub(super) fn possible_near_keys(key: &[u8]) -> [NearKey; 2] {
     let mut encoded = Vec::new();
     base64::encode(key, &mut encoded);
     let plain = WireKey {
@@ -253,7 +263,7 @@ pub(super) fn kept_keys(key: &[u8]) -> [NearKey; 2] {
 pub(super) struct Coverage {
     /// Of each server's slot.
     watches: Vec<(usize, WatchState)>,
-    until: Until,
+    serve_until: ServeUntil,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -268,7 +278,7 @@ enum WatchState {
 
 /// Until when a value may be served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Until {
+enum ServeUntil {
     /// Some server does not report at present.
     #[default]
     Never,
@@ -284,55 +294,57 @@ impl Coverage {
             (slot, known.map_or(WatchState::Waiting, |&(_, state)| state))
         };
         self.watches = slots.iter().map(state_of).collect();
-        self.update();
+        self.update_serve_until();
     }
 
-    pub(super) fn began(&mut self, slot: usize, reported: Reported) {
-        let state = match reported {
-            Reported::Changes => WatchState::Waiting,
-            Reported::StoresAndDeletes | Reported::Nothing => WatchState::Unconfirmed,
+    pub(super) fn record_begin(&mut self, slot: usize, report_level: ReportLevel) {
+        let state = match report_level {
+            ReportLevel::Changes => WatchState::Waiting,
+            ReportLevel::StoresAndDeletes | ReportLevel::Nothing => WatchState::Unconfirmed,
         };
-        self.set(slot, state);
+        self.set_watch_state(slot, state);
     }
 
-    pub(super) fn confirmed(&mut self, slot: usize, sent: Instant) {
-        self.set(slot, WatchState::Confirmed(sent));
+    pub(super) fn record_confirmation(&mut self, slot: usize, sent: Instant) {
+        self.set_watch_state(slot, WatchState::Confirmed(sent));
     }
 
-    pub(super) fn lost(&mut self, slot: usize) {
-        self.set(slot, WatchState::Waiting);
+    pub(super) fn record_loss(&mut self, slot: usize) {
+        self.set_watch_state(slot, WatchState::Waiting);
     }
 
     /// Whether what is kept may be served now.
     pub(super) fn is_complete(&self, now: Instant) -> bool {
-        match self.until {
-            Until::Never => false,
-            Until::Moment(moment) => now < moment,
-            Until::Unbounded => true,
+        match self.serve_until {
+            ServeUntil::Never => false,
+            ServeUntil::Moment(moment) => now < moment,
+            ServeUntil::Unbounded => true,
         }
     }
 
-    fn set(&mut self, slot: usize, state: WatchState) {
+    fn set_watch_state(&mut self, slot: usize, state: WatchState) {
         if let Some(watch) = self.watches.iter_mut().find(|(known, _)| *known == slot) {
             watch.1 = state;
-            self.update();
+            self.update_serve_until();
         }
     }
 
-    fn update(&mut self) {
+    fn update_serve_until(&mut self) {
         if self.watches.is_empty() {
-            self.until = Until::Never;
+            self.serve_until = ServeUntil::Never;
             return;
         }
         let until = |until, &(_, state): &(usize, WatchState)| match (until, state) {
-            (Until::Never, _) | (_, WatchState::Waiting) => Until::Never,
+            (ServeUntil::Never, _) | (_, WatchState::Waiting) => ServeUntil::Never,
             (until, WatchState::Unconfirmed) => until,
-            (Until::Moment(moment), WatchState::Confirmed(sent)) => {
-                Until::Moment(moment.min(sent + CONFIRMED_FOR))
+            (ServeUntil::Moment(moment), WatchState::Confirmed(sent)) => {
+                ServeUntil::Moment(moment.min(sent + CONFIRMED_FOR))
             }
-            (Until::Unbounded, WatchState::Confirmed(sent)) => Until::Moment(sent + CONFIRMED_FOR),
+            (ServeUntil::Unbounded, WatchState::Confirmed(sent)) => {
+                ServeUntil::Moment(sent + CONFIRMED_FOR)
+            }
         };
-        self.until = self.watches.iter().fold(Until::Unbounded, until);
+        self.serve_until = self.watches.iter().fold(ServeUntil::Unbounded, until);
     }
 }
 
@@ -369,7 +381,7 @@ mod tests {
         let now = Instant::now();
         assert_eq!(events_of(&mut conversation, b"ERROR\r\n", now), []);
         assert_eq!(conversation.take_output(), b"watch mutations deletions\r\n");
-        let began = WatchEvent::Began(Reported::StoresAndDeletes);
+        let began = WatchEvent::Began(ReportLevel::StoresAndDeletes);
         assert_eq!(events_of(&mut conversation, b"OK\r\n", now), [began]);
     }
 
@@ -390,7 +402,7 @@ mod tests {
         ] {
             let mut conversation = WatchConversation::new(b"", None);
             let events = events_of(&mut conversation, replies, Instant::now());
-            assert_eq!(events, [WatchEvent::Began(Reported::Nothing)]);
+            assert_eq!(events, [WatchEvent::Began(ReportLevel::Nothing)]);
         }
     }
 
@@ -472,18 +484,18 @@ mod tests {
         let now = Instant::now();
         assert!(!coverage.is_complete(now));
         coverage.expect(&[0, 2]);
-        coverage.began(0, Reported::Changes);
-        coverage.began(2, Reported::StoresAndDeletes);
+        coverage.record_begin(0, ReportLevel::Changes);
+        coverage.record_begin(2, ReportLevel::StoresAndDeletes);
         assert!(!coverage.is_complete(now));
-        coverage.confirmed(0, now);
+        coverage.record_confirmation(0, now);
         assert!(coverage.is_complete(now));
         assert!(!coverage.is_complete(now + CONFIRMED_FOR));
-        coverage.confirmed(7, now);
-        coverage.lost(2);
+        coverage.record_confirmation(7, now);
+        coverage.record_loss(2);
         assert!(!coverage.is_complete(now));
         coverage.expect(&[0]);
         assert!(coverage.is_complete(now));
-        coverage.began(0, Reported::Nothing);
+        coverage.record_begin(0, ReportLevel::Nothing);
         assert!(coverage.is_complete(now + Duration::from_hours(1)));
     }
 

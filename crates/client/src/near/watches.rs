@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use super::watch::{Coverage, Reported};
+use super::watch::{Coverage, ReportLevel};
 
 /// The watches of all servers.
 #[derive(Debug, Default)]
@@ -11,7 +11,7 @@ pub(super) struct Watches {
     /// Until when other clients' changes are known.
     pub(super) coverage: Coverage,
     /// The servers whose limited reports were warned of.
-    slots_warned_of: HashSet<usize>,
+    warned_slots: HashSet<usize>,
 }
 
 impl Watches {
@@ -24,19 +24,19 @@ impl Watches {
     pub(super) fn begin(
         &mut self,
         (slot, server): (usize, &str),
-        reported: Reported,
+        report_level: ReportLevel,
         near_ttl: Option<Duration>,
     ) -> Option<String> {
-        self.coverage.began(slot, reported);
-        if reported == Reported::Changes || !self.slots_warned_of.insert(slot) {
+        self.coverage.record_begin(slot, report_level);
+        if report_level == ReportLevel::Changes || !self.warned_slots.insert(slot) {
             return None;
         }
         let bound = match near_ttl {
             Some(near_ttl) => format!("up to near_ttl, {} s", near_ttl.as_secs_f64()),
             None => "until its TTL, for there is no near_ttl".to_owned(),
         };
-        Some(match reported {
-            Reported::StoresAndDeletes => format!(
+        Some(match report_level {
+            ReportLevel::StoresAndDeletes => format!(
                 "coherent: {server} reports stores and deletes only, as memcached does; after incr, touch or flush_all of \
                  another client a value is served {bound}"
             ),

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::entry::{NearKey, near_key};
-use super::{ClientNearCache, NearOfProcess};
+use super::{ClientNearCache, ProcessNearCache};
 use crate::request::Request;
 
 /// What a request in flight changes; its keys are served from the servers until it is dropped.
 #[derive(Debug)]
 pub(crate) struct WriteMark {
-    near: Arc<NearOfProcess>,
+    near: Arc<ProcessNearCache>,
     target: WriteTarget,
 }
 

@@ -1,9 +1,9 @@
 //! Reading replies in binary: one step a response, each matched by its opaque.
 
-use glasscache_protocol::binary::reply::{Head, parse_head, parse_number};
+use glasscache_protocol::binary::reply::{ResponseHead, parse_head, parse_number};
 use glasscache_protocol::binary::{HEADER_BYTES, Status, opcode};
 use glasscache_protocol::meta::reply::Code;
-use glasscache_protocol::text::reply::{Blame, REPLY_LINE_BYTES_MAX, Status as Done};
+use glasscache_protocol::text::reply::{Blame, REPLY_LINE_BYTES_MAX, Status as WriteStatus};
 
 use super::parse::{ParseStep, ROWS_MAX, checked_length, lossy_text};
 use super::{Fault, FoundValue, KeyList, Pipeline, Refusal, Reply, ReplyScan};
@@ -12,12 +12,12 @@ use crate::pipeline::ExpectedReply;
 /// What a request in binary in flight waits for.
 #[derive(Debug)]
 pub enum BinaryExpect {
-    /// Values of keys, in their order, by opaques from `first` on.
+    /// Values of keys, in their order, by opaques from `first_opaque` on.
     Values {
         /// The keys.
         keys: KeyList,
         /// Opaque of the first.
-        first: u32,
+        first_opaque: u32,
         /// One read with one response; else quiet reads, and a noop with the opaque after theirs.
         is_single: bool,
         /// Whether CAS uniques were requested: a response always has one.
@@ -30,10 +30,10 @@ pub enum BinaryExpect {
         /// The opcode of the request.
         opcode: u8,
     },
-    /// Responses to quiet requests only where something went wrong, then that to a noop; opaques from `first` on.
+    /// Responses to quiet requests only where something went wrong, then that to a noop; opaques from `first_opaque` on.
     Quiet {
         /// Opaque of the first request.
-        first: u32,
+        first_opaque: u32,
         /// How many requests there are.
         count: u32,
     },
@@ -58,7 +58,7 @@ impl BinaryExpect {
 
 /// A response, its text included.
 struct Response<'i> {
-    head: Head<'i>,
+    head: ResponseHead<'i>,
     /// The opcode of its request, as if that were not quiet.
     opcode: u8,
     /// The value or the text of an error; empty for a value of an item, which may come later.
@@ -89,14 +89,14 @@ impl Response<'_> {
 
     /// The outcome of a write that was executed, as text and meta name it: a condition of the verb itself that did not
     /// hold is "not stored".
-    fn outcome(&self) -> Done {
+    fn outcome(&self) -> WriteStatus {
         match (self.head.status, self.opcode) {
-            (Status::Success, _) => Done::Done,
+            (Status::Success, _) => WriteStatus::Done,
             (Status::Exists, opcode::ADD)
             | (Status::NotFound, opcode::REPLACE | opcode::APPEND | opcode::PREPEND)
-            | (Status::NotStored, _) => Done::NotStored,
-            (Status::Exists, _) => Done::Exists,
-            _ => Done::NotFound,
+            | (Status::NotStored, _) => WriteStatus::NotStored,
+            (Status::Exists, _) => WriteStatus::Exists,
+            _ => WriteStatus::NotFound,
         }
     }
 }
@@ -120,15 +120,17 @@ impl Pipeline {
         let opcode = opcode::without_quiet(head.id.opcode);
         if let BinaryExpect::Values {
             keys,
-            first,
+            first_opaque,
             wants_cas,
             ..
         } = expected
             && head.status == Status::Success
             && opcode != opcode::NOOP
         {
-            let limit = self.value_bytes_max;
-            let mut value = self.scan.binary_value(&head, keys, *first, limit)?;
+            let limit_bytes = self.value_bytes_max;
+            let mut value = self
+                .scan
+                .parse_value_head(&head, keys, *first_opaque, limit_bytes)?;
             value.offset = value_offset;
             if !*wants_cas {
                 value.cas = 0;
@@ -165,14 +167,14 @@ impl Pipeline {
 
 impl ReplyScan {
     /// The value that a head announces, if it is that of a key in the order of the request.
-    fn binary_value(
+    fn parse_value_head(
         &mut self,
-        head: &Head<'_>,
+        head: &ResponseHead<'_>,
         keys: &KeyList,
-        first: u32,
-        limit: u64,
+        first_opaque: u32,
+        limit_bytes: u64,
     ) -> Result<FoundValue, Fault> {
-        let key_index = head.id.opaque.wrapping_sub(first) as usize;
+        let key_index = head.id.opaque.wrapping_sub(first_opaque) as usize;
         let key = keys.get(key_index).ok_or(Fault::WrongOpaque)?;
         if !opcode::returns_key(head.id.opcode) || head.key != key || key_index < self.key_cursor {
             return Err(Fault::WrongKey);
@@ -182,7 +184,7 @@ impl ReplyScan {
             key_index,
             flags: head.flags(),
             cas: head.cas,
-            value_bytes: checked_length(head.value_bytes.into(), limit)?,
+            value_bytes: checked_length(head.value_bytes.into(), limit_bytes)?,
             offset: 0,
         })
     }
@@ -197,11 +199,11 @@ impl ReplyScan {
         match *expected {
             BinaryExpect::Values {
                 ref keys,
-                first,
+                first_opaque,
                 is_single,
                 ..
             } => {
-                let key_index = opaque.wrapping_sub(first) as usize;
+                let key_index = opaque.wrapping_sub(first_opaque) as usize;
                 let is_end = response.opcode == opcode::NOOP && !is_single;
                 if key_index > keys.len() || is_end != (key_index == keys.len()) {
                     return Err(Fault::WrongOpaque);
@@ -216,17 +218,22 @@ impl ReplyScan {
                 ))
             }
             BinaryExpect::Outcome {
-                opaque: own,
+                opaque: expected_opaque,
                 opcode,
             } => {
-                if opaque != own || response.opcode != opcode {
+                if opaque != expected_opaque || response.opcode != opcode {
                     return Err(Fault::WrongOpaque);
                 }
                 single_reply(response).map(ParseStep::Complete)
             }
-            BinaryExpect::Quiet { first, count } => self.take_quiet(response, first, count),
-            BinaryExpect::Rows { opaque: own } => {
-                if opaque != own || response.opcode != opcode::STAT {
+            BinaryExpect::Quiet {
+                first_opaque,
+                count,
+            } => self.take_quiet(response, first_opaque, count),
+            BinaryExpect::Rows {
+                opaque: expected_opaque,
+            } => {
+                if opaque != expected_opaque || response.opcode != opcode::STAT {
                     return Err(Fault::WrongOpaque);
                 }
                 self.take_binary_row(response)
@@ -238,7 +245,7 @@ impl ReplyScan {
     fn take_quiet(
         &mut self,
         response: &Response<'_>,
-        first: u32,
+        first_opaque: u32,
         count: u32,
     ) -> Result<ParseStep, Fault> {
         if response.opcode == opcode::NOOP {
@@ -246,7 +253,7 @@ impl ReplyScan {
             let refusals = std::mem::take(&mut self.refusals);
             return Ok(ParseStep::Complete(Reply::Quiet(failed_replies, refusals)));
         }
-        let index = response.head.id.opaque.wrapping_sub(first);
+        let index = response.head.id.opaque.wrapping_sub(first_opaque);
         if index >= count {
             return Err(Fault::WrongOpaque);
         }
@@ -263,10 +270,10 @@ impl ReplyScan {
         );
         match response.outcome() {
             // A touch has no quiet form.
-            Done::Done if response.opcode == opcode::TOUCH => {}
-            Done::Done => return Err(Fault::WrongOpaque),
+            WriteStatus::Done if response.opcode == opcode::TOUCH => {}
+            WriteStatus::Done => return Err(Fault::WrongOpaque),
             // As in meta: a quiet removal, addition or touch of nothing is not reported.
-            Done::NotFound if !is_store => {}
+            WriteStatus::NotFound if !is_store => {}
             outcome => self.failed_replies.push((index as usize, code_of(outcome))),
         }
         Ok(ParseStep::Continue)
@@ -306,21 +313,21 @@ fn single_reply(response: &Response<'_>) -> Result<Reply, Fault> {
         return Ok(Reply::Refused(refusal));
     }
     Ok(match (response.outcome(), response.opcode) {
-        (Done::Done, opcode::INCREMENT | opcode::DECREMENT) => {
+        (WriteStatus::Done, opcode::INCREMENT | opcode::DECREMENT) => {
             let number = parse_number(response.text);
             Reply::Number(number.ok_or(Fault::Binary(super::BinaryFault::Lengths))?)
         }
-        (Done::Done, opcode::VERSION) => Reply::Version(lossy_text(response.text)),
+        (WriteStatus::Done, opcode::VERSION) => Reply::Version(lossy_text(response.text)),
         (outcome, _) => Reply::Status(outcome),
     })
 }
 
-fn code_of(outcome: Done) -> Code {
+fn code_of(outcome: WriteStatus) -> Code {
     match outcome {
-        Done::Done => Code::Done,
-        Done::NotStored => Code::NotStored,
-        Done::Exists => Code::Exists,
-        Done::NotFound => Code::NotFound,
+        WriteStatus::Done => Code::Done,
+        WriteStatus::NotStored => Code::NotStored,
+        WriteStatus::Exists => Code::Exists,
+        WriteStatus::NotFound => Code::NotFound,
     }
 }
 

@@ -7,9 +7,9 @@
 //! wrong request.
 
 mod binary;
-mod inbox;
 mod keys;
 mod parse;
+mod receive_buffer;
 pub(crate) mod reserved;
 
 use std::collections::VecDeque;
@@ -19,8 +19,8 @@ use glasscache_protocol::meta::reply::Code;
 use glasscache_protocol::text::reply::{Blame, ReplyFault, Status};
 
 pub use binary::BinaryExpect;
-use inbox::ReceiveBuffer;
 pub use keys::KeyList;
+use receive_buffer::ReceiveBuffer;
 
 /// Values longer than this are refused unless configured otherwise: the largest item
 /// size in common use with room to spare, and far below what a hostile length would take.
@@ -40,10 +40,10 @@ pub enum ExpectedReply {
         /// The key that it must name, if it names one.
         key: KeyHash,
     },
-    /// Meta replies only where something went wrong, then `MN`; opaques from `first` on.
+    /// Meta replies only where something went wrong, then `MN`; opaques from `first_opaque` on.
     Quiet {
         /// Opaque of the first request.
-        first: u32,
+        first_opaque: u32,
         /// How many requests there are.
         count: u32,
     },
@@ -254,7 +254,7 @@ impl Pipeline {
     }
 
     /// How many requests wait for their reply.
-    pub fn in_flight(&self) -> usize {
+    pub fn in_flight_count(&self) -> usize {
         self.in_flight.len()
     }
 
@@ -374,7 +374,7 @@ impl Pipeline {
     }
 
     /// The oldest request, without its reply.
-    pub fn oldest(&self) -> Option<&ExpectedReply> {
+    pub fn oldest_request(&self) -> Option<&ExpectedReply> {
         self.in_flight.front()
     }
 

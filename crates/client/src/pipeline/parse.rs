@@ -110,7 +110,7 @@ impl Pipeline {
             self.scan.offset += END_LINE.len();
             return Ok(ParseStep::Complete(Reply::Values));
         }
-        let Some((line, line_bytes)) = text::line(unparsed)? else {
+        let Some((line, line_bytes)) = text::take_line(unparsed)? else {
             return Ok(ParseStep::Missing(1));
         };
         let after = self.scan.offset + line_bytes;
@@ -137,8 +137,8 @@ impl Pipeline {
                 _ => return Err(ReplyFault::Unexpected.into()),
             },
             Some(&mut ExpectedReply::Meta { opaque, key }) => {
-                let limit = self.value_bytes_max;
-                let (reply, value) = parse_meta_reply(line, (opaque, key), after, limit)?;
+                let limit_bytes = self.value_bytes_max;
+                let (reply, value) = parse_meta_reply(line, (opaque, key), after, limit_bytes)?;
                 match (reply, value) {
                     (Reply::Meta(meta), Some(value)) => {
                         self.scan.meta = Some(meta);
@@ -148,10 +148,12 @@ impl Pipeline {
                     (reply, _) => ParseStep::Complete(reply),
                 }
             }
-            Some(&mut ExpectedReply::Quiet { first, count }) => {
-                self.scan
-                    .take_failed_reply(&meta::parse(line)?, first, count)?
-            }
+            Some(&mut ExpectedReply::Quiet {
+                first_opaque: first,
+                count,
+            }) => self
+                .scan
+                .take_failed_reply(&meta::parse(line)?, first, count)?,
             Some(ExpectedReply::Binary(_)) | None => return Err(Fault::Unsolicited),
         };
         self.scan.offset = after;
@@ -349,7 +351,7 @@ fn parse_meta_reply(
     line: &[u8],
     (opaque, key): (u32, KeyHash),
     after: usize,
-    limit: u64,
+    limit_bytes: u64,
 ) -> Result<(Reply, Option<FoundValue>), Fault> {
     let (code, value_bytes, flags) = match meta::parse(line)? {
         meta::Line::Refused(refused) => return Ok((Reply::Refused(owned_refusal(&refused)), None)),
@@ -387,7 +389,7 @@ fn parse_meta_reply(
             key_index: 0,
             flags: flags.client_flags,
             cas: flags.cas.unwrap_or_default(),
-            value_bytes: checked_length(value_bytes, limit)?,
+            value_bytes: checked_length(value_bytes, limit_bytes)?,
             offset: after,
         }),
         _ => None,
@@ -395,11 +397,17 @@ fn parse_meta_reply(
     Ok((Reply::Meta(reply), value))
 }
 
-pub(super) fn checked_length(bytes: u64, limit: u64) -> Result<usize, Fault> {
-    if bytes > limit {
-        return Err(Fault::TooLong { bytes, limit });
+pub(super) fn checked_length(bytes: u64, limit_bytes: u64) -> Result<usize, Fault> {
+    if bytes > limit_bytes {
+        return Err(Fault::TooLong {
+            bytes,
+            limit: limit_bytes,
+        });
     }
-    usize::try_from(bytes).map_err(|_| Fault::TooLong { bytes, limit })
+    usize::try_from(bytes).map_err(|_| Fault::TooLong {
+        bytes,
+        limit: limit_bytes,
+    })
 }
 
 pub(super) fn lossy_text(bytes: &[u8]) -> String {

@@ -144,7 +144,7 @@ fn a_meta_reply_that_names_another_key_is_a_fault() {
 fn a_quiet_batch_names_the_requests_that_failed() {
     let mut pipeline = Pipeline::new(1000);
     pipeline.expect(ExpectedReply::Quiet {
-        first: 10,
+        first_opaque: 10,
         count: 3,
     });
     let (_, progress) = feed_in_pieces(

@@ -3,16 +3,16 @@
 
 use glasscache_protocol::KEY_BYTES_MAX;
 use glasscache_protocol::base64;
-use glasscache_protocol::binary::request::{self as binary, Arith, Store};
+use glasscache_protocol::binary::request::{self as binary, ArithParameters, StoreParameters};
 use glasscache_protocol::binary::{RequestId, opcode};
 use glasscache_protocol::meta::request::{Arithmetic, WireKey};
 use glasscache_protocol::text::request::StoreMode;
 
-use super::{BODY_COPIED_MAX, Item, Request, RequestWriter, Unsupported};
+use super::{COPIED_BODY_BYTES_MAX, Item, Request, RequestWriter, Unsupported};
 use crate::pipeline::{BinaryExpect, ExpectedReply, KeyList};
 
 /// An exptime of the past, as the absolute time that it is: a second more than the longest relative one.
-const EXPIRED: u32 = 30 * 86_400 + 1;
+const EXPIRED_EXPTIME: u32 = 30 * 86_400 + 1;
 
 /// The largest exptime: one more means "do not create" in an increment.
 const EXPTIME_MAX: u32 = u32::MAX - 1;
@@ -20,32 +20,32 @@ const EXPTIME_MAX: u32 = u32::MAX - 1;
 impl Request<'_> {
     pub(super) fn write_binary(&self, writer: &mut RequestWriter<'_>) -> Result<(), Unsupported> {
         // Before anything is written: replies to a part of it could not be delivered.
-        if let Some(operation) = self.without_binary_form() {
+        if let Some(operation) = self.unsupported_in_binary() {
             return Err(Unsupported(operation));
         }
         match *self {
             Self::Get { key, cas } => {
-                let id = single_read(writer, key, opcode::GETK, cas);
+                let id = begin_single_read(writer, key, opcode::GETK, cas);
                 with_raw_key(key, |key| binary::get(writer.out, id, key));
             }
             Self::GetAndTouch { key, exptime } => {
-                let id = single_read(writer, key, opcode::GATK, false);
-                let exptime = wire_exptime(exptime);
+                let id = begin_single_read(writer, key, opcode::GATK, false);
+                let exptime = to_wire_exptime(exptime);
                 with_raw_key(key, |key| binary::touch(writer.out, id, key, exptime));
             }
             Self::GetMany { prefix, keys, cas } => {
-                let mut list = begin_list(writer);
+                let mut list = begin_key_list(writer);
                 for key in keys {
                     list.push(prefix, key);
                 }
-                read_list(writer, list, cas);
+                write_reads(writer, list, cas);
             }
             Self::Fetch { keys } => {
-                let mut list = begin_list(writer);
+                let mut list = begin_key_list(writer);
                 for &key in keys {
                     with_raw_key(key, |key| list.push(b"", key));
                 }
-                read_list(writer, list, false);
+                write_reads(writer, list, false);
             }
             Self::Store {
                 mode,
@@ -53,9 +53,9 @@ impl Request<'_> {
                 exptime,
                 noreply,
             } => {
-                let id = write_id(writer, store_opcode(mode), noreply);
-                store_head(writer, id, mode, item, exptime);
-                if item.body.len() <= BODY_COPIED_MAX {
+                let id = begin_request(writer, store_opcode(mode), noreply);
+                write_store_head(writer, id, mode, item, exptime);
+                if item.body.len() <= COPIED_BODY_BYTES_MAX {
                     writer.out.extend_from_slice(item.body);
                 }
             }
@@ -64,7 +64,7 @@ impl Request<'_> {
                 items,
                 exptime,
                 quiet,
-            } => store_many(writer, (mode, exptime), items, quiet),
+            } => write_store_many(writer, (mode, exptime), items, quiet),
             Self::Delete { key, noreply } => delete(writer, key, noreply),
             Self::DeleteMany { keys } => keys.iter().for_each(|&key| delete(writer, key, false)),
             Self::Touch {
@@ -73,17 +73,17 @@ impl Request<'_> {
                 noreply,
             } => {
                 // There is no quiet form: its response is read with those to the quiet writes around it.
-                let id = write_id(writer, opcode::TOUCH, noreply);
-                let exptime = wire_exptime(exptime);
+                let id = begin_request(writer, opcode::TOUCH, noreply);
+                let exptime = to_wire_exptime(exptime);
                 with_raw_key(key, |key| binary::touch(writer.out, id, key, exptime));
             }
             Self::Arithmetic {
                 key,
                 ref arithmetic,
                 noreply,
-            } => calculate(writer, key, arithmetic, noreply),
+            } => write_arithmetic(writer, key, arithmetic, noreply),
             Self::Flush { delay_s } => {
-                let id = write_id(writer, opcode::FLUSH, false);
+                let id = begin_request(writer, opcode::FLUSH, false);
                 binary::flush(writer.out, id.opaque, delay_s);
             }
             Self::Stats { argument } => {
@@ -92,7 +92,7 @@ impl Request<'_> {
                 binary::stat(writer.out, opaque, argument);
             }
             Self::Version | Self::Inspect { .. } | Self::FlushPrefix { .. } => {
-                let id = write_id(writer, opcode::VERSION, false);
+                let id = begin_request(writer, opcode::VERSION, false);
                 binary::header_only(writer.out, id);
             }
         }
@@ -100,7 +100,7 @@ impl Request<'_> {
     }
 
     /// What binary has no form for, if the request needs it.
-    fn without_binary_form(&self) -> Option<&'static str> {
+    fn unsupported_in_binary(&self) -> Option<&'static str> {
         match self {
             // In binary a unique of 0 compares nothing.
             Self::Store { mode, .. } | Self::StoreMany { mode, .. }
@@ -137,7 +137,7 @@ fn expect(writer: &mut RequestWriter<'_>, expected: BinaryExpect) {
 }
 
 /// The opcode and the opaque of a request that has one response, or none unless something is unusual.
-fn write_id(writer: &mut RequestWriter<'_>, opcode: u8, quiet: bool) -> RequestId {
+fn begin_request(writer: &mut RequestWriter<'_>, opcode: u8, quiet: bool) -> RequestId {
     let opaque = writer.next_opaque(1);
     if quiet {
         let opcode = opcode::quiet_form(opcode);
@@ -147,38 +147,38 @@ fn write_id(writer: &mut RequestWriter<'_>, opcode: u8, quiet: bool) -> RequestI
     RequestId { opcode, opaque }
 }
 
-fn single_read(
+fn begin_single_read(
     writer: &mut RequestWriter<'_>,
     key: WireKey<'_>,
     opcode: u8,
     wants_cas: bool,
 ) -> RequestId {
-    let mut keys = begin_list(writer);
+    let mut keys = begin_key_list(writer);
     with_raw_key(key, |key| keys.push(b"", key));
-    let first = writer.next_opaque(1);
+    let first_opaque = writer.next_opaque(1);
     let expected = BinaryExpect::Values {
         keys,
-        first,
+        first_opaque,
         is_single: true,
         wants_cas,
     };
     expect(writer, expected);
     RequestId {
         opcode,
-        opaque: first,
+        opaque: first_opaque,
     }
 }
 
-fn begin_list(writer: &mut RequestWriter<'_>) -> KeyList {
+fn begin_key_list(writer: &mut RequestWriter<'_>) -> KeyList {
     let mut list = writer.pipeline.key_list();
     list.begin(b"");
     list
 }
 
 /// Quiet reads of keys, and the noop that ends them.
-fn read_list(writer: &mut RequestWriter<'_>, keys: KeyList, wants_cas: bool) {
-    let first = writer.next_opaque(keys.len() + 1);
-    let opaques = (0..).map(|index| first.wrapping_add(index));
+fn write_reads(writer: &mut RequestWriter<'_>, keys: KeyList, wants_cas: bool) {
+    let first_opaque = writer.next_opaque(keys.len() + 1);
+    let opaques = (0..).map(|index| first_opaque.wrapping_add(index));
     for (key, opaque) in (0..keys.len())
         .filter_map(|index| keys.get(index))
         .zip(opaques)
@@ -186,10 +186,10 @@ fn read_list(writer: &mut RequestWriter<'_>, keys: KeyList, wants_cas: bool) {
         let opcode = opcode::GETKQ;
         binary::get(writer.out, RequestId { opcode, opaque }, key);
     }
-    noop(writer.out, first.wrapping_add(keys.len() as u32));
+    write_noop(writer.out, first_opaque.wrapping_add(keys.len() as u32));
     let expected = BinaryExpect::Values {
         keys,
-        first,
+        first_opaque,
         is_single: false,
         wants_cas,
     };
@@ -197,7 +197,7 @@ fn read_list(writer: &mut RequestWriter<'_>, keys: KeyList, wants_cas: bool) {
 }
 
 /// Appends a noop; its response comes after those to everything before it.
-pub(crate) fn noop(out: &mut Vec<u8>, opaque: u32) {
+pub(crate) fn write_noop(out: &mut Vec<u8>, opaque: u32) {
     let opcode = opcode::NOOP;
     binary::header_only(out, RequestId { opcode, opaque });
 }
@@ -212,7 +212,7 @@ fn store_opcode(mode: StoreMode) -> u8 {
     }
 }
 
-fn store_head(
+fn write_store_head(
     writer: &mut RequestWriter<'_>,
     id: RequestId,
     mode: StoreMode,
@@ -220,11 +220,11 @@ fn store_head(
     exptime: i64,
 ) {
     let value_bytes = item.body.len() as u32;
-    let head = Store {
+    let head = StoreParameters {
         flags: item.flags,
-        exptime: wire_exptime(exptime),
+        exptime: to_wire_exptime(exptime),
         value_bytes,
-        compare: match mode {
+        required_cas: match mode {
             StoreMode::Cas(unique) => unique,
             _ => 0,
         },
@@ -237,32 +237,38 @@ fn store_head(
     });
 }
 
-fn store_many(
+fn write_store_many(
     writer: &mut RequestWriter<'_>,
     (mode, exptime): (StoreMode, i64),
     items: &[Item<'_>],
     quiet: bool,
 ) {
-    let first = *writer.opaque;
+    let first_opaque = *writer.opaque;
     for item in items {
-        let id = write_id(writer, store_opcode(mode), quiet);
-        store_head(writer, id, mode, item, exptime);
+        let id = begin_request(writer, store_opcode(mode), quiet);
+        write_store_head(writer, id, mode, item, exptime);
         writer.out.extend_from_slice(item.body);
     }
     if quiet {
         let count = items.len() as u32;
         let opaque = writer.next_opaque(1);
-        noop(writer.out, opaque);
-        expect(writer, BinaryExpect::Quiet { first, count });
+        write_noop(writer.out, opaque);
+        expect(
+            writer,
+            BinaryExpect::Quiet {
+                first_opaque,
+                count,
+            },
+        );
     }
 }
 
 fn delete(writer: &mut RequestWriter<'_>, key: WireKey<'_>, quiet: bool) {
-    let id = write_id(writer, opcode::DELETE, quiet);
+    let id = begin_request(writer, opcode::DELETE, quiet);
     with_raw_key(key, |key| binary::delete(writer.out, id, key, 0));
 }
 
-fn calculate(
+fn write_arithmetic(
     writer: &mut RequestWriter<'_>,
     key: WireKey<'_>,
     arithmetic: &Arithmetic,
@@ -273,21 +279,21 @@ fn calculate(
     } else {
         opcode::INCREMENT
     };
-    let id = write_id(writer, opcode, quiet);
-    let arith = Arith {
+    let id = begin_request(writer, opcode, quiet);
+    let arith = ArithParameters {
         delta: arithmetic.delta,
         initial: arithmetic
             .initial
-            .map(|(number, exptime)| (number, wire_exptime(exptime))),
-        compare: 0,
+            .map(|(number, exptime)| (number, to_wire_exptime(exptime))),
+        required_cas: 0,
     };
     with_raw_key(key, |key| binary::arith(writer.out, id, key, &arith));
 }
 
 /// The exptime in 32 bits without a sign.
-fn wire_exptime(exptime: i64) -> u32 {
+fn to_wire_exptime(exptime: i64) -> u32 {
     match exptime {
-        ..0 => EXPIRED,
+        ..0 => EXPIRED_EXPTIME,
         _ => u32::try_from(exptime)
             .unwrap_or(EXPTIME_MAX)
             .min(EXPTIME_MAX),

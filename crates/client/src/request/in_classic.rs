@@ -19,7 +19,7 @@ impl Request<'_> {
                 exptime,
                 noreply,
             } => {
-                classic_store(writer, mode, item, exptime, noreply);
+                write_classic_store(writer, mode, item, exptime, noreply);
                 if self.external_body().is_none() {
                     push_body(writer.out, item.body);
                 }
@@ -31,14 +31,14 @@ impl Request<'_> {
                 ..
             } => {
                 for item in items {
-                    classic_store(writer, mode, item, exptime, false);
+                    write_classic_store(writer, mode, item, exptime, false);
                     push_body(writer.out, item.body);
                 }
             }
-            Self::Delete { key, noreply } => classic_delete(writer, key, noreply),
+            Self::Delete { key, noreply } => write_classic_delete(writer, key, noreply),
             Self::DeleteMany { keys } => {
                 for &key in keys {
-                    classic_delete(writer, key, false);
+                    write_classic_delete(writer, key, false);
                 }
             }
             Self::Touch {
@@ -112,7 +112,7 @@ impl Request<'_> {
     }
 }
 
-fn classic_store(
+fn write_classic_store(
     writer: &mut RequestWriter<'_>,
     mode: StoreMode,
     item: &Item<'_>,
@@ -129,7 +129,7 @@ fn classic_store(
     expect_line(writer, noreply);
 }
 
-fn classic_delete(writer: &mut RequestWriter<'_>, key: WireKey<'_>, noreply: bool) {
+fn write_classic_delete(writer: &mut RequestWriter<'_>, key: WireKey<'_>, noreply: bool) {
     text::delete(writer.out, key.bytes, noreply);
     expect_line(writer, noreply);
 }

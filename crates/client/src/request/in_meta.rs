@@ -3,13 +3,13 @@
 use glasscache_protocol::meta::request::{self as meta, CommonFields, GetFields, WireKey};
 use glasscache_protocol::text::request::StoreLine;
 
-use super::{BODY_COPIED_MAX, Item, Request, RequestWriter, push_body};
+use super::{COPIED_BODY_BYTES_MAX, Item, Request, RequestWriter, push_body};
 use crate::pipeline::ExpectedReply;
 
 impl Request<'_> {
     pub(super) fn write_meta(&self, writer: &mut RequestWriter<'_>) {
-        if let Some((key, fields, noreply)) = self.get_fields() {
-            let common = common_fields(writer, key, noreply);
+        if let Some((key, fields, noreply)) = self.mg_command_fields() {
+            let common = begin_meta_command(writer, key, noreply);
             return meta::get(writer.out, key, fields, common);
         }
         match *self {
@@ -19,7 +19,7 @@ impl Request<'_> {
                 exptime,
                 noreply,
             } => {
-                let common = common_fields(writer, item.key, noreply);
+                let common = begin_meta_command(writer, item.key, noreply);
                 meta::set(
                     writer.out,
                     mode,
@@ -27,7 +27,7 @@ impl Request<'_> {
                     &store_line(item, exptime),
                     common,
                 );
-                if item.body.len() <= BODY_COPIED_MAX {
+                if item.body.len() <= COPIED_BODY_BYTES_MAX {
                     push_body(writer.out, item.body);
                 }
             }
@@ -37,8 +37,8 @@ impl Request<'_> {
                 exptime,
                 quiet,
             } => {
-                let first = writer.next_opaque(items.len());
-                for (opaque, item) in (0..).map(|i| first.wrapping_add(i)).zip(items) {
+                let first_opaque = writer.next_opaque(items.len());
+                for (opaque, item) in (0..).map(|i| first_opaque.wrapping_add(i)).zip(items) {
                     if !quiet {
                         writer.expect_meta(opaque, item.key);
                     }
@@ -55,17 +55,18 @@ impl Request<'_> {
                 if quiet {
                     meta::noop(writer.out);
                     let count = items.len() as u32;
-                    writer
-                        .pipeline
-                        .expect(ExpectedReply::Quiet { first, count });
+                    writer.pipeline.expect(ExpectedReply::Quiet {
+                        first_opaque,
+                        count,
+                    });
                 }
             }
             Self::Delete { key, noreply } => {
-                let common = common_fields(writer, key, noreply);
+                let common = begin_meta_command(writer, key, noreply);
                 meta::delete(writer.out, key, common);
             }
             Self::FlushPrefix { prefix } => {
-                let common = writer.fields_with_reply(prefix);
+                let common = writer.begin_meta_with_reply(prefix);
                 meta::flush_prefix(writer.out, prefix, common);
             }
             Self::Fetch { keys } => {
@@ -75,13 +76,13 @@ impl Request<'_> {
                     ..GetFields::default()
                 };
                 for &key in keys {
-                    let common = writer.fields_with_reply(key);
+                    let common = writer.begin_meta_with_reply(key);
                     meta::get(writer.out, key, fields, common);
                 }
             }
             Self::DeleteMany { keys } => {
                 for &key in keys {
-                    let common = writer.fields_with_reply(key);
+                    let common = writer.begin_meta_with_reply(key);
                     meta::delete(writer.out, key, common);
                 }
             }
@@ -90,7 +91,7 @@ impl Request<'_> {
                 ref arithmetic,
                 noreply,
             } => {
-                let common = common_fields(writer, key, noreply);
+                let common = begin_meta_command(writer, key, noreply);
                 meta::arithmetic(writer.out, key, arithmetic, common);
             }
             _ => self.write_shared(writer),
@@ -98,7 +99,7 @@ impl Request<'_> {
     }
 
     /// The key, flags and quietness of an `mg` command, if the request is sent as one.
-    fn get_fields(&self) -> Option<(WireKey<'_>, GetFields, bool)> {
+    fn mg_command_fields(&self) -> Option<(WireKey<'_>, GetFields, bool)> {
         let (value, defaults) = (true, GetFields::default());
         Some(match *self {
             Self::Get { key, cas } if key.is_base64 => (
@@ -152,13 +153,17 @@ fn store_line(item: &Item<'_>, exptime: i64) -> StoreLine {
 }
 
 /// Quiet for a noreply write, which the next `mn` on the connection acknowledges; else with a reply.
-fn common_fields(writer: &mut RequestWriter<'_>, key: WireKey<'_>, noreply: bool) -> CommonFields {
+fn begin_meta_command(
+    writer: &mut RequestWriter<'_>,
+    key: WireKey<'_>,
+    noreply: bool,
+) -> CommonFields {
     if noreply {
         CommonFields {
             opaque: writer.next_opaque(1),
             quiet: true,
         }
     } else {
-        writer.fields_with_reply(key)
+        writer.begin_meta_with_reply(key)
     }
 }

@@ -11,14 +11,14 @@ mod in_meta;
 use glasscache_protocol::meta::request::{Arithmetic, CommonFields, WireKey};
 use glasscache_protocol::text::request::{self as text, StoreMode};
 
-pub(crate) use in_binary::noop as noop_in_binary;
+pub(crate) use in_binary::write_noop as write_binary_noop;
 
 use crate::costs::{CallClass, Operation};
 use crate::error::Error;
 use crate::pipeline::{ExpectedReply, KeyHash, Pipeline};
 
 /// Bodies up to this length are copied behind their head; longer ones are sent from where they lie.
-pub(crate) const BODY_COPIED_MAX: usize = 4 << 10;
+pub(crate) const COPIED_BODY_BYTES_MAX: usize = 4 << 10;
 
 /// Which commands a server understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,9 +119,9 @@ pub struct RequestWriter<'d> {
 
 impl RequestWriter<'_> {
     fn next_opaque(&mut self, count: usize) -> u32 {
-        let first = *self.opaque;
-        *self.opaque = first.wrapping_add(count as u32);
-        first
+        let first_opaque = *self.opaque;
+        *self.opaque = first_opaque.wrapping_add(count as u32);
+        first_opaque
     }
 
     /// Notes a meta request that has a reply of its own.
@@ -131,7 +131,7 @@ impl RequestWriter<'_> {
     }
 
     /// A meta request with a reply of its own.
-    fn fields_with_reply(&mut self, key: WireKey<'_>) -> CommonFields {
+    fn begin_meta_with_reply(&mut self, key: WireKey<'_>) -> CommonFields {
         let opaque = self.next_opaque(1);
         self.expect_meta(opaque, key);
         CommonFields {
@@ -220,7 +220,7 @@ impl<'a> Request<'a> {
     /// The body that is sent without a copy, after what [`Self::write`] wrote.
     pub fn external_body(&self) -> Option<&'a [u8]> {
         match self {
-            Self::Store { item, .. } if item.body.len() > BODY_COPIED_MAX => Some(item.body),
+            Self::Store { item, .. } if item.body.len() > COPIED_BODY_BYTES_MAX => Some(item.body),
             _ => None,
         }
     }

@@ -39,8 +39,8 @@ impl Continuum {
         let total_weight: u64 = servers.iter().map(|server| u64::from(server.weight)).sum();
         let mut points = Vec::new();
         for (index, server) in servers.iter().enumerate() {
-            for i in 0..ketama_digests(server.weight, total_weight, servers.len()) {
-                let words = hash::md5_words(point_name(server, i).as_bytes());
+            for point_index in 0..ketama_digests(server.weight, total_weight, servers.len()) {
+                let words = hash::md5_words(point_name(server, point_index).as_bytes());
                 points.extend(words.0.map(|value| Point {
                     value,
                     server: index,
@@ -54,9 +54,10 @@ impl Continuum {
     pub(super) fn one_at_a_time(servers: &[Server]) -> Self {
         let mut points = Vec::new();
         for (index, server) in servers.iter().enumerate() {
-            let value = |i| hash::one_at_a_time(point_name(server, i).as_bytes());
-            points.extend((0..ONE_AT_A_TIME_POINTS).map(|i| Point {
-                value: value(i),
+            let value =
+                |point_index| hash::one_at_a_time(point_name(server, point_index).as_bytes());
+            points.extend((0..ONE_AT_A_TIME_POINTS).map(|point_index| Point {
+                value: value(point_index),
                 server: index,
             }));
         }
@@ -71,8 +72,8 @@ impl Continuum {
             let product = DALLI_POINTS * servers.len() as u64 * u64::from(server.weight);
             let count = (product as f64 / total_weight as f64).floor() as u64;
             let name = server.name();
-            points.extend((0..count).map(|i| Point {
-                value: sha1_word(format!("{name}:{i}").as_bytes()),
+            points.extend((0..count).map(|point_index| Point {
+                value: sha1_word(format!("{name}:{point_index}").as_bytes()),
                 server: index,
             }));
         }
@@ -109,12 +110,12 @@ fn ketama_digests(weight: u32, total_weight: u64, server_count: usize) -> usize 
     (share * f32::from(KETAMA_DIGESTS * 4) / 4.0 * server_count as f32 + 1e-10).floor() as usize
 }
 
-/// `host:port-i`, or `host-i` on memcached's own port.
-fn point_name(server: &Server, i: usize) -> String {
+/// `host:port-point_index`, or `host-point_index` on memcached's own port.
+fn point_name(server: &Server, point_index: usize) -> String {
     match server.port {
-        Some(port) if port != DEFAULT_PORT => format!("{}:{port}-{i}", server.host),
-        Some(_) => format!("{}-{i}", server.host),
-        None => format!("{}:0-{i}", server.host),
+        Some(port) if port != DEFAULT_PORT => format!("{}:{port}-{point_index}", server.host),
+        Some(_) => format!("{}-{point_index}", server.host),
+        None => format!("{}:0-{point_index}", server.host),
     }
 }
 

@@ -87,12 +87,12 @@ pub(super) fn xxh3(key: &[u8]) -> u64 {
 
 /// Lamping and Veach, "A Fast, Minimal Memory, Consistent Hash Algorithm" (2014): a bucket below `bucket_count`.
 pub(super) fn jump_bucket(mut hash: u64, bucket_count: usize) -> usize {
-    let (mut bucket, mut next) = (0, 0);
-    while next < bucket_count as i64 {
-        bucket = next;
+    let (mut bucket, mut next_bucket) = (0, 0);
+    while next_bucket < bucket_count as i64 {
+        bucket = next_bucket;
         hash = hash.wrapping_mul(2_862_933_555_777_941_757).wrapping_add(1);
         let step = (1u64 << 31) as f64 / ((hash >> 33) + 1) as f64;
-        next = ((bucket + 1) as f64 * step) as i64;
+        next_bucket = ((bucket + 1) as f64 * step) as i64;
     }
     bucket as usize
 }

@@ -154,13 +154,13 @@ pub const WEIGHT_MAX: u32 = 10_000;
 /// A server list made ready for look-ups; immutable, a changed list is a new ring.
 #[derive(Clone, Debug)]
 pub struct Ring {
-    rule: Rule,
+    table: PlacementTable,
     server_count: usize,
 }
 
 /// What a placement needs at look-up time.
 #[derive(Clone, Debug)]
-enum Rule {
+enum PlacementTable {
     Points {
         continuum: Continuum,
         hash: fn(&[u8]) -> u32,
@@ -182,53 +182,53 @@ impl Ring {
     pub fn new(servers: &[Server], placement: Placement) -> Result<Self, RingError> {
         check_servers(servers, placement)?;
         let has_weights = servers.iter().any(|server| server.weight > 1);
-        let rule = match placement {
-            Placement::Ketama => Rule::Points {
+        let table = match placement {
+            Placement::Ketama => PlacementTable::Points {
                 continuum: Continuum::ketama(servers),
                 hash: hash::md5_word,
             },
             // libmemcached goes over to md5 points as soon as one weight is set, yet hashes keys as before.
-            Placement::KetamaOneAtATime if has_weights => Rule::Points {
+            Placement::KetamaOneAtATime if has_weights => PlacementTable::Points {
                 continuum: Continuum::ketama(servers),
                 hash: hash::one_at_a_time,
             },
-            Placement::KetamaOneAtATime => Rule::Points {
+            Placement::KetamaOneAtATime => PlacementTable::Points {
                 continuum: Continuum::one_at_a_time(servers),
                 hash: hash::one_at_a_time,
             },
-            Placement::Dalli => Rule::Points {
+            Placement::Dalli => PlacementTable::Points {
                 continuum: Continuum::dalli(servers),
                 hash: crc32fast::hash,
             },
-            Placement::Modula => Rule::Buckets {
-                buckets: buckets(servers),
+            Placement::Modula => PlacementTable::Buckets {
+                buckets: build_buckets(servers),
                 hash: hash::one_at_a_time,
             },
-            Placement::Crc => Rule::Buckets {
-                buckets: buckets(servers),
+            Placement::Crc => PlacementTable::Buckets {
+                buckets: build_buckets(servers),
                 hash: hash::crc_middle,
             },
-            Placement::Pecl => Rule::Buckets {
-                buckets: buckets(servers),
+            Placement::Pecl => PlacementTable::Buckets {
+                buckets: build_buckets(servers),
                 hash: |key| hash::crc_middle(key).max(1),
             },
-            Placement::Crc32 => Rule::Buckets {
-                buckets: buckets(servers),
+            Placement::Crc32 => PlacementTable::Buckets {
+                buckets: build_buckets(servers),
                 hash: crc32fast::hash,
             },
-            Placement::Spymemcached => Rule::Buckets {
-                buckets: buckets(servers),
+            Placement::Spymemcached => PlacementTable::Buckets {
+                buckets: build_buckets(servers),
                 hash: hash::java_string,
             },
-            Placement::Rendezvous => Rule::Rendezvous {
+            Placement::Rendezvous => PlacementTable::Rendezvous {
                 names: servers.iter().map(Server::name).collect(),
             },
-            Placement::Jump => Rule::Jump {
-                buckets: buckets(servers),
+            Placement::Jump => PlacementTable::Jump {
+                buckets: build_buckets(servers),
             },
         };
         Ok(Self {
-            rule,
+            table,
             server_count: servers.len(),
         })
     }
@@ -240,13 +240,13 @@ impl Ring {
         if self.server_count == 1 {
             return 0;
         }
-        match &self.rule {
-            Rule::Points { continuum, hash } => continuum.server_of(hash(routing_key)),
-            Rule::Buckets { buckets, hash } => {
+        match &self.table {
+            PlacementTable::Points { continuum, hash } => continuum.server_of(hash(routing_key)),
+            PlacementTable::Buckets { buckets, hash } => {
                 bucket_at(buckets, hash(routing_key) as usize % buckets.len().max(1))
             }
-            Rule::Rendezvous { names } => highest_score(names, routing_key),
-            Rule::Jump { buckets } => bucket_at(
+            PlacementTable::Rendezvous { names } => highest_scoring_server(names, routing_key),
+            PlacementTable::Jump { buckets } => bucket_at(
                 buckets,
                 hash::jump_bucket(hash::xxh3(routing_key), buckets.len()),
             ),
@@ -306,7 +306,7 @@ fn check_servers(servers: &[Server], placement: Placement) -> Result<(), RingErr
 }
 
 /// Server indexes, each repeated `weight` times in list order: what python-memcached and pecl do with weights.
-fn buckets(servers: &[Server]) -> Vec<usize> {
+fn build_buckets(servers: &[Server]) -> Vec<usize> {
     let repeat = |(index, server): (usize, &Server)| vec![index; server.weight as usize];
     servers.iter().enumerate().flat_map(repeat).collect()
 }
@@ -316,12 +316,12 @@ fn bucket_at(buckets: &[usize], index: usize) -> usize {
 }
 
 /// pymemcache's rule: murmur3 of `name-key`, a tie goes to the greater name.
-fn highest_score(names: &[String], key: &[u8]) -> usize {
+fn highest_scoring_server(names: &[String], key: &[u8]) -> usize {
     let key = String::from_utf8_lossy(key);
     let score = |name: &String| hash::murmur3_of_chars(&format!("{name}-{key}"));
-    let best = names
+    let best_name = names
         .iter()
         .enumerate()
         .max_by_key(|(_, name)| (score(name), *name));
-    best.map_or(0, |(index, _)| index)
+    best_name.map_or(0, |(index, _)| index)
 }

@@ -41,7 +41,7 @@ pub(crate) enum Received {
 impl BackgroundConnection {
     /// Connects to the first of the server's addresses that takes a connection, and begins TLS if the client has it.
     pub(crate) fn connect(peer: &Peer<'_>, deadline: Instant) -> Option<Self> {
-        let fd = connected(peer, deadline)?;
+        let fd = connect_first_address(peer, deadline)?;
         let mut connection = Self { fd, tls: None };
         if let Some(tls) = peer.tls {
             let session = tls.session(peer.endpoint).ok()?;
@@ -115,7 +115,7 @@ impl BackgroundConnection {
 }
 
 /// A connection to the first of the server's addresses that takes one.
-fn connected(peer: &Peer<'_>, deadline: Instant) -> Option<OwnedFd> {
+fn connect_first_address(peer: &Peer<'_>, deadline: Instant) -> Option<OwnedFd> {
     let (mut fd, mut candidates) =
         connect::begin_connect(peer.endpoint, peer.resolver, deadline).ok()?;
     loop {

@@ -40,20 +40,20 @@ struct Lookups {
     /// How many have ended.
     ended_count: u64,
     /// When the last one ended, and what it found.
-    last: Option<(Instant, Resolved)>,
+    last_result: Option<(Instant, Resolved)>,
 }
 
 impl Lookups {
     /// What the last lookup found, if it is new enough to be used again. A failure is not.
     fn fresh_result(&self) -> Option<Resolved> {
-        let (ended_at, resolved) = self.last.as_ref()?;
+        let (ended_at, resolved) = self.last_result.as_ref()?;
         (resolved.is_ok() && ended_at.elapsed() < RESULT_FRESH_MAX).then(|| resolved.clone())
     }
 
     /// The result of a lookup that ended after `ended_count` of them had.
     fn resolved_after(&self, ended_count: u64) -> Option<Resolved> {
         let (_, resolved) = self
-            .last
+            .last_result
             .as_ref()
             .filter(|_| self.ended_count != ended_count)?;
         Some(resolved.clone())
@@ -70,7 +70,7 @@ impl SharedLookups {
         let mut lookups = self.lookups();
         lookups.is_running = false;
         lookups.ended_count += 1;
-        lookups.last = Some((Instant::now(), resolved));
+        lookups.last_result = Some((Instant::now(), resolved));
         drop(lookups);
         self.lookup_ended.notify_all();
         #[cfg(feature = "tokio")]
@@ -200,7 +200,7 @@ impl Resolver {
 impl fmt::Debug for Resolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Resolver")
-            .field("worked", &self.last_connected)
+            .field("last_connected", &self.last_connected)
             .finish_non_exhaustive()
     }
 }
@@ -219,26 +219,26 @@ mod tests {
 
     /// A resolver whose lookups wait for the gate, and how many were started.
     fn gated_resolver(gate: &Arc<Mutex<()>>) -> (Resolver, Arc<AtomicUsize>) {
-        let started = Arc::new(AtomicUsize::new(0));
-        let (gate, count) = (gate.clone(), started.clone());
+        let started_count = Arc::new(AtomicUsize::new(0));
+        let (gate, count) = (gate.clone(), started_count.clone());
         let resolver = Resolver::new(move |_, _| {
             count.fetch_add(1, Ordering::SeqCst);
             drop(gate.lock().unwrap());
             Ok(vec![address(1)])
         });
-        (resolver, started)
+        (resolver, started_count)
     }
 
     #[test]
     fn callers_that_give_up_waiting_for_a_name_share_one_lookup() {
         let gate = Arc::default();
-        let (resolver, started) = gated_resolver(&gate);
+        let (resolver, started_count) = gated_resolver(&gate);
         let gate_guard = gate.lock().unwrap();
         for _ in 0..20 {
             let soon = Instant::now() + Duration::from_millis(1);
             assert_eq!(resolver.find("a.name", 7, soon), None);
         }
-        assert!(started.load(Ordering::SeqCst) <= 1);
+        assert!(started_count.load(Ordering::SeqCst) <= 1);
         drop(gate_guard);
         let resolved = resolver.find("a.name", 7, Instant::now() + MINUTE);
         assert_eq!(resolved, Some(Ok(vec![address(1)])));

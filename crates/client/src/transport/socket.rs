@@ -76,7 +76,7 @@ mod async_socket {
         ///
         /// Readiness seen before a try that found nothing is stale and forgotten; what comes after the
         /// try is new.
-        pub(crate) async fn when_ready(
+        pub(crate) async fn try_when_ready(
             &self,
             interest: Interest,
             mut attempt: impl FnMut() -> bool,

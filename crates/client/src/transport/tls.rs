@@ -63,7 +63,7 @@ impl TlsSession {
     ) -> Result<usize, Errno> {
         self.flush(fd)?;
         let written = self.connection.writer().write_vectored(pieces);
-        let written = written.map_err(|error| errno(&error))?;
+        let written = written.map_err(|error| to_errno(&error))?;
         match self.flush(fd) {
             Ok(()) | Err(Errno::AGAIN) => Ok(written),
             Err(error) => Err(error),
@@ -73,13 +73,13 @@ impl TlsSession {
     /// Sends what is encrypted; `AGAIN` if the socket does not take all of it.
     pub(crate) fn flush(&mut self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         while self.connection.wants_write() {
-            match self
-                .connection
-                .write_tls(&mut SocketIo(fd, RecvFlags::DONTWAIT))
-            {
+            match self.connection.write_tls(&mut SocketIo {
+                fd,
+                flags: RecvFlags::DONTWAIT,
+            }) {
                 Ok(0) => return Err(Errno::PIPE),
                 Ok(_) => {}
-                Err(error) => return Err(errno(&error)),
+                Err(error) => return Err(to_errno(&error)),
             }
         }
         Ok(())
@@ -96,7 +96,7 @@ impl TlsSession {
         loop {
             if self.decrypted_bytes > 0 {
                 let read_bytes = self.connection.reader().read(room);
-                let read_bytes = read_bytes.map_err(|error| errno(&error))?;
+                let read_bytes = read_bytes.map_err(|error| to_errno(&error))?;
                 self.decrypted_bytes = self.decrypted_bytes.saturating_sub(read_bytes);
                 return Ok(read_bytes);
             }
@@ -124,8 +124,8 @@ impl TlsSession {
 
     /// Reads once and decrypts; 0 is the end of the stream.
     fn read_records(&mut self, fd: BorrowedFd<'_>, flags: RecvFlags) -> Result<usize, Errno> {
-        let read = self.connection.read_tls(&mut SocketIo(fd, flags));
-        let read = read.map_err(|error| errno(&error))?;
+        let read = self.connection.read_tls(&mut SocketIo { fd, flags });
+        let read = read.map_err(|error| to_errno(&error))?;
         match self.connection.process_new_packets() {
             Ok(state) => {
                 self.decrypted_bytes = state.plaintext_bytes_to_read();
@@ -142,17 +142,20 @@ impl TlsSession {
     }
 }
 
-fn errno(error: &io::Error) -> Errno {
+fn to_errno(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
 /// The socket as rustls reads and writes it.
-struct SocketIo<'s>(BorrowedFd<'s>, RecvFlags);
+struct SocketIo<'s> {
+    fd: BorrowedFd<'s>,
+    flags: RecvFlags,
+}
 
 impl Read for SocketIo<'_> {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        let (read, _) = recv(self.0, room, self.1)?;
-        Ok(read)
+        let (read_bytes, _) = recv(self.fd, room, self.flags)?;
+        Ok(read_bytes)
     }
 }
 
@@ -163,7 +166,7 @@ impl Write for SocketIo<'_> {
 
     fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let sent = sendmsg(self.0, pieces, &mut SendAncillaryBuffer::default(), flags)?;
+        let sent = sendmsg(self.fd, pieces, &mut SendAncillaryBuffer::default(), flags)?;
         Ok(sent)
     }
 

@@ -193,9 +193,9 @@ impl Codec {
         if let ValueRef::Typed(bytes) = value
             && !typed::is_complete(bytes, self.options.decompressed_bytes_max)
         {
-            let limit = self.options.decompressed_bytes_max / typed::BYTES_PER_VALUE;
+            let items_max = self.options.decompressed_bytes_max / typed::BYTES_PER_VALUE;
             return Err(self.unwritable(&ValueRefusal(
-                format!("a typed value that is malformed or has more than {limit} items (decompressed_bytes_max)").into(),
+                format!("a typed value that is malformed or has more than {items_max} items (decompressed_bytes_max)").into(),
             )));
         }
         let mut scratch = Vec::new();
@@ -211,7 +211,7 @@ impl Codec {
             });
         }
         let written = match value {
-            ValueRef::Ints(_) | ValueRef::Array(_) => timed(&mut costs.serialise, || {
+            ValueRef::Ints(_) | ValueRef::Array(_) => add_elapsed(&mut costs.serialise, || {
                 self.writer.write(value, &mut scratch)
             }),
             _ => self.writer.write(value, &mut scratch),
@@ -239,13 +239,14 @@ impl Codec {
 
     /// Refuses a list that would be longer unpacked than is read.
     fn check_readable(&self, numbers: &[i64]) -> Result<(), ValueError> {
-        let (bytes, limit) = (size_of_val(numbers), self.options.decompressed_bytes_max);
-        if bytes <= limit {
+        let (unpacked_bytes, bytes_max) =
+            (size_of_val(numbers), self.options.decompressed_bytes_max);
+        if unpacked_bytes <= bytes_max {
             return Ok(());
         }
         let count = numbers.len();
         Err(self.unwritable(&ValueRefusal(
-            format!("{count} whole numbers, {bytes} bytes unpacked, limit {limit} (decompressed_bytes_max)").into(),
+            format!("{count} whole numbers, {unpacked_bytes} bytes unpacked, limit {bytes_max} (decompressed_bytes_max)").into(),
         )))
     }
 
@@ -261,10 +262,10 @@ impl Codec {
             return None;
         }
         let bytes_max = compression.bytes_max(array.bytes.len())?;
-        let flags = timed(&mut costs.compress, || {
+        let flags = add_elapsed(&mut costs.compress, || {
             self.writer.pack_array(array, bytes_max, scratch)
         })?;
-        if timed(&mut costs.compress, || {
+        if add_elapsed(&mut costs.compress, || {
             compression.would_be_shorter(scratch.len(), array.bytes)
         }) {
             scratch.clear();
@@ -284,18 +285,20 @@ impl Codec {
         let (compression, compression_flags, compression_format) =
             self.compression_format.filter(|_| is_compressible)?;
         // A value above the bound could not be read again: it goes as it is, up to the longest that is sent.
-        let bound = self.options.decompressed_bytes_max;
-        if !(compression.threshold_bytes..=bound).contains(&plain.len()) {
+        let bytes_max = self.options.decompressed_bytes_max;
+        if !(compression.threshold_bytes..=bytes_max).contains(&plain.len()) {
             return None;
         }
-        let packed = timed(&mut costs.compress, || compression.apply(plain))?;
+        let packed = add_elapsed(&mut costs.compress, || {
+            compression.compress_if_worthwhile(plain)
+        })?;
         Some((
             compression_flags,
             add_frame(compression_format.frame, plain.len(), packed)?,
         ))
     }
 
-    /// Flags and bytes of an encoded value with its making; `None` in a dialect that has no form for it.
+    /// Flags and bytes of an encoded value with its compute info; `None` in a dialect that has no form for it.
     pub fn with_compute_info(
         &self,
         compute_info: ComputeInfo,
@@ -303,17 +306,25 @@ impl Codec {
         bytes: &[u8],
     ) -> Option<(u32, Vec<u8>)> {
         let is_own = self.options.dialect == Dialect::Glasscache;
-        is_own.then(|| (Dialect::MADE_FLAGS, compute_info.body(flags, bytes)))
+        is_own.then(|| {
+            (
+                Dialect::COMPUTE_INFO_FLAGS,
+                compute_info.to_body(flags, bytes),
+            )
+        })
     }
 
-    /// The making that an item was stored with, the flags of its value and its bytes.
+    /// The compute info that an item was stored with, the flags of its value and its bytes.
     pub fn compute_info<'b>(
         &self,
         flags: u32,
         bytes: &'b [u8],
     ) -> Option<(ComputeInfo, u32, &'b [u8])> {
-        let is_made = flags == Dialect::MADE_FLAGS && self.dialect_of(flags) == Dialect::Glasscache;
-        is_made.then(|| ComputeInfo::parse(bytes)).flatten()
+        let has_compute_info =
+            flags == Dialect::COMPUTE_INFO_FLAGS && self.dialect_of(flags) == Dialect::Glasscache;
+        has_compute_info
+            .then(|| ComputeInfo::parse(bytes))
+            .flatten()
     }
 
     /// The value of an item; borrows from `bytes` where nothing had to be converted.
@@ -337,7 +348,7 @@ impl Codec {
         ))
     }
 
-    /// The value of flags and bytes without a making.
+    /// The value of flags and bytes without compute info.
     fn decode_value<'b>(
         &self,
         flags: u32,
@@ -355,18 +366,18 @@ impl Codec {
             dialect,
             what: problem.to_owned(),
         };
-        let limit = self.options.decompressed_bytes_max;
+        let bytes_max = self.options.decompressed_bytes_max;
         let plain = match reader.compression_of_flags(flags) {
             None => Cow::Borrowed(bytes),
             Some(compression_format) => {
-                let plain = timed(&mut costs.compress, || {
-                    remove_frame(compression_format, bytes, limit)
+                let plain = add_elapsed(&mut costs.compress, || {
+                    remove_frame(compression_format, bytes, bytes_max)
                 });
                 Cow::Owned(plain.map_err(|fault| match fault {
                     Fault::TooLarge => ValueError::TooLarge {
                         flags,
                         wire_bytes: bytes.len(),
-                        limit,
+                        limit: bytes_max,
                     },
                     Fault::Corrupt => unreadable(&format!(
                         "not a whole {} stream",
@@ -378,11 +389,11 @@ impl Codec {
         costs.plain_bytes = plain.len();
         let limits = ReadLimits {
             pickle: self.options.pickle,
-            bytes_max: limit,
+            bytes_max,
         };
         let decoded = match plain.len() {
             0..TIMED_BYTES_MIN => reader.read(flags, plain, limits),
-            _ => timed(&mut costs.serialise, || reader.read(flags, plain, limits)),
+            _ => add_elapsed(&mut costs.serialise, || reader.read(flags, plain, limits)),
         };
         Ok((decoded.map_err(|refusal| unreadable(&refusal.0))?, costs))
     }
@@ -406,10 +417,10 @@ impl Codec {
 /// Values shorter than this are read faster than the clock is.
 const TIMED_BYTES_MIN: usize = 512;
 
-fn timed<T>(spent: &mut Duration, work: impl FnOnce() -> T) -> T {
+fn add_elapsed<T>(total_time: &mut Duration, work: impl FnOnce() -> T) -> T {
     let begin = Instant::now();
     let result = work();
-    *spent += begin.elapsed();
+    *total_time += begin.elapsed();
     result
 }
 
@@ -429,19 +440,19 @@ fn add_frame(frame: Frame, plain_bytes: usize, packed: Vec<u8>) -> Option<Vec<u8
 fn remove_frame(
     compression_format: CompressionFormat,
     bytes: &[u8],
-    limit: usize,
+    bytes_max: usize,
 ) -> Result<Vec<u8>, Fault> {
     match compression_format.frame {
-        Frame::Bare => compress::decompress(compression_format.method, bytes, limit),
+        Frame::Bare => compress::decompress(compression_format.method, bytes, bytes_max),
         Frame::Length => {
             let (length, stream) = bytes.split_first_chunk::<4>().ok_or(Fault::Corrupt)?;
             let plain_bytes = u32::from_le_bytes(*length) as usize;
-            compress::decompress_sized(compression_format.method, stream, plain_bytes, limit)
+            compress::decompress_sized(compression_format.method, stream, plain_bytes, bytes_max)
         }
         Frame::Magicless => compress::decompress(
             compression_format.method,
             &[&ZSTD_MAGIC, bytes].concat(),
-            limit,
+            bytes_max,
         ),
     }
 }

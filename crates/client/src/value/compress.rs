@@ -90,9 +90,9 @@ impl Compression {
     }
 
     /// The compressed form of `plain`, or `None` when it is too short or saves too little.
-    pub(super) fn apply(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        let limit = self.bytes_max(plain.len())?;
-        compress(self.method, self.level, plain, limit)
+    pub(super) fn compress_if_worthwhile(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        let packed_bytes_max = self.bytes_max(plain.len())?;
+        compress(self.method, self.level, plain, packed_bytes_max)
     }
 
     /// Whether a sample of `plain` promises a shorter form than one of `packed_bytes`, which is not short itself.
@@ -119,25 +119,30 @@ impl Compression {
 /// What is compressed to see whether compressing all would pay.
 const SAMPLE_BYTES: usize = 16 << 10;
 
-/// `plain` compressed into at most `limit` bytes.
-fn compress(method: Method, level: i32, plain: &[u8], limit: usize) -> Option<Vec<u8>> {
+/// `plain` compressed into at most `packed_bytes_max` bytes.
+fn compress(method: Method, level: i32, plain: &[u8], packed_bytes_max: usize) -> Option<Vec<u8>> {
     match method {
-        Method::Zlib | Method::Gzip => deflate(method == Method::Gzip, level, plain, limit),
-        Method::Zstd => zstd(level, plain, limit),
-        Method::Lz4 => if_short_enough(lz4_flex::block::compress_prepend_size(plain), limit),
+        Method::Zlib | Method::Gzip => {
+            deflate(method == Method::Gzip, level, plain, packed_bytes_max)
+        }
+        Method::Zstd => compress_zstd(level, plain, packed_bytes_max),
+        Method::Lz4 => if_short_enough(
+            lz4_flex::block::compress_prepend_size(plain),
+            packed_bytes_max,
+        ),
         Method::QuickLz => {
             use quicklz::CompressionLevel::{Lvl1, Lvl3};
             if_short_enough(
                 quicklz::compress(plain, if level == 3 { Lvl3 } else { Lvl1 }),
-                limit,
+                packed_bytes_max,
             )
         }
-        Method::FastLz => if_short_enough(fastlz::compress(plain), limit),
+        Method::FastLz => if_short_enough(fastlz::compress(plain), packed_bytes_max),
     }
 }
 
-fn if_short_enough(packed: Vec<u8>, limit: usize) -> Option<Vec<u8>> {
-    (packed.len() <= limit).then_some(packed)
+fn if_short_enough(packed: Vec<u8>, packed_bytes_max: usize) -> Option<Vec<u8>> {
+    (packed.len() <= packed_bytes_max).then_some(packed)
 }
 
 /// Level, gzip or not, and the compressor that was made for them.
@@ -152,7 +157,7 @@ thread_local! {
 /// The deflate window that every zlib and gzip reader has, in bits.
 const WINDOW_BITS: u8 = 15;
 
-fn deflate(is_gzip: bool, level: i32, plain: &[u8], limit: usize) -> Option<Vec<u8>> {
+fn deflate(is_gzip: bool, level: i32, plain: &[u8], packed_bytes_max: usize) -> Option<Vec<u8>> {
     DEFLATER.with_borrow_mut(|cached| {
         if cached
             .as_ref()
@@ -168,7 +173,7 @@ fn deflate(is_gzip: bool, level: i32, plain: &[u8], limit: usize) -> Option<Vec<
         }
         let (_, _, deflater) = cached.as_mut()?;
         deflater.reset();
-        let mut packed = Vec::with_capacity(limit);
+        let mut packed = Vec::with_capacity(packed_bytes_max);
         let status = deflater
             .compress_vec(plain, &mut packed, FlushCompress::Finish)
             .ok()?;
@@ -176,7 +181,7 @@ fn deflate(is_gzip: bool, level: i32, plain: &[u8], limit: usize) -> Option<Vec<
     })
 }
 
-fn zstd(level: i32, plain: &[u8], limit: usize) -> Option<Vec<u8>> {
+fn compress_zstd(level: i32, plain: &[u8], packed_bytes_max: usize) -> Option<Vec<u8>> {
     ZSTD_COMPRESSOR.with_borrow_mut(|cached| {
         if cached
             .as_ref()
@@ -185,7 +190,7 @@ fn zstd(level: i32, plain: &[u8], limit: usize) -> Option<Vec<u8>> {
             *cached = Some((level, zstd::bulk::Compressor::new(level).ok()?));
         }
         let (_, compressor) = cached.as_mut()?;
-        let mut packed = Vec::with_capacity(limit);
+        let mut packed = Vec::with_capacity(packed_bytes_max);
         compressor.compress_to_buffer(plain, &mut packed).ok()?;
         Some(packed)
     })
@@ -264,18 +269,19 @@ fn inflate(mut inflater: Decompress, packed: &[u8], bytes_max: usize) -> Result<
 }
 
 fn decompress_zstd(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
-    let size = zstd::zstd_safe::get_frame_content_size(packed).map_err(|_| Fault::Corrupt)?;
-    let Some(size) = size else {
+    let plain_bytes =
+        zstd::zstd_safe::get_frame_content_size(packed).map_err(|_| Fault::Corrupt)?;
+    let Some(plain_bytes) = plain_bytes else {
         return decompress_unsized_zstd(packed, bytes_max);
     };
-    if size > bytes_max as u64 {
+    if plain_bytes > bytes_max as u64 {
         return Err(Fault::TooLarge);
     }
     ZSTD_DECOMPRESSOR.with_borrow_mut(|cached| {
         if cached.is_none() {
             *cached = zstd::bulk::Decompressor::new().ok();
         }
-        let mut plain = Vec::with_capacity(size as usize);
+        let mut plain = Vec::with_capacity(plain_bytes as usize);
         let decompressor = cached.as_mut().ok_or(Fault::Corrupt)?;
         decompressor
             .decompress_to_buffer(packed, &mut plain)
@@ -310,15 +316,15 @@ const LZ4_RATIO_MAX: usize = 255;
 
 fn decompress_lz4(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
     let (prefix, block) = packed.split_first_chunk::<4>().ok_or(Fault::Corrupt)?;
-    let size = u32::from_le_bytes(*prefix) as usize;
-    if size > bytes_max {
+    let plain_bytes = u32::from_le_bytes(*prefix) as usize;
+    if plain_bytes > bytes_max {
         return Err(Fault::TooLarge);
     }
-    if size > block.len().saturating_mul(LZ4_RATIO_MAX) {
+    if plain_bytes > block.len().saturating_mul(LZ4_RATIO_MAX) {
         return Err(Fault::Corrupt);
     }
-    let plain = lz4_flex::block::decompress(block, size).map_err(|_| Fault::Corrupt)?;
-    if plain.len() == size {
+    let plain = lz4_flex::block::decompress(block, plain_bytes).map_err(|_| Fault::Corrupt)?;
+    if plain.len() == plain_bytes {
         Ok(plain)
     } else {
         Err(Fault::Corrupt)

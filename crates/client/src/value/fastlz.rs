@@ -21,7 +21,7 @@ const TABLE_BITS: u32 = 13;
 pub(super) fn compress(plain: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(plain.len() / 2 + 16);
     let mut last_positions = vec![usize::MAX; 1 << TABLE_BITS];
-    let (mut position, mut literals_from) = (0, 0);
+    let (mut position, mut literals_start) = (0, 0);
     while let Some(three_bytes) = three_bytes_at(plain, position) {
         let slot = (three_bytes.wrapping_mul(2_654_435_761) >> (32 - TABLE_BITS)) as usize;
         let candidate = last_positions.get(slot).copied().unwrap_or(usize::MAX);
@@ -39,14 +39,14 @@ pub(super) fn compress(plain: &[u8]) -> Vec<u8> {
         }
         let len = match_len(plain, candidate, position);
         write_literals(
-            plain.get(literals_from..position).unwrap_or_default(),
+            plain.get(literals_start..position).unwrap_or_default(),
             &mut out,
         );
-        back_reference(len, distance - 1, &mut out);
+        write_back_reference(len, distance - 1, &mut out);
         position += len;
-        literals_from = position;
+        literals_start = position;
     }
-    write_literals(plain.get(literals_from..).unwrap_or_default(), &mut out);
+    write_literals(plain.get(literals_start..).unwrap_or_default(), &mut out);
     out
 }
 
@@ -77,7 +77,7 @@ fn write_literals(run: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-fn back_reference(len: usize, distance: usize, out: &mut Vec<u8>) {
+fn write_back_reference(len: usize, distance: usize, out: &mut Vec<u8>) {
     let (high, low) = ((distance >> 8) as u8, distance as u8);
     if len < 9 {
         out.extend([((len - 2) as u8) << 5 | high, low]);
@@ -101,13 +101,13 @@ pub(super) fn decompress(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fau
         is_level_2,
     };
     let mut plain = Vec::with_capacity(bytes_max.min(packed.len().saturating_mul(4)));
-    let mut control = input.byte()? & 31;
+    let mut control = input.read_byte()? & 31;
     loop {
         if control >= 32 {
-            let (len, distance) = input.back_reference(control)?;
+            let (len, distance) = input.read_back_reference(control)?;
             copy_match(&mut plain, len, distance, bytes_max)?;
         } else {
-            let run = input.take(usize::from(control) + 1)?;
+            let run = input.read_bytes(usize::from(control) + 1)?;
             if plain.len() + run.len() > bytes_max {
                 return Err(Fault::TooLarge);
             }
@@ -126,27 +126,27 @@ struct Input<'b> {
 }
 
 impl<'b> Input<'b> {
-    fn byte(&mut self) -> Result<u8, Fault> {
-        self.take(1)?.first().copied().ok_or(Fault::Corrupt)
+    fn read_byte(&mut self) -> Result<u8, Fault> {
+        self.read_bytes(1)?.first().copied().ok_or(Fault::Corrupt)
     }
 
-    fn take(&mut self, len: usize) -> Result<&'b [u8], Fault> {
+    fn read_bytes(&mut self, len: usize) -> Result<&'b [u8], Fault> {
         let (run, unread) = self.unread.split_at_checked(len).ok_or(Fault::Corrupt)?;
         self.unread = unread;
         Ok(run)
     }
 
     /// Length and distance (1 is the byte just written) of the match that `control` begins.
-    fn back_reference(&mut self, control: u8) -> Result<(usize, usize), Fault> {
+    fn read_back_reference(&mut self, control: u8) -> Result<(usize, usize), Fault> {
         let mut len = usize::from(control >> 5) + 2;
         let high = usize::from(control & 31);
         if control >> 5 == 7 {
             len += self.read_length_extension()?;
         }
-        let low = self.byte()?;
+        let low = self.read_byte()?;
         let mut distance = (high << 8 | usize::from(low)) + 1;
         if self.is_level_2 && high == 31 && low == 255 {
-            let long_distance = [self.byte()?, self.byte()?];
+            let long_distance = [self.read_byte()?, self.read_byte()?];
             distance = usize::from(u16::from_be_bytes(long_distance)) + DISTANCE_MAX;
         }
         Ok((len, distance))
@@ -155,7 +155,7 @@ impl<'b> Input<'b> {
     fn read_length_extension(&mut self) -> Result<usize, Fault> {
         let mut extension = 0;
         loop {
-            let byte = self.byte()?;
+            let byte = self.read_byte()?;
             extension += usize::from(byte);
             if !self.is_level_2 || byte != 255 {
                 return Ok(extension);
@@ -170,15 +170,15 @@ fn copy_match(
     distance: usize,
     bytes_max: usize,
 ) -> Result<(), Fault> {
-    let from = plain.len().checked_sub(distance).ok_or(Fault::Corrupt)?;
+    let match_start = plain.len().checked_sub(distance).ok_or(Fault::Corrupt)?;
     if plain.len() + len > bytes_max {
         return Err(Fault::TooLarge);
     }
     if distance >= len {
-        plain.extend_from_within(from..from + len);
+        plain.extend_from_within(match_start..match_start + len);
         return Ok(());
     }
-    for position in from..from + len {
+    for position in match_start..match_start + len {
         let byte = plain.get(position).copied().ok_or(Fault::Corrupt)?;
         plain.push(byte);
     }

@@ -23,7 +23,7 @@ pub(super) struct MeasuredNumbers<'n> {
     is_delta: bool,
     frames: Vec<BlockFrame>,
     /// Bytes of the packed form, or up to ten more.
-    pub(super) bytes: usize,
+    pub(super) packed_bytes_max: usize,
 }
 
 /// Appends the packed form of `numbers` to `out`.
@@ -41,14 +41,14 @@ impl<'n> MeasuredNumbers<'n> {
         for block in numbers.chunks(BLOCK_NUMBERS) {
             let (mut plain_span, mut delta_span) = (MinMax::default(), MinMax::default());
             for &number in block {
-                plain_span.take(number);
-                delta_span.take(number.wrapping_sub(previous));
+                plain_span.include(number);
+                delta_span.include(number.wrapping_sub(previous));
                 previous = number;
             }
-            plain_frames.push(plain_span.frame());
-            delta_frames.push(delta_span.frame());
+            plain_frames.push(plain_span.to_frame());
+            delta_frames.push(delta_span.to_frame());
         }
-        let bytes_of = |frames: &[BlockFrame]| {
+        let packed_bytes = |frames: &[BlockFrame]| {
             let widths = frames.iter().zip(numbers.chunks(BLOCK_NUMBERS));
             widths
                 .map(|((min, width), block)| {
@@ -58,19 +58,19 @@ impl<'n> MeasuredNumbers<'n> {
                 })
                 .sum::<usize>()
         };
-        let (plain_bytes, delta_bytes) = (bytes_of(&plain_frames), bytes_of(&delta_frames));
+        let (plain_bytes, delta_bytes) = (packed_bytes(&plain_frames), packed_bytes(&delta_frames));
         let is_delta = delta_bytes < plain_bytes;
         Self {
             numbers,
             is_delta,
             frames: if is_delta { delta_frames } else { plain_frames },
-            bytes: plain_bytes.min(delta_bytes) + 11,
+            packed_bytes_max: plain_bytes.min(delta_bytes) + 11,
         }
     }
 
     /// Appends the packed form to `out`.
     pub(super) fn pack(&self, out: &mut Vec<u8>) {
-        out.reserve(self.bytes);
+        out.reserve(self.packed_bytes_max);
         out.push(if self.is_delta {
             MODE_DELTA
         } else {
@@ -113,12 +113,12 @@ impl Default for MinMax {
 }
 
 impl MinMax {
-    fn take(&mut self, number: i64) {
+    fn include(&mut self, number: i64) {
         self.min = self.min.min(number);
         self.max = self.max.max(number);
     }
 
-    fn frame(&self) -> BlockFrame {
+    fn to_frame(&self) -> BlockFrame {
         let range = self.max.wrapping_sub(self.min) as u64;
         (self.min, u64::BITS - range.leading_zeros())
     }
@@ -140,7 +140,7 @@ pub(super) fn unpack(packed: &[u8], bytes_max: usize) -> Option<Vec<i64>> {
 pub(super) fn unpack_blocks(
     packed: &[u8],
     bytes_max: usize,
-    mut take: impl FnMut(usize, &[i64]),
+    mut take_block: impl FnMut(usize, &[i64]),
 ) -> Option<()> {
     let (mode, mut input) = packed.split_first()?;
     let count = usize::try_from(read_varint(&mut input)?).ok()?;
@@ -163,7 +163,7 @@ pub(super) fn unpack_blocks(
                 *number = previous;
             }
         }
-        take(count, block);
+        take_block(count, block);
         values_left -= block.len();
     }
     input.is_empty().then_some(())
@@ -179,8 +179,8 @@ fn write_narrow(offsets: &[u64], width: u32, out: &mut Vec<u8>) {
     for &offset in offsets {
         pending |= offset << pending_bits;
         pending_bits += width;
-        if let Some(word_at) = buffer.get_mut(byte_index..byte_index + 8) {
-            word_at.copy_from_slice(&pending.to_le_bytes());
+        if let Some(word) = buffer.get_mut(byte_index..byte_index + 8) {
+            word.copy_from_slice(&pending.to_le_bytes());
         }
         byte_index += pending_bits as usize / 8;
         pending >>= pending_bits & !7;

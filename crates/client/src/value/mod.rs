@@ -7,13 +7,13 @@
 
 mod codec;
 mod compress;
+mod compute_info;
 mod dialect;
 mod fastlz;
 mod fault;
 mod ints;
-mod making;
 mod marshal;
-mod narrow;
+mod packed_arrays;
 mod pickle;
 #[cfg(test)]
 mod tests;
@@ -24,9 +24,9 @@ use std::time::Duration;
 
 pub use codec::{Codec, CodecOptions, Encoded};
 pub use compress::{Compression, Method};
+pub use compute_info::ComputeInfo;
 pub(crate) use dialect::MANIFEST_FLAGS;
 pub use dialect::{DIALECTS, Dialect};
-pub use making::ComputeInfo;
 
 /// A value to be stored, borrowed from its owner.
 #[derive(Clone, Copy, Debug, PartialEq)]

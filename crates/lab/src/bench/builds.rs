@@ -53,7 +53,7 @@ pub struct Comparison {
 impl Comparison {
     /// Sums the pairs up.
     pub fn of(scenarios: Vec<(Scenario, Vec<(SideMeasurement, SideMeasurement)>)>) -> Self {
-        let pairs = scenarios
+        let pair_count = scenarios
             .iter()
             .map(|(_, pairs)| pairs.len())
             .min()
@@ -61,15 +61,15 @@ impl Comparison {
         let ratios_of_pair = |index: usize| {
             scenarios
                 .iter()
-                .filter_map(move |(_, pairs)| pairs.get(index).map(ratio))
+                .filter_map(move |(_, pairs)| pairs.get(index).map(cpu_ratio))
         };
         let mean_of_pairs =
-            Interval::of((0..pairs).map(|index| geometric_mean(ratios_of_pair(index))));
+            Interval::of((0..pair_count).map(|index| geometric_mean(ratios_of_pair(index))));
         let scenarios: Vec<ComparedScenario> = scenarios
             .into_iter()
             .map(|(scenario, pairs)| ComparedScenario {
                 scenario,
-                cpu: Interval::of(pairs.iter().map(ratio)),
+                cpu: Interval::of(pairs.iter().map(cpu_ratio)),
                 disturbed: pairs
                     .iter()
                     .filter(|(new, old)| new.is_disturbed() || old.is_disturbed())
@@ -92,7 +92,7 @@ impl Comparison {
     }
 }
 
-fn ratio((new, old): &(SideMeasurement, SideMeasurement)) -> f64 {
+fn cpu_ratio((new, old): &(SideMeasurement, SideMeasurement)) -> f64 {
     new.cpu_us / old.cpu_us
 }
 
@@ -111,27 +111,33 @@ pub fn compare(
     effort: Effort,
     progress: &mut Progress<'_>,
 ) -> Result<Comparison, Error> {
-    let mut measured: Vec<(Scenario, Vec<(SideMeasurement, SideMeasurement)>)> = scenarios
-        .iter()
-        .map(|scenario| {
-            (
-                scenario_for_both_builds(scenario, effort.seconds),
-                Vec::new(),
-            )
-        })
-        .collect();
+    let mut measured_scenarios: Vec<(Scenario, Vec<(SideMeasurement, SideMeasurement)>)> =
+        scenarios
+            .iter()
+            .map(|scenario| {
+                (
+                    scenario_for_both_builds(scenario, effort.seconds),
+                    Vec::new(),
+                )
+            })
+            .collect();
     let mut first_pair = 0;
     while first_pair < effort.pairs {
-        let end = effort.pairs.min(first_pair + PAIRS_PER_PASS);
+        let pass_end = effort.pairs.min(first_pair + PAIRS_PER_PASS);
         progress(&format!(
-            "pairs {} to {end} of {}",
+            "pairs {} to {pass_end} of {}",
             first_pair + 1,
             effort.pairs
         ));
-        measure_pass(servers, &mut measured, first_pair..end, progress)?;
-        first_pair = end;
+        measure_pass(
+            servers,
+            &mut measured_scenarios,
+            first_pair..pass_end,
+            progress,
+        )?;
+        first_pair = pass_end;
     }
-    Ok(Comparison::of(measured))
+    Ok(Comparison::of(measured_scenarios))
 }
 
 /// The scenario as both builds run it.
@@ -151,12 +157,12 @@ fn scenario_for_both_builds(scenario: &Scenario, seconds: f64) -> Scenario {
 /// One pass through all scenarios with new servers.
 fn measure_pass(
     servers: &ServerPair,
-    measured: &mut [(Scenario, Vec<(SideMeasurement, SideMeasurement)>)],
+    measured_scenarios: &mut [(Scenario, Vec<(SideMeasurement, SideMeasurement)>)],
     rounds: std::ops::Range<usize>,
     progress: &mut Progress<'_>,
 ) -> Result<(), Error> {
     let mut speed = SpeedBenchmark::start(servers.clone())?;
-    for (scenario, pairs) in measured
+    for (scenario, pairs) in measured_scenarios
         .iter_mut()
         .filter(|(s, _)| s.interference.is_none())
     {
@@ -164,20 +170,21 @@ fn measure_pass(
         pairs.extend(figures.rounds);
     }
     drop(speed);
-    for (scenario, pairs) in measured.iter_mut() {
+    for (scenario, pairs) in measured_scenarios.iter_mut() {
         let Some(interference) = scenario.interference else {
             continue;
         };
         for round in rounds.clone() {
             let pair = interference::measure_pair(servers, scenario, interference, round)?;
+            let (new, old) = &pair;
             progress(&format!(
                 "{}: round {} of {}: CPU {:.2} against {:.2} us, ratio {:.2}",
                 scenario.title,
                 round + 1,
                 rounds.end,
-                pair.0.cpu_us,
-                pair.1.cpu_us,
-                ratio(&pair),
+                new.cpu_us,
+                old.cpu_us,
+                cpu_ratio(&pair),
             ));
             pairs.push(pair);
         }

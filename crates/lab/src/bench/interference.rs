@@ -51,7 +51,7 @@ pub fn run(
     let memory_mib = memory_mib(interference);
     let (mut measured, mut p99_growths) = (Vec::new(), Vec::new());
     for round in 0..rounds {
-        let ours = || {
+        let measure_ours = || {
             measure_side(
                 servers,
                 &servers.ours(memory_mib),
@@ -60,7 +60,7 @@ pub fn run(
                 round as u64,
             )
         };
-        let theirs = || {
+        let measure_theirs = || {
             measure_side(
                 servers,
                 &servers.theirs(memory_mib),
@@ -69,32 +69,32 @@ pub fn run(
                 round as u64,
             )
         };
-        let (our_pair, their_pair) = if round % 2 == 0 {
-            let our_pair = ours()?;
-            (our_pair, theirs()?)
+        let (our_measurement, their_measurement) = if round % 2 == 0 {
+            let our_measurement = measure_ours()?;
+            (our_measurement, measure_theirs()?)
         } else {
-            let their_pair = theirs()?;
-            (ours()?, their_pair)
+            let their_measurement = measure_theirs()?;
+            (measure_ours()?, their_measurement)
         };
         progress(&format!(
             "{}: round {} of {rounds}: p99 {:.0} us (alone {:.0}) against {:.0} us (alone {:.0})",
             scenario.title,
             round + 1,
-            our_pair.1.p99_us,
-            our_pair.0.p99_us,
-            their_pair.1.p99_us,
-            their_pair.0.p99_us,
+            our_measurement.with_interference.p99_us,
+            our_measurement.alone.p99_us,
+            their_measurement.with_interference.p99_us,
+            their_measurement.alone.p99_us,
         ));
-        p99_growths.push((
-            our_pair.1.p99_us / our_pair.0.p99_us,
-            their_pair.1.p99_us / their_pair.0.p99_us,
+        p99_growths.push((our_measurement.p99_growth(), their_measurement.p99_growth()));
+        measured.push((
+            our_measurement.with_interference,
+            their_measurement.with_interference,
         ));
-        measured.push((our_pair.1, their_pair.1));
     }
     let mut figures = Figures::new(scenario.clone(), measured);
     figures.p99_of_calm = Some((
-        Spread::of(p99_growths.iter().map(|growth| growth.0)),
-        Spread::of(p99_growths.iter().map(|growth| growth.1)),
+        Spread::of(p99_growths.iter().map(|(ours, _)| *ours)),
+        Spread::of(p99_growths.iter().map(|(_, theirs)| *theirs)),
     ));
     Ok(figures)
 }
@@ -127,6 +127,19 @@ const fn memory_mib(interference: Interference) -> u64 {
     }
 }
 
+/// What one reader measured in one round.
+struct ReaderMeasurement {
+    alone: SideMeasurement,
+    with_interference: SideMeasurement,
+}
+
+impl ReaderMeasurement {
+    /// The 99th percentile with interference over that without.
+    fn p99_growth(&self) -> f64 {
+        self.with_interference.p99_us / self.alone.p99_us
+    }
+}
+
 /// Measures the reader alone, then with interference.
 fn measure_side(
     servers: &ServerPair,
@@ -134,18 +147,19 @@ fn measure_side(
     scenario: &Scenario,
     interference: Interference,
     seed: u64,
-) -> Result<(SideMeasurement, SideMeasurement), Error> {
+) -> Result<ReaderMeasurement, Error> {
     let reader = Reader::start(servers, server_command, scenario)?;
-    let baseline = reader.measure(seed)?;
-    Ok((
-        baseline,
-        reader.measure_with_interference(interference, seed)?,
-    ))
+    let alone = reader.measure(seed)?;
+    let with_interference = reader.measure_with_interference(interference, seed)?;
+    Ok(ReaderMeasurement {
+        alone,
+        with_interference,
+    })
 }
 
 /// A server of its own that holds the reader's keys.
 struct Reader<'a> {
-    server_pair: &'a ServerPair,
+    servers: &'a ServerPair,
     server: Server,
     scenario: &'a Scenario,
     values: Values,
@@ -160,7 +174,7 @@ impl<'a> Reader<'a> {
         let server = server_command.start().map_err(Error::Start)?;
         let values = Values::new(scenario.size(), 1);
         let reader = Self {
-            server_pair: servers,
+            servers,
             server,
             scenario,
             values,
@@ -176,8 +190,8 @@ impl<'a> Reader<'a> {
 
     fn reader_servers(&self) -> ServerPair {
         ServerPair {
-            layout: self.server_pair.layout.reader_layout(),
-            ..self.server_pair.clone()
+            layout: self.servers.layout.reader_layout(),
+            ..self.servers.clone()
         }
     }
 
@@ -198,7 +212,7 @@ impl<'a> Reader<'a> {
         seed: u64,
     ) -> Result<SideMeasurement, Error> {
         let load_generator =
-            InterferenceLoad::new(self.server_pair, &self.server, interference, &self.values)?;
+            InterferenceLoad::new(self.servers, &self.server, interference, &self.values)?;
         let run_for = Duration::from_secs_f64(self.scenario.seconds * 1.15 + 0.1);
         let (measured, load_result) = std::thread::scope(|scope| {
             let running = scope.spawn(|| load_generator.run(run_for, seed));

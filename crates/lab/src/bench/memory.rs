@@ -75,10 +75,13 @@ impl FillSize {
 
     /// Keys whose items together hold `user_bytes`.
     pub fn keys_for(&self, user_bytes: u64) -> u64 {
-        let sample = 100_000;
+        let sampled_keys = 100_000;
         let mean = match self.size {
             Size::Fixed(bytes) => f64::from(bytes),
-            _ => (0..sample).map(|id| self.size.of(id)).sum::<usize>() as f64 / sample as f64,
+            _ => {
+                (0..sampled_keys).map(|id| self.size.of(id)).sum::<usize>() as f64
+                    / sampled_keys as f64
+            }
         };
         (user_bytes as f64 / (mean + KEY_BYTES as f64)).ceil() as u64
     }
@@ -113,16 +116,16 @@ impl FillResult {
     }
 }
 
-/// Starts `server_command`, fills it with `size` and reads it back.
-pub fn density(
+/// Starts `server_command`, fills it with `fill_size` and reads it back.
+pub fn measure_fill(
     servers: &ServerPair,
     server_command: &ServerCommand,
-    size: &FillSize,
+    fill_size: &FillSize,
 ) -> Result<FillResult, Error> {
     let server = server_command.start().map_err(Error::Start)?;
     let limit_bytes = server_command.memory_mib << 20;
-    let keys = size.keys_for((limit_bytes as f64 * size.times) as u64);
-    let values = Values::new(size.size.clone(), 1);
+    let keys = fill_size.keys_for((limit_bytes as f64 * fill_size.times) as u64);
+    let values = Values::new(fill_size.size.clone(), 1);
     let refused = fill(servers, &server, &(0..keys), &values)?;
     let resident_after_fill = server.resident_bytes();
     let (items, user_bytes) = read_back(servers, &server, &(0..keys), &values)?;
@@ -162,7 +165,7 @@ pub struct Chain {
 }
 
 /// Fills one server with 100 B, 1 KB, 10 KB, 10 B, 100 KB and the mix, each once `-m` in user bytes.
-pub fn chain(servers: &ServerPair, server_command: &ServerCommand) -> Result<Chain, Error> {
+pub fn measure_chain(servers: &ServerPair, server_command: &ServerCommand) -> Result<Chain, Error> {
     let server = server_command.start().map_err(Error::Start)?;
     let limit_bytes = server_command.memory_mib << 20;
     let fills = [
@@ -182,20 +185,20 @@ pub fn chain(servers: &ServerPair, server_command: &ServerCommand) -> Result<Cha
     let ranges: Vec<(Range<u64>, Values)> = (1_u64..)
         .zip(&fills)
         .map(|(fill_index, fill)| {
-            let first = fill_index << 40;
+            let first_id = fill_index << 40;
             (
-                first..first + fill.keys_for(limit_bytes),
+                first_id..first_id + fill.keys_for(limit_bytes),
                 Values::new(fill.size.clone(), fill_index),
             )
         })
         .collect();
     let mut links = Vec::with_capacity(fills.len());
-    for (size, (range, values)) in fills.iter().zip(&ranges) {
+    for (fill_size, (range, values)) in fills.iter().zip(&ranges) {
         let refused = fill(servers, &server, range, values)?;
         let (_, own_user_bytes) = read_back(servers, &server, range, values)?;
         let resident_bytes = server.resident_bytes();
         links.push(ChainFill {
-            name: size.name,
+            name: fill_size.name,
             refused,
             resident_bytes,
             own_user_bytes,
@@ -230,7 +233,7 @@ pub(super) fn fill(
     range: &Range<u64>,
     values: &Values,
 ) -> Result<u64, Error> {
-    let plan = plan(servers, server, FILL_DEPTH);
+    let plan = load_plan(servers, server, FILL_DEPTH);
     let workloads = Fill::over(range, values, servers.layout.generator.len());
     let (_, workloads) =
         load::run(&plan, workloads, &server.meter()).map_err(Error::load(server.name))?;
@@ -246,7 +249,7 @@ pub(super) fn read_back(
 ) -> Result<(u64, u64), Error> {
     let plan = Plan {
         check: Check::Full,
-        ..plan(servers, server, 1)
+        ..load_plan(servers, server, 1)
     };
     let typical_bytes = values
         .size
@@ -257,12 +260,12 @@ pub(super) fn read_back(
     let workloads = ReadBack::over(range, values, servers.layout.generator.len(), keys_per_get);
     let (report, workloads) =
         load::run(&plan, workloads, &server.meter()).map_err(Error::load(server.name))?;
-    let wrong: u64 = workloads.iter().map(|workload| workload.wrong).sum();
-    if wrong > 0 {
+    let wrong_values: u64 = workloads.iter().map(|workload| workload.wrong).sum();
+    if wrong_values > 0 {
         let difference = report.tally.first_difference.unwrap_or_default();
         return Err(Error::Wrong {
             server: server.name.to_owned(),
-            count: wrong,
+            count: wrong_values,
             description: difference,
         });
     }
@@ -273,7 +276,7 @@ pub(super) fn read_back(
     ))
 }
 
-fn plan(servers: &ServerPair, server: &Server, depth: usize) -> Plan {
+fn load_plan(servers: &ServerPair, server: &Server, depth: usize) -> Plan {
     let threads = servers.layout.generator.len();
     Plan {
         connections: 4 * threads,
@@ -290,11 +293,15 @@ mod tests {
 
     #[test]
     fn a_fill_sends_the_requested_bytes() {
-        for size in FillSize::all_sizes() {
-            let keys = size.keys_for(64 << 20);
-            let sent: usize = (0..keys).map(|id| KEY_BYTES + size.size.of(id)).sum();
-            let off = sent as f64 / f64::from(64 << 20);
-            assert!((0.95..1.05).contains(&off), "{}: {off}", size.name);
+        for fill_size in FillSize::all_sizes() {
+            let keys = fill_size.keys_for(64 << 20);
+            let sent: usize = (0..keys).map(|id| KEY_BYTES + fill_size.size.of(id)).sum();
+            let sent_ratio = sent as f64 / f64::from(64 << 20);
+            assert!(
+                (0.95..1.05).contains(&sent_ratio),
+                "{}: {sent_ratio}",
+                fill_size.name
+            );
         }
     }
 }

@@ -16,7 +16,7 @@ pub struct Scenario {
     /// Its line in the table.
     pub title: String,
     /// How many keys there are.
-    #[serde(default = "million")]
+    #[serde(default = "default_keys")]
     pub keys: u64,
     /// Length of each value.
     pub value_bytes: u32,
@@ -24,10 +24,10 @@ pub struct Scenario {
     #[serde(default = "default_connections")]
     pub connections: usize,
     /// Requests a connection sends before it waits.
-    #[serde(default = "one")]
+    #[serde(default = "default_depth")]
     pub depth: usize,
     /// Keys of a get.
-    #[serde(default = "one")]
+    #[serde(default = "default_keys_per_get")]
     pub keys_per_get: usize,
     /// Share of sets.
     #[serde(default)]
@@ -43,7 +43,7 @@ pub struct Scenario {
     #[serde(default = "default_seconds")]
     pub seconds: f64,
     /// How many paired rounds.
-    #[serde(default = "five")]
+    #[serde(default = "default_rounds")]
     pub rounds: usize,
     /// The two sides.
     #[serde(default)]
@@ -120,7 +120,7 @@ impl Scenario {
     }
 }
 
-const fn million() -> u64 {
+const fn default_keys() -> u64 {
     1_000_000
 }
 
@@ -128,11 +128,15 @@ const fn default_connections() -> usize {
     50
 }
 
-const fn one() -> usize {
+const fn default_depth() -> usize {
     1
 }
 
-const fn five() -> usize {
+const fn default_keys_per_get() -> usize {
+    1
+}
+
+const fn default_rounds() -> usize {
     5
 }
 

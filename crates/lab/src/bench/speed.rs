@@ -106,7 +106,7 @@ impl Figures {
             p999: Spread::of_ratios(&rounds, |side| side.p999_us),
             disturbed: rounds
                 .iter()
-                .filter(|(a, b)| a.is_disturbed() || b.is_disturbed())
+                .filter(|(ours, theirs)| ours.is_disturbed() || theirs.is_disturbed())
                 .count(),
             p99_of_calm: None,
             scenario,
@@ -114,7 +114,7 @@ impl Figures {
         }
     }
 
-    /// Each demand of the scenario: its name, the bound, what was found.
+    /// Each demand of the scenario: its name, the bound, and the measured ratio.
     pub fn compare_with_demands(&self) -> Vec<(&'static str, f64, f64)> {
         let demand = &self.scenario.demand;
         let p99_ratio = self.p99_of_calm.map_or(f64::NAN, |(ours, _)| ours.median);
@@ -125,7 +125,9 @@ impl Figures {
             ("p99/calm", demand.p99_of_calm, p99_ratio),
         ]
         .into_iter()
-        .filter_map(|(name, bound, found)| bound.map(|bound| (name, bound, found)))
+        .filter_map(|(name, bound, measured_ratio)| {
+            bound.map(|bound| (name, bound, measured_ratio))
+        })
         .collect()
     }
 }
@@ -135,7 +137,7 @@ pub type Progress<'a> = dyn FnMut(&str) + 'a;
 
 /// Both servers, filled as far as the previous scenarios needed.
 pub struct SpeedBenchmark {
-    server_pair: ServerPair,
+    servers: ServerPair,
     ours: Server,
     theirs: Server,
     filled_key_spaces: BTreeSet<(u16, u64, u64)>,
@@ -147,7 +149,7 @@ impl SpeedBenchmark {
         let ours = servers.ours(MEMORY_MIB).start().map_err(Error::Start)?;
         let theirs = servers.theirs(MEMORY_MIB).start().map_err(Error::Start)?;
         Ok(Self {
-            server_pair: servers,
+            servers,
             ours,
             theirs,
             filled_key_spaces: BTreeSet::new(),
@@ -183,7 +185,7 @@ impl SpeedBenchmark {
                 self.measure_side(scenario, &values, is_glasscache_first, round)?;
             let second_measured =
                 self.measure_side(scenario, &values, !is_glasscache_first, round)?;
-            let pair = if is_glasscache_first {
+            let (ours, theirs) = if is_glasscache_first {
                 (first_measured, second_measured)
             } else {
                 (second_measured, first_measured)
@@ -192,16 +194,16 @@ impl SpeedBenchmark {
                 "{}: round {} of {rounds_end}: CPU {:.2} against {:.2} us, ratio {:.2}{}",
                 scenario.title,
                 round + 1,
-                pair.0.cpu_us,
-                pair.1.cpu_us,
-                pair.0.cpu_us / pair.1.cpu_us,
-                if pair.0.is_disturbed() || pair.1.is_disturbed() {
+                ours.cpu_us,
+                theirs.cpu_us,
+                ours.cpu_us / theirs.cpu_us,
+                if ours.is_disturbed() || theirs.is_disturbed() {
                     ", disturbed"
                 } else {
                     ""
                 },
             ));
-            measured.push(pair);
+            measured.push((ours, theirs));
         }
         Ok(Figures::new(scenario.clone(), measured))
     }
@@ -217,13 +219,13 @@ impl SpeedBenchmark {
                 scenario.first_id(),
                 scenario.keys,
             )) {
-                fill(&self.server_pair, server, scenario, values)?;
+                fill(&self.servers, server, scenario, values)?;
             }
         }
         Ok(())
     }
 
-    /// Measures one side once; `ours` is glasscache, or the dialect under test.
+    /// Measures one side once: glasscache, or the dialect under test, if `is_glasscache`.
     fn measure_side(
         &self,
         scenario: &Scenario,
@@ -237,7 +239,7 @@ impl SpeedBenchmark {
             (false, Versus::OwnText) => (&self.ours, Dialect::Text),
         };
         let measured = measure_load(
-            &self.server_pair,
+            &self.servers,
             server,
             scenario,
             values,

@@ -74,7 +74,7 @@ impl CallParts {
 }
 
 /// Finds the time of this size among the measured ones, in a straight line between two of them.
-fn interpolated_times(times: &[WireTime], bytes: usize) -> (f64, f64) {
+fn interpolate_times(times: &[WireTime], bytes: usize) -> (f64, f64) {
     let total_and_server_us =
         |time: &WireTime| (time.us, time.server_us.unwrap_or(0.0).min(time.us));
     let (Some(first), Some(last)) = (times.first(), times.last()) else {
@@ -90,10 +90,10 @@ fn interpolated_times(times: &[WireTime], bytes: usize) -> (f64, f64) {
         return total_and_server_us(last);
     };
     let fraction = (bytes - low.bytes) as f64 / (high.bytes - low.bytes) as f64;
-    let ((us, low_server_us), (high_us, high_server_us)) =
+    let ((low_us, low_server_us), (high_us, high_server_us)) =
         (total_and_server_us(low), total_and_server_us(high));
     (
-        us + (high_us - us) * fraction,
+        low_us + (high_us - low_us) * fraction,
         low_server_us + (high_server_us - low_server_us) * fraction,
     )
 }
@@ -105,10 +105,10 @@ pub(super) fn wire_parts(
     is_set: bool,
     objective: &CodecObjective,
 ) -> CallParts {
-    let (us, server_us) = interpolated_times(times, bytes);
-    let (empty_us, empty_server_us) = interpolated_times(times, 0);
-    let one_way_us = ((empty_us - empty_server_us) / 2.0).min(us - server_us);
-    let value_us = us - server_us - one_way_us + objective.ns_per_byte * bytes as f64 / 1e3;
+    let (total_us, server_us) = interpolate_times(times, bytes);
+    let (empty_us, empty_server_us) = interpolate_times(times, 0);
+    let one_way_us = ((empty_us - empty_server_us) / 2.0).min(total_us - server_us);
+    let value_us = total_us - server_us - one_way_us + objective.ns_per_byte * bytes as f64 / 1e3;
     let (send_us, receive_us) = if is_set {
         (value_us, one_way_us)
     } else {
@@ -134,9 +134,9 @@ mod tests {
             server_us: Some(10.0),
         };
         let times = [at_size(0, 30.0), at_size(1000, 40.0)];
-        assert_eq!(interpolated_times(&times, 500), (35.0, 10.0));
-        assert_eq!(interpolated_times(&times, 0), (30.0, 10.0));
-        assert_eq!(interpolated_times(&times, 5000), (40.0, 10.0));
+        assert_eq!(interpolate_times(&times, 500), (35.0, 10.0));
+        assert_eq!(interpolate_times(&times, 0), (30.0, 10.0));
+        assert_eq!(interpolate_times(&times, 5000), (40.0, 10.0));
         let parts = wire_parts(
             &times,
             1000,

@@ -72,16 +72,20 @@ fn wire_cost(
     plain_bytes: usize,
     packer: &PackerCosts,
     index: usize,
-    threshold: Option<usize>,
+    threshold_bytes: Option<usize>,
 ) -> (usize, f64, f64) {
-    let us = |list: &[u64]| list.get(index).copied().unwrap_or(0) as f64 / 1e3;
+    let time_us = |times_ns: &[u64]| times_ns.get(index).copied().unwrap_or(0) as f64 / 1e3;
     let packed_bytes = packer.bytes.get(index).copied().unwrap_or(plain_bytes);
-    match threshold {
-        Some(threshold) if plain_bytes >= threshold => {
+    match threshold_bytes {
+        Some(threshold_bytes) if plain_bytes >= threshold_bytes => {
             if packed_bytes > plain_bytes - plain_bytes * MIN_SAVING_PERCENT / 100 {
-                (plain_bytes, us(&packer.pack_ns), 0.0)
+                (plain_bytes, time_us(&packer.pack_ns), 0.0)
             } else {
-                (packed_bytes, us(&packer.pack_ns), us(&packer.unpack_ns))
+                (
+                    packed_bytes,
+                    time_us(&packer.pack_ns),
+                    time_us(&packer.unpack_ns),
+                )
             }
         }
         _ => (plain_bytes, 0.0, 0.0),
@@ -92,9 +96,9 @@ fn mean_us(ns: &[u64]) -> f64 {
     ns.iter().sum::<u64>() as f64 / 1e3 / ns.len().max(1) as f64
 }
 
-fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_unstable_by(f64::total_cmp);
-    times.get(times.len() / 2).copied().unwrap_or(0.0)
+fn median(mut times_us: Vec<f64>) -> f64 {
+    times_us.sort_unstable_by(f64::total_cmp);
+    times_us.get(times_us.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// The costs of a form of values that had `input_bytes` bytes.
@@ -102,7 +106,7 @@ pub fn candidate_costs(
     serialiser: &SerialiserCosts,
     packer: &PackerCosts,
     input_bytes: usize,
-    wire: &WireTimes,
+    wire_times: &WireTimes,
     objective: &CodecObjective,
 ) -> Candidate {
     let plain_bytes: usize = serialiser.bodies.iter().map(Vec::len).sum();
@@ -118,11 +122,11 @@ pub fn candidate_costs(
         mean_us(&serialiser.read_ns) + mean_us(&packer.unpack_ns),
     );
     let mean_wire_us = |times: &[WireTime], is_set: bool| {
-        let call = |bytes: &usize| wire_parts(times, *bytes, is_set, objective).total_us();
-        packer.bytes.iter().map(call).sum::<f64>() / count.max(1) as f64
+        let call_us = |bytes: &usize| wire_parts(times, *bytes, is_set, objective).total_us();
+        packer.bytes.iter().map(call_us).sum::<f64>() / count.max(1) as f64
     };
-    let set_us = write_us + mean_wire_us(&wire.set, true);
-    let get_us = read_us + mean_wire_us(&wire.get, false);
+    let set_us = write_us + mean_wire_us(&wire_times.set, true);
+    let get_us = read_us + mean_wire_us(&wire_times.get, false);
     let names = [serialiser.name.as_str(), packer.name.as_str()];
     let names = names
         .iter()
@@ -155,33 +159,34 @@ fn evaluate_setting(
     serialiser: &SerialiserCosts,
     packer: &PackerCosts,
     threshold_bytes: Option<usize>,
-    wire: &WireTimes,
+    wire_times: &WireTimes,
     objective: &CodecObjective,
 ) -> Choice {
     let (mut set, mut get, mut bytes) = (CallParts::default(), CallParts::default(), 0);
-    let (mut set_times, mut get_times) = (Vec::new(), Vec::new());
+    let (mut set_times_us, mut get_times_us) = (Vec::new(), Vec::new());
     let share = 1.0 / serialiser.bodies.len().max(1) as f64;
     for (index, body) in serialiser.bodies.iter().enumerate() {
-        let us = |list: &[u64]| list.get(index).copied().unwrap_or(0) as f64 / 1e3;
+        let time_us = |times_ns: &[u64]| times_ns.get(index).copied().unwrap_or(0) as f64 / 1e3;
         let (wire_bytes, compress_us, decompress_us) =
             wire_cost(body.len(), packer, index, threshold_bytes);
-        let (serialise_us, deserialise_us) = (us(&serialiser.write_ns), us(&serialiser.read_ns));
+        let (serialise_us, deserialise_us) =
+            (time_us(&serialiser.write_ns), time_us(&serialiser.read_ns));
         bytes += wire_bytes as u64;
         let set_parts = CallParts {
             serialise_us,
             compress_us,
-            ..wire_parts(&wire.set, wire_bytes, true, objective)
+            ..wire_parts(&wire_times.set, wire_bytes, true, objective)
         };
         let get_parts = CallParts {
             decompress_us,
             deserialise_us,
-            ..wire_parts(&wire.get, wire_bytes, false, objective)
+            ..wire_parts(&wire_times.get, wire_bytes, false, objective)
         };
         set.add(set_parts, share);
         get.add(get_parts, share);
         let network_us = objective.ns_per_byte * wire_bytes as f64 / 1e3;
-        set_times.push(set_parts.total_us() - network_us);
-        get_times.push(get_parts.total_us() - network_us);
+        set_times_us.push(set_parts.total_us() - network_us);
+        get_times_us.push(get_parts.total_us() - network_us);
     }
     Choice {
         serialiser: serialiser.name.clone(),
@@ -191,8 +196,8 @@ fn evaluate_setting(
         call_us: mean_call_us(set.total_us(), get.total_us(), objective),
         set,
         get,
-        set_us_p50: median(set_times),
-        get_us_p50: median(get_times),
+        set_us_p50: median(set_times_us),
+        get_us_p50: median(get_times_us),
     }
 }
 
@@ -200,7 +205,7 @@ fn evaluate_setting(
 /// it is compared with.
 pub fn choose(
     codecs: &[(&SerialiserCosts, &[PackerCosts])],
-    wire: &WireTimes,
+    wire_times: &WireTimes,
     objective: &CodecObjective,
 ) -> Option<(Choice, Choice)> {
     let mut settings = Vec::new();
@@ -213,12 +218,19 @@ pub fn choose(
             serialiser,
             &no_compressor,
             None,
-            wire,
+            wire_times,
             objective,
         ));
         for packer in packers.iter().filter(|packer| packer.name != "none") {
-            let with_threshold =
-                |threshold| evaluate_setting(serialiser, packer, Some(threshold), wire, objective);
+            let with_threshold = |threshold_bytes| {
+                evaluate_setting(
+                    serialiser,
+                    packer,
+                    Some(threshold_bytes),
+                    wire_times,
+                    objective,
+                )
+            };
             settings.extend(THRESHOLDS.map(with_threshold));
         }
     }

@@ -69,7 +69,7 @@ pub(super) fn run<W: Workload>(
     }
     let mut engine = Engine::connect(plan, thread, workload)?;
     std::thread::sleep(thread.start.saturating_duration_since(Instant::now()));
-    let (started, cpu) = (Instant::now(), thread_cpu_time());
+    let (started, cpu_time_before) = (Instant::now(), thread_cpu_time());
     match plan.pace {
         Pace::Closed => engine.run_closed_loop()?,
         Pace::Open(rate) => {
@@ -77,7 +77,9 @@ pub(super) fn run<W: Workload>(
             engine.run_open_loop(Arrivals::new(rate / thread.threads as f64, seed))?;
         }
     }
-    let busy_cores = thread_cpu_time().saturating_sub(cpu).as_secs_f64()
+    let busy_cores = thread_cpu_time()
+        .saturating_sub(cpu_time_before)
+        .as_secs_f64()
         / started.elapsed().as_secs_f64().max(1e-9);
     Ok(ThreadResult {
         tally: engine.tally,

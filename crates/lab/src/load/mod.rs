@@ -193,7 +193,7 @@ pub fn run<W: Workload>(
     // Time for all threads to connect, so that the slowest does not start within the measured window.
     let start =
         Instant::now() + Duration::from_millis(if plan.window == Window::Whole { 0 } else { 30 });
-    let (from, until) = match plan.window {
+    let (window_start, window_end) = match plan.window {
         Window::Whole => (None, None),
         Window::Timed { warm_up, measure } => {
             (Some(start + warm_up), Some(start + warm_up + measure))
@@ -208,8 +208,8 @@ pub fn run<W: Workload>(
                     index,
                     threads,
                     start,
-                    window_start: from,
-                    window_end: until,
+                    window_start,
+                    window_end,
                 };
                 scope.spawn(move || engine::run(plan, &thread, workload))
             })
@@ -224,10 +224,10 @@ pub fn run<W: Workload>(
                 std::thread::sleep(time_left.min(Duration::from_millis(20)));
             }
         };
-        sleep_until(from);
+        sleep_until(window_start);
         let (started, cpu_before) = (Instant::now(), meter.read());
-        sleep_until(until);
-        let cpu_after = until.map(|_| (started.elapsed(), meter.read()));
+        sleep_until(window_end);
+        let cpu_after = window_end.map(|_| (started.elapsed(), meter.read()));
         let mut results = Vec::with_capacity(threads);
         for handle in handles {
             results.push(handle.join().map_err(|_| Error::Closed)??);

@@ -14,11 +14,11 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// Arrivals at `rate` a second on average.
-    pub fn new(rate: f64, seed: u64) -> Self {
+    /// Arrivals at `rate_per_s` a second on average.
+    pub fn new(rate_per_s: f64, seed: u64) -> Self {
         let mut arrivals = Self {
             rng: Rng::new(seed),
-            gap_ns_mean: 1e9 / rate,
+            gap_ns_mean: 1e9 / rate_per_s,
             due_ns: 0.0,
         };
         arrivals.advance();

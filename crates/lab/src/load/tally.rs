@@ -134,15 +134,19 @@ impl Tally {
         if self.first_difference.is_none() {
             self.first_difference.clone_from(&other.first_difference);
         }
-        if let (Some(mine), Some(theirs)) = (&mut self.from_intended, &other.from_intended) {
-            mine.add(theirs)
+        if let (Some(histogram), Some(other_histogram)) =
+            (&mut self.from_intended, &other.from_intended)
+        {
+            histogram
+                .add(other_histogram)
                 .unwrap_or_else(|_| unreachable!("all have the same bounds"));
         }
-        if let (Some(mine), Some(theirs)) = (&mut self.by_second, &other.by_second) {
-            mine.add(theirs, 0);
+        if let (Some(by_second), Some(other_by_second)) = (&mut self.by_second, &other.by_second) {
+            by_second.add(other_by_second, 0);
         }
         self.samples.merge(&other.samples, |sample| sample.at_ns);
-        self.delays.merge(&other.delays, |delay| delay.0);
+        self.delays
+            .merge(&other.delays, |(latency_ns, _)| *latency_ns);
         self.from_send
             .add(&other.from_send)
             .unwrap_or_else(|_| unreachable!("all have the same bounds"));
@@ -157,13 +161,18 @@ impl Tally {
         let count = delays.len() as f64;
         let (rank, half_width) = (count * percentile / 100.0, (count * 0.01).max(1.0));
         let half_width = half_width.min((count - rank).max(1.0));
-        let nearby =
+        let nearby_ranks =
             ((rank - half_width).max(0.0) as usize)..((rank + half_width).min(count) as usize);
-        let nearby = delays.get(nearby).filter(|nearby| !nearby.is_empty())?;
-        let latency_and_delay = nearby.iter().fold((0, 0), |latency_and_delay, pair| {
-            (latency_and_delay.0 + pair.0, latency_and_delay.1 + pair.1)
-        });
-        Some(latency_and_delay.1 as f64 / (latency_and_delay.0 as f64).max(1.0))
+        let nearby = delays
+            .get(nearby_ranks)
+            .filter(|nearby| !nearby.is_empty())?;
+        let (latency_sum_ns, delay_sum_ns) = nearby.iter().fold(
+            (0, 0),
+            |(latency_sum_ns, delay_sum_ns), &(latency_ns, delay_ns)| {
+                (latency_sum_ns + latency_ns, delay_sum_ns + delay_ns)
+            },
+        );
+        Some(delay_sum_ns as f64 / (latency_sum_ns as f64).max(1.0))
     }
 
     /// Latency at `percentile` (0 to 100) in microseconds, from the intended time where there is one.

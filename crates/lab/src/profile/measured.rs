@@ -138,7 +138,7 @@ impl ProfileMeasurement {
 
     pub(super) fn add(&mut self, cell: Cell, block: &CallBlock, elapsed: Duration) {
         self.wrong_values += block.wrong;
-        let first: u64 = self
+        let first_position: u64 = self
             .cells
             .iter()
             .map(|(_, calls)| calls.elements_seen())
@@ -150,7 +150,7 @@ impl ProfileMeasurement {
         else {
             return;
         };
-        for (position, &ns) in (first..).zip(&block.latencies_ns) {
+        for (position, &ns) in (first_position..).zip(&block.latencies_ns) {
             calls.push(TimedCall {
                 at_s: elapsed.as_secs(),
                 position,
@@ -205,14 +205,14 @@ impl ProfileMeasurement {
 }
 
 fn shorter_runs(relative_latencies: &[f64]) -> Vec<ShorterRun> {
-    let shorter = FIRST_OPERATIONS
+    let shorter_counts = FIRST_OPERATIONS
         .into_iter()
         .filter(|&count| count < relative_latencies.len());
-    shorter
+    shorter_counts
         .chain([relative_latencies.len()])
         .map(|operations| {
-            let first = relative_latencies.get(..operations).unwrap_or_default();
-            let percentiles = Percentiles::new(first.to_vec());
+            let first_latencies = relative_latencies.get(..operations).unwrap_or_default();
+            let percentiles = Percentiles::new(first_latencies.to_vec());
             ShorterRun {
                 operations,
                 relative_p50: percentiles.value(50.0),

@@ -148,8 +148,12 @@ pub struct Ratio {
     pub p99: RatioInterval,
 }
 
-/// Logarithms of the ratios of one round at the two percentiles.
-type RoundRatios = (f64, f64);
+/// Logarithms of the ratios of one round, the mean over its cells.
+#[derive(Debug, Clone, Copy, Default)]
+struct LogRatios {
+    p50: f64,
+    p99: f64,
+}
 
 /// Runs a profile of one or two targets; an error comes with what was measured before it.
 pub fn run(
@@ -162,12 +166,18 @@ pub fn run(
         .iter()
         .map(|_| ProfileMeasurement::new(settings))
         .collect();
-    let mut ratios = Vec::new();
-    let outcome = measure(settings, callers, &mut results, &mut ratios, &mut progress);
+    let mut log_ratios = Vec::new();
+    let outcome = measure(
+        settings,
+        callers,
+        &mut results,
+        &mut log_ratios,
+        &mut progress,
+    );
     let profile = Profile {
-        ratio: (callers.len() == 2 && !ratios.is_empty()).then(|| Ratio {
-            p50: RatioInterval::of(ratios.iter().map(|ratio: &RoundRatios| ratio.0.exp())),
-            p99: RatioInterval::of(ratios.iter().map(|ratio| ratio.1.exp())),
+        ratio: (callers.len() == 2 && !log_ratios.is_empty()).then(|| Ratio {
+            p50: RatioInterval::of(log_ratios.iter().map(|ratios: &LogRatios| ratios.p50.exp())),
+            p99: RatioInterval::of(log_ratios.iter().map(|ratios| ratios.p99.exp())),
         }),
         seconds: started.elapsed().as_secs_f64(),
         stopped: settings.stop.load(Ordering::Relaxed),
@@ -189,7 +199,7 @@ fn measure(
     settings: &Settings,
     callers: &mut [Box<dyn Caller + '_>],
     results: &mut [ProfileMeasurement],
-    ratios: &mut Vec<RoundRatios>,
+    log_ratios: &mut Vec<LogRatios>,
     progress: &mut impl FnMut(f64),
 ) -> Result<(), CallError> {
     let mut cells = Vec::new();
@@ -217,7 +227,7 @@ fn measure(
         if progress_share >= 1.0 || settings.stop.load(Ordering::Relaxed) {
             break;
         }
-        ratios.extend(measure_round(
+        log_ratios.extend(measure_round(
             (round, calls),
             &cells,
             callers,
@@ -244,14 +254,14 @@ fn measure_round(
     cells: &[Cell],
     callers: &mut [Box<dyn Caller + '_>],
     (results, started): (&mut [ProfileMeasurement], &Instant),
-) -> Result<Option<RoundRatios>, CallError> {
-    let mut log_ratio_sums = (0.0, 0.0);
+) -> Result<Option<LogRatios>, CallError> {
+    let mut log_ratio_sums = LogRatios::default();
     for &cell in cells {
         let mut target_order: Vec<usize> = (0..callers.len()).collect();
         if round % 2 == 1 {
             target_order.reverse();
         }
-        let mut percentiles = [(1.0, 1.0); 2];
+        let mut percentiles = [(1.0_f64, 1.0_f64); 2];
         for target in target_order {
             let (Some(caller), Some(result)) = (callers.get_mut(target), results.get_mut(target))
             else {
@@ -265,13 +275,15 @@ fn measure_round(
             }
             result.add(cell, &block, started.elapsed());
         }
-        let [first, second] = percentiles;
-        log_ratio_sums.0 += (first.0 / second.0).ln();
-        log_ratio_sums.1 += (first.1 / second.1).ln();
+        let [(first_p50, first_p99), (second_p50, second_p99)] = percentiles;
+        log_ratio_sums.p50 += (first_p50 / second_p50).ln();
+        log_ratio_sums.p99 += (first_p99 / second_p99).ln();
     }
     let cell_count = cells.len().max(1) as f64;
-    Ok((callers.len() == 2)
-        .then_some((log_ratio_sums.0 / cell_count, log_ratio_sums.1 / cell_count)))
+    Ok((callers.len() == 2).then_some(LogRatios {
+        p50: log_ratio_sums.p50 / cell_count,
+        p99: log_ratio_sums.p99 / cell_count,
+    }))
 }
 
 /// The development of calls in the order in which they were made.

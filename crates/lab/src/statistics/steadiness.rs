@@ -74,28 +74,30 @@ fn interpret(segments: &[Segment], medians: &[f64]) -> (SteadinessKind, Option<u
     let [first, .., last] = segments else {
         return (SteadinessKind::Flat, None);
     };
-    let lowest = segments
+    let lowest_index = segments
         .iter()
         .enumerate()
-        .min_by(|a, b| a.1.level.total_cmp(&b.1.level))
-        .map_or(0, |(at, _)| at);
-    let (falling, rising) = segments.split_at(lowest + 1);
-    let falls = falling.windows(2).all(|pair| pair[1].level < pair[0].level);
-    let from_lowest = segments.get(lowest..).unwrap_or_default();
-    let rises = from_lowest
+        .min_by(|(_, a), (_, b)| a.level.total_cmp(&b.level))
+        .map_or(0, |(index, _)| index);
+    let (segments_to_lowest, segments_after_lowest) = segments.split_at(lowest_index + 1);
+    let is_falling = segments_to_lowest
+        .windows(2)
+        .all(|pair| pair[1].level < pair[0].level);
+    let from_lowest = segments.get(lowest_index..).unwrap_or_default();
+    let is_rising = from_lowest
         .windows(2)
         .all(|pair| pair[1].level > pair[0].level);
-    if !falls || !rises || first.level.is_nan() {
+    if !is_falling || !is_rising || first.level.is_nan() {
         return (SteadinessKind::None, None);
     }
-    if let Some(slower) = rising.first() {
+    if let Some(slower) = segments_after_lowest.first() {
         return (SteadinessKind::SlowDown, Some(slower.from));
     }
     let half = medians.len() / 2;
     if last.until - last.from < half {
         return (SteadinessKind::None, None);
     }
-    let warm_up_end = mser(medians);
+    let warm_up_end = mser_warm_up_end(medians);
     let warm_up_end = if warm_up_end <= half { warm_up_end } else { 0 };
     (SteadinessKind::WarmUp, Some(last.from.max(warm_up_end)))
 }
@@ -113,8 +115,11 @@ fn medians_of_parts(latencies: &[f64]) -> Vec<f64> {
 fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let at = |index: usize| sorted.get(index).copied().unwrap_or_default();
-    f64::midpoint(at(sorted.len().saturating_sub(1) / 2), at(sorted.len() / 2))
+    let value_at = |index: usize| sorted.get(index).copied().unwrap_or_default();
+    f64::midpoint(
+        value_at(sorted.len().saturating_sub(1) / 2),
+        value_at(sorted.len() / 2),
+    )
 }
 
 /// The segments of different level, without one short disturbance.
@@ -131,22 +136,21 @@ fn segments_by_level(medians: &[f64]) -> Vec<Segment> {
         from = until;
     }
     let tolerance = (1.0 + TOLERANCE).ln();
-    let merge_equal = |segments: &mut Vec<Segment>| {
-        while let Some((at, difference)) = segments
+    let merge_equal_levels = |segments: &mut Vec<Segment>| {
+        while let Some((index, difference)) = segments
             .windows(2)
             .map(|pair| (pair[1].level - pair[0].level).abs())
             .enumerate()
-            .min_by(|a, b| a.1.total_cmp(&b.1))
+            .min_by(|(_, a), (_, b)| a.total_cmp(b))
             && difference <= tolerance
         {
-            let merged = segment(segments[at].from, segments[at + 1].until);
-            segments.splice(at..=at + 1, [merged]);
+            let merged = segment(segments[index].from, segments[index + 1].until);
+            segments.splice(index..=index + 1, [merged]);
         }
     };
-    merge_equal(&mut segments);
-    let is_short = |segment_of_run: &Segment| {
-        (segment_of_run.until - segment_of_run.from) as f64
-            <= DISTURBANCE_MAX * medians.len() as f64
+    merge_equal_levels(&mut segments);
+    let is_short = |candidate: &Segment| {
+        (candidate.until - candidate.from) as f64 <= DISTURBANCE_MAX * medians.len() as f64
     };
     if let [level_before, disturbance, level_after] = segments[..]
         && is_short(&disturbance)
@@ -158,11 +162,15 @@ fn segments_by_level(medians: &[f64]) -> Vec<Segment> {
 }
 
 /// MSER-5: the cut after which the mean of the rest has the smallest standard error.
-fn mser(medians: &[f64]) -> usize {
+fn mser_warm_up_end(medians: &[f64]) -> usize {
     let error_after = |warm_up_end: usize| {
-        let rest = medians.get(warm_up_end..).unwrap_or_default();
-        let mean = rest.iter().sum::<f64>() / rest.len() as f64;
-        rest.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (rest.len() as f64).powi(2)
+        let steady_medians = medians.get(warm_up_end..).unwrap_or_default();
+        let mean = steady_medians.iter().sum::<f64>() / steady_medians.len() as f64;
+        steady_medians
+            .iter()
+            .map(|value| (value - mean).powi(2))
+            .sum::<f64>()
+            / (steady_medians.len() as f64).powi(2)
     };
     (0..medians.len().saturating_sub(PART_SAMPLES_MIN))
         .min_by(|&a, &b| error_after(a).total_cmp(&error_after(b)))
@@ -194,7 +202,7 @@ mod tests {
         let is_near = |seed: &u64| {
             let noise = independent_samples(10_000, *seed).into_iter().enumerate();
             let series: Vec<f64> = noise
-                .map(|(at, noise)| if at < 2_000 { 2.0 * noise } else { noise })
+                .map(|(index, noise)| if index < 2_000 { 2.0 * noise } else { noise })
                 .collect();
             let found = Steadiness::of(&series, 1).after_operations.unwrap_or(0);
             found.abs_diff(2_000) <= 500
@@ -206,7 +214,7 @@ mod tests {
     #[test]
     fn operations_are_scaled_by_the_stride() {
         let series: Vec<f64> = (0..10_000)
-            .map(|at| if at < 2_000 { 300.0 } else { 100.0 })
+            .map(|index| if index < 2_000 { 300.0 } else { 100.0 })
             .collect();
         let level_after = |stride| Steadiness::of(&series, stride).after_operations;
         assert_eq!(
@@ -218,11 +226,11 @@ mod tests {
     #[test]
     fn one_short_pause_leaves_a_run_flat() {
         let series: Vec<f64> = (0..10_000)
-            .map(|at| {
-                if (5_000..5_300).contains(&at) {
+            .map(|index| {
+                if (5_000..5_300).contains(&index) {
                     9_000.0
                 } else {
-                    100.0 + f64::from(at % 7)
+                    100.0 + f64::from(index % 7)
                 }
             })
             .collect();

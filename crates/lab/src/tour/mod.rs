@@ -149,7 +149,7 @@ pub fn run_stage(
 }
 
 /// How many keys a stage requests.
-pub fn keys_of(folder: &Folder, stage: Stage) -> usize {
+pub fn requested_keys(folder: &Folder, stage: Stage) -> usize {
     let items = folder.items();
     if stage == Stage::Store {
         items
@@ -199,7 +199,7 @@ struct StageWorkload {
 
 impl StageWorkload {
     fn new(folder: Arc<Folder>, stage: Stage, progress: Arc<AtomicU64>) -> Self {
-        let keys_left = keys_of(&folder, stage);
+        let keys_left = requested_keys(&folder, stage);
         Self {
             folder,
             stage,

@@ -11,7 +11,7 @@ use glasscache_protocol::meta::reply::Code;
 use glasscache_protocol::meta::request::{self, CommonFields, GetFields};
 use glasscache_protocol::text::request::{StoreLine, StoreMode};
 
-use super::node::{Next, Node, Reply};
+use super::node::{BatchReply, Node, Reply};
 use super::plan::{ListedItem, Plan};
 use super::report::{Report, WarmError};
 
@@ -82,26 +82,26 @@ impl<'a> Copier<'a> {
         };
         self.send_gets(items.iter().enumerate(), fields, source)?;
         self.values.clear();
-        let (mut read_items, mut won, mut replies) = (Vec::new(), Vec::new(), 0);
+        let (mut read_items, mut won_refreshes, mut reply_count) = (Vec::new(), Vec::new(), 0);
         loop {
-            let reply = match source.next("mg")? {
-                Next::End => break,
-                Next::Reply(reply) => reply,
-                Next::Refused(reply) => return Err(source.refused("mg", reply)),
+            let reply = match source.next_reply("mg")? {
+                BatchReply::End => break,
+                BatchReply::Reply(reply) => reply,
+                BatchReply::Refused(reply) => return Err(source.refused_error("mg", reply)),
             };
             let is_expected = reply.code == Code::Value && reply.position < items.len();
             let (Some(ttl_s), true) = (reply.ttl_s, is_expected) else {
-                return Err(source.unexpected("mg", format!("{reply:?}")));
+                return Err(source.unexpected_error("mg", format!("{reply:?}")));
             };
             if reply.value_bytes > VALUE_BYTES_MAX as usize {
-                return Err(source.unexpected("mg", format!("{reply:?}")));
+                return Err(source.unexpected_error("mg", format!("{reply:?}")));
             }
-            replies += 1;
+            reply_count += 1;
             let value_start = self.values.len();
-            source.value(&reply, &mut self.values)?;
+            source.read_value(&reply, &mut self.values)?;
             if reply.is_stale {
                 report.stale += 1;
-                won.extend(reply.won.then_some((reply.position, reply.unique)));
+                won_refreshes.extend(reply.won.then_some((reply.position, reply.unique)));
             } else if ttl_s == 0 {
                 // Ends within this second; as an exptime, 0 would mean never.
                 report.gone += 1;
@@ -109,8 +109,8 @@ impl<'a> Copier<'a> {
                 read_items.push(read_item(&reply, ttl_s, value_start..self.values.len()));
             }
         }
-        report.gone += (items.len() - replies) as u64;
-        self.give_back(items, &won, source)?;
+        report.gone += (items.len() - reply_count) as u64;
+        self.give_back(items, &won_refreshes, source)?;
         Ok(read_items)
     }
 
@@ -118,14 +118,14 @@ impl<'a> Copier<'a> {
     fn give_back(
         &mut self,
         items: &[ListedItem],
-        won: &[(usize, u64)],
+        won_refreshes: &[(usize, u64)],
         source: &mut Node,
     ) -> Result<(), WarmError> {
-        if won.is_empty() {
+        if won_refreshes.is_empty() {
             return Ok(());
         }
         self.requests.clear();
-        for &(position, unique) in won {
+        for &(position, unique) in won_refreshes {
             let Some(item) = items.get(position) else {
                 continue;
             };
@@ -170,21 +170,23 @@ impl<'a> Copier<'a> {
         target.flush()?;
         // Not quiet: an error line has no opaque, so only its position among all replies says which item it refuses.
         for read_item in read_items {
-            read_item.was_accepted = match target.next("ms")? {
-                Next::Refused(reply) => {
+            read_item.was_accepted = match target.next_reply("ms")? {
+                BatchReply::Refused(reply) => {
                     report.refused += 1;
                     report.refusal.get_or_insert(reply);
                     false
                 }
-                Next::Reply(reply) if reply.position == read_item.position => match reply.code {
-                    Code::Done => true,
-                    Code::NotStored => {
-                        report.already_present += 1;
-                        false
+                BatchReply::Reply(reply) if reply.position == read_item.position => {
+                    match reply.code {
+                        Code::Done => true,
+                        Code::NotStored => {
+                            report.already_present += 1;
+                            false
+                        }
+                        _ => return Err(target.unexpected_error("ms", format!("{reply:?}"))),
                     }
-                    _ => return Err(target.unexpected("ms", format!("{reply:?}"))),
-                },
-                reply => return Err(target.unexpected("ms", format!("{reply:?}"))),
+                }
+                reply => return Err(target.unexpected_error("ms", format!("{reply:?}"))),
             };
             if read_item.was_accepted {
                 report.copied_items += 1;
@@ -202,38 +204,39 @@ impl<'a> Copier<'a> {
         (source, target): (&mut Node, &mut Node),
         report: &mut Report,
     ) -> Result<(), WarmError> {
-        let stored: Vec<&ReadItem> = read_items.iter().filter(|item| item.was_accepted).collect();
+        let stored_items: Vec<&ReadItem> =
+            read_items.iter().filter(|item| item.was_accepted).collect();
         let fields = GetFields {
             cas: true,
             no_bump: true,
             ..GetFields::default()
         };
-        let positions = stored.iter().map(|item| item.position);
-        let listed = positions.filter_map(|position| Some((position, items.get(position)?)));
-        self.send_gets(listed, fields, source)?;
-        let (mut won, mut unchanged) = (Vec::new(), HashSet::new());
+        let positions = stored_items.iter().map(|item| item.position);
+        let listed_items = positions.filter_map(|position| Some((position, items.get(position)?)));
+        self.send_gets(listed_items, fields, source)?;
+        let (mut won_refreshes, mut unchanged) = (Vec::new(), HashSet::new());
         loop {
-            match source.next("mg")? {
-                Next::End => break,
-                Next::Refused(reply) => return Err(source.refused("mg", reply)),
-                Next::Reply(reply) => {
-                    won.extend(reply.won.then_some((reply.position, reply.unique)));
+            match source.next_reply("mg")? {
+                BatchReply::End => break,
+                BatchReply::Refused(reply) => return Err(source.refused_error("mg", reply)),
+                BatchReply::Reply(reply) => {
+                    won_refreshes.extend(reply.won.then_some((reply.position, reply.unique)));
                     if !reply.is_stale {
                         unchanged.insert((reply.position, reply.unique));
                     }
                 }
             }
         }
-        self.give_back(items, &won, source)?;
+        self.give_back(items, &won_refreshes, source)?;
         let is_changed = |item: &&ReadItem| !unchanged.contains(&(item.position, item.unique));
-        let changed: Vec<&ReadItem> = stored.into_iter().filter(is_changed).collect();
+        let changed: Vec<&ReadItem> = stored_items.into_iter().filter(is_changed).collect();
         if changed.is_empty() {
             return Ok(());
         }
         self.requests.clear();
         for item in &changed {
-            if let Some(listed) = items.get(item.position) {
-                let key = self.plan.key(listed);
+            if let Some(listed_item) = items.get(item.position) {
+                let key = self.plan.key(listed_item);
                 request::delete(&mut self.requests, key, quiet_fields(item.position));
             }
             report.copied_bytes -= item.value.len() as u64;
@@ -262,7 +265,7 @@ impl<'a> Copier<'a> {
     /// Sends the requests and reads what is left of their replies, which decide nothing.
     fn send_and_drain(&mut self, node: &mut Node, command: &'static str) -> Result<(), WarmError> {
         self.send_with_noop(node)?;
-        while !matches!(node.next(command)?, Next::End) {}
+        while !matches!(node.next_reply(command)?, BatchReply::End) {}
         Ok(())
     }
 

@@ -52,7 +52,7 @@ impl Connection {
     }
 
     /// Reads a line, without its end.
-    pub(super) fn line(&mut self) -> io::Result<&[u8]> {
+    pub(super) fn read_line(&mut self) -> io::Result<&[u8]> {
         self.line.clear();
         let mut bounded = (&mut self.reader).take(REPLY_LINE_BYTES_MAX as u64);
         bounded
@@ -69,7 +69,11 @@ impl Connection {
     }
 
     /// Reads a value and its line end, and appends the value to `values`.
-    pub(super) fn value(&mut self, value_bytes: usize, values: &mut Vec<u8>) -> io::Result<()> {
+    pub(super) fn read_value(
+        &mut self,
+        value_bytes: usize,
+        values: &mut Vec<u8>,
+    ) -> io::Result<()> {
         let end = values.len() + value_bytes;
         let framed_bytes = value_bytes as u64 + 2;
         let read = (&mut self.reader).take(framed_bytes).read_to_end(values);

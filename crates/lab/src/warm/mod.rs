@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use glasscache_protocol::text::request::StoreMode;
 
 use self::batch::Copier;
-use self::node::{Node, quoted};
+use self::node::{Node, quote};
 pub use self::pace::Rate;
 use self::plan::Plan;
 pub use self::report::{End, Report, WarmError};
@@ -125,15 +125,15 @@ fn list(
     node.flush()?;
     let mut plan = Plan::default();
     loop {
-        let line = node.line()?;
+        let line = node.read_line()?;
         match line {
             b"END" => break,
             // The start of the dump in newer servers.
             b"OK" => {}
             line => {
                 if plan.push(line).is_err() {
-                    let reply = quoted(line);
-                    return Err(node.refused(COMMAND, reply));
+                    let reply = quote(line);
+                    return Err(node.refused_error(COMMAND, reply));
                 }
             }
         }

@@ -38,7 +38,7 @@ pub(super) struct Reply {
 
 /// What comes next from a node that executes a batch.
 #[derive(Debug)]
-pub(super) enum Next {
+pub(super) enum BatchReply {
     /// A reply to one of its commands.
     Reply(Reply),
     /// A command was refused; an error line does not name it.
@@ -61,7 +61,7 @@ impl Node {
         for (command, reply_start) in [("version", "VERSION "), ("mn", "MN")] {
             let reply = node.request_line(command)?;
             if !reply.starts_with(reply_start) {
-                return Err(node.refused(command, reply));
+                return Err(node.refused_error(command, reply));
             }
         }
         Ok(node)
@@ -70,19 +70,19 @@ impl Node {
     /// Writes bytes of requests.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), WarmError> {
         let written = self.connection.write(bytes);
-        written.map_err(|reason| self.failed(reason))
+        written.map_err(|reason| self.connection_error(reason))
     }
 
     /// Sends what was written.
     pub(super) fn flush(&mut self) -> Result<(), WarmError> {
         let flushed = self.connection.flush();
-        flushed.map_err(|reason| self.failed(reason))
+        flushed.map_err(|reason| self.connection_error(reason))
     }
 
     /// Reads the next reply to meta commands `command`, which an `mn` ends.
-    pub(super) fn next(&mut self, command: &'static str) -> Result<Next, WarmError> {
+    pub(super) fn next_reply(&mut self, command: &'static str) -> Result<BatchReply, WarmError> {
         let name = &self.name;
-        let line = self.connection.line();
+        let line = self.connection.read_line();
         let line = line.map_err(|reason| WarmError::Connection {
             node: name.clone(),
             reason,
@@ -90,25 +90,31 @@ impl Node {
         match parse(line) {
             Ok(Line::Reply {
                 code: Code::Noop, ..
-            }) => Ok(Next::End),
-            Ok(Line::Refused(_)) => Ok(Next::Refused(quoted(line))),
+            }) => Ok(BatchReply::End),
+            Ok(Line::Refused(_)) => Ok(BatchReply::Refused(quote(line))),
             Ok(Line::Reply {
                 code,
                 value_bytes,
                 flags,
-            }) if let Some(reply) = reply(code, value_bytes, &flags) => Ok(Next::Reply(reply)),
+            }) if let Some(reply) = to_reply(code, value_bytes, &flags) => {
+                Ok(BatchReply::Reply(reply))
+            }
             _ => Err(WarmError::Unexpected {
                 node: name.clone(),
                 command,
-                reply: quoted(line),
+                reply: quote(line),
             }),
         }
     }
 
     /// Reads the value behind a reply.
-    pub(super) fn value(&mut self, reply: &Reply, values: &mut Vec<u8>) -> Result<(), WarmError> {
-        let read = self.connection.value(reply.value_bytes, values);
-        read.map_err(|reason| self.failed(reason))
+    pub(super) fn read_value(
+        &mut self,
+        reply: &Reply,
+        values: &mut Vec<u8>,
+    ) -> Result<(), WarmError> {
+        let read = self.connection.read_value(reply.value_bytes, values);
+        read.map_err(|reason| self.connection_error(reason))
     }
 
     /// Sends a command and returns the line that is its reply.
@@ -116,14 +122,14 @@ impl Node {
         self.write(command.as_bytes())?;
         self.write(b"\r\n")?;
         self.flush()?;
-        let line = self.connection.line().map(quoted);
-        line.map_err(|reason| self.failed(reason))
+        let line = self.connection.read_line().map(quote);
+        line.map_err(|reason| self.connection_error(reason))
     }
 
     /// Reads a line of a listing.
-    pub(super) fn line(&mut self) -> Result<&[u8], WarmError> {
+    pub(super) fn read_line(&mut self) -> Result<&[u8], WarmError> {
         let name = &self.name;
-        let line = self.connection.line();
+        let line = self.connection.read_line();
         line.map_err(|reason| WarmError::Connection {
             node: name.clone(),
             reason,
@@ -136,7 +142,7 @@ impl Node {
         self.flush()?;
         let mut numbers = HashMap::new();
         loop {
-            let line = self.line()?;
+            let line = self.read_line()?;
             match text::reply::parse(line) {
                 Ok(text::reply::Line::End) => return Ok(numbers),
                 Ok(text::reply::Line::Stat(name, value)) => {
@@ -145,15 +151,15 @@ impl Node {
                     }
                 }
                 _ => {
-                    let reply = quoted(line);
-                    return Err(self.unexpected("stats", reply));
+                    let reply = quote(line);
+                    return Err(self.unexpected_error("stats", reply));
                 }
             }
         }
     }
 
     /// The error of a reply that does not match its request.
-    pub(super) fn unexpected(&self, command: &'static str, reply: String) -> WarmError {
+    pub(super) fn unexpected_error(&self, command: &'static str, reply: String) -> WarmError {
         WarmError::Unexpected {
             node: self.name.clone(),
             command,
@@ -162,7 +168,7 @@ impl Node {
     }
 
     /// The error of a command that the node does not take.
-    pub(super) fn refused(&self, command: &'static str, reply: String) -> WarmError {
+    pub(super) fn refused_error(&self, command: &'static str, reply: String) -> WarmError {
         WarmError::Refused {
             node: self.name.clone(),
             command,
@@ -170,7 +176,7 @@ impl Node {
         }
     }
 
-    fn failed(&self, reason: io::Error) -> WarmError {
+    fn connection_error(&self, reason: io::Error) -> WarmError {
         WarmError::Connection {
             node: self.name.clone(),
             reason,
@@ -179,13 +185,13 @@ impl Node {
 }
 
 /// The start of a line, for an error message.
-pub(super) fn quoted(line: &[u8]) -> String {
+pub(super) fn quote(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     text.chars().take(QUOTED_CHARACTERS_MAX).collect()
 }
 
 /// The fields of a reply; `None` without an opaque, which all commands of a batch have.
-fn reply(code: Code, value_bytes: u64, flags: &Flags<'_>) -> Option<Reply> {
+fn to_reply(code: Code, value_bytes: u64, flags: &Flags<'_>) -> Option<Reply> {
     Some(Reply {
         code,
         position: flags.opaque? as usize,
@@ -208,7 +214,7 @@ mod tests {
                 code,
                 value_bytes,
                 flags,
-            } => reply(code, value_bytes, &flags),
+            } => to_reply(code, value_bytes, &flags),
             Line::Refused(_) => None,
         }
     }

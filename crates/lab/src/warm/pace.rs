@@ -10,22 +10,22 @@ const BATCHES_PER_SECOND: u64 = 50;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
     /// Items a second.
-    pub items: u64,
+    pub items_per_s: u64,
     /// Bytes a second.
-    pub bytes: u64,
+    pub bytes_per_s: u64,
 }
 
 impl Rate {
     /// When this many items and bytes may have been copied, from the start.
     pub(super) fn due(self, items: u64, bytes: u64) -> Duration {
         let seconds = |count: u64, rate: u64| count as f64 / rate.max(1) as f64;
-        let due_s = seconds(items, self.items).max(seconds(bytes, self.bytes));
+        let due_s = seconds(items, self.items_per_s).max(seconds(bytes, self.bytes_per_s));
         Duration::try_from_secs_f64(due_s).unwrap_or(Duration::MAX)
     }
 
     /// How many items a batch may have.
     pub(super) fn batch_items(self) -> usize {
-        (self.items / BATCHES_PER_SECOND).max(1) as usize
+        (self.items_per_s / BATCHES_PER_SECOND).max(1) as usize
     }
 }
 
@@ -36,8 +36,8 @@ mod tests {
     #[test]
     fn the_slower_of_items_and_bytes_decides() {
         let rate = Rate {
-            items: 1000,
-            bytes: 1 << 20,
+            items_per_s: 1000,
+            bytes_per_s: 1 << 20,
         };
         assert_eq!(rate.due(500, 0), Duration::from_millis(500));
         assert_eq!(rate.due(500, 2 << 20), Duration::from_secs(2));
@@ -46,7 +46,10 @@ mod tests {
 
     #[test]
     fn a_slow_rate_still_copies_one_item_at_a_time() {
-        let rate = Rate { items: 1, bytes: 1 };
+        let rate = Rate {
+            items_per_s: 1,
+            bytes_per_s: 1,
+        };
         assert_eq!(rate.batch_items(), 1);
         assert_eq!(rate.due(3, 0), Duration::from_secs(3));
     }

@@ -41,9 +41,9 @@ pub struct Causes {
 }
 
 impl Causes {
-    fn add(&mut self, lookup: LookupResult) {
+    fn add(&mut self, lookup_result: LookupResult) {
         self.gets += 1;
-        let count = match lookup {
+        let count = match lookup_result {
             LookupResult::Hit => return,
             LookupResult::Expired => &mut self.expired,
             LookupResult::Evicted { was_read } => {
@@ -84,7 +84,7 @@ enum LastEvent {
 struct PendingLookup {
     key: u64,
     prefix: Vec<u8>,
-    lookup: LookupResult,
+    lookup_result: LookupResult,
 }
 
 /// Counts of one watch.
@@ -149,7 +149,7 @@ impl WatchTally {
 
     fn record_lookup(&mut self, time_s: f64, key: &[u8], status: FetchStatus, connection: u32) {
         let hash = hash(key);
-        let lookup = match status {
+        let lookup_result = match status {
             FetchStatus::Found => LookupResult::Hit,
             FetchStatus::Expired => LookupResult::Expired,
             FetchStatus::Flushed => LookupResult::Removed,
@@ -166,8 +166,8 @@ impl WatchTally {
         };
         let pending = PendingLookup {
             key: hash,
-            prefix: prefix(key, &self.delimiters).to_vec(),
-            lookup,
+            prefix: key_prefix(key, &self.delimiters).to_vec(),
+            lookup_result,
         };
         if let Some(earlier) = self.pending.insert(connection, pending) {
             self.count_lookup(&earlier);
@@ -181,7 +181,7 @@ impl WatchTally {
     }
 
     fn count_lookup(&mut self, pending: &PendingLookup) {
-        self.total.add(pending.lookup);
+        self.total.add(pending.lookup_result);
         let is_new = !self.prefixes.contains_key(&pending.prefix);
         let row_name = if is_new && self.prefixes.len() >= PREFIXES_MAX {
             OTHER_PREFIXES.as_bytes()
@@ -191,7 +191,7 @@ impl WatchTally {
         self.prefixes
             .entry(row_name.to_vec())
             .or_default()
-            .add(pending.lookup);
+            .add(pending.lookup_result);
     }
 
     /// Ends the watch: the totals, the prefixes with the most misses first, and the number of skipped lines.
@@ -210,7 +210,7 @@ impl WatchTally {
 }
 
 /// The key up to and including the first delimiter.
-fn prefix<'k>(key: &'k [u8], delimiters: &[u8]) -> &'k [u8] {
+fn key_prefix<'k>(key: &'k [u8], delimiters: &[u8]) -> &'k [u8] {
     match key.iter().position(|byte| delimiters.contains(byte)) {
         Some(end) => &key[..=end],
         None => NO_PREFIX.as_bytes(),

@@ -104,7 +104,7 @@ impl BulkCall {
         let is_read = matches!(self.kind, BulkKind::Read(..) | BulkKind::Near(_));
         let decode_start = is_read.then(Instant::now);
         let result = self.requests.results().get(index);
-        let reply_index = result.map_or(0, |result| result.replies);
+        let reply_index = result.map_or(0, |result| result.reply_count);
         let reply = BulkReply {
             request: index,
             reply_index,

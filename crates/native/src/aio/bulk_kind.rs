@@ -36,7 +36,7 @@ impl AdminRequest {
             },
             &Self::Flush(delay_s) => Request::Flush { delay_s },
             Self::Clear(namespace) => Request::FlushPrefix {
-                prefix: namespace.wire(),
+                prefix: namespace.wire_key(),
             },
         }
     }
@@ -104,7 +104,7 @@ impl BulkKind {
         match self {
             Self::Read(bulk_read, found_values) => {
                 let mut raised = Ok(());
-                let read = bulk_read.values(reply, |index, found, body| {
+                let read = bulk_read.for_each_value(reply, |index, found, body| {
                     let key = keys.get(index).map(|key| key.bind(py));
                     if let Some(key) = key.filter(|_| raised.is_ok()) {
                         let flags_and_cas = (found.flags, found.cas);
@@ -203,7 +203,7 @@ impl BulkKind {
                 let replies = replies.into_bound(py);
                 for (name, result) in names.iter().zip(results) {
                     if let Some(error) = &result.error {
-                        replies.set_item(name, error::outcome_of(py, error)?)?;
+                        replies.set_item(name, error::error_to_exception(py, error)?)?;
                     }
                 }
                 Ok(replies)

@@ -9,7 +9,7 @@ use std::time::Duration;
 use glasscache_client::Error;
 use glasscache_client::engine::connection::Connection as Engine;
 use glasscache_client::engine::health;
-use glasscache_client::engine::retry::{Cause, FailedRequest, Next};
+use glasscache_client::engine::retry::{Cause, FailedRequest, RetryDecision};
 use glasscache_client::error::{Context, Phase};
 use glasscache_client::fork::{Process, random_opaque};
 use pyo3::intern;
@@ -107,7 +107,7 @@ impl AsyncClient {
         py: Python<'_>,
         servers: Vec<String>,
     ) -> PyResult<BTreeMap<usize, Option<Py<Connection>>>> {
-        settings::addresses(&servers)
+        settings::parse_addresses(&servers)
             .and_then(|addresses| self.core.set_servers(&addresses))
             .map_err(|error| error::from_client_error(py, &error))?;
         let present = self.names();
@@ -184,7 +184,7 @@ impl AsyncClient {
             Some(time_limit) => Cause::Deadline(time_limit),
             None => Cause::Closed { is_orderly: false },
         };
-        if let Next::End(mark) = FailedRequest::CONNECTING.next(cause) {
+        if let RetryDecision::End(mark) = FailedRequest::CONNECTING.decide(cause) {
             self.server(py, slot)?.health.note(mark);
         }
         Ok(())
@@ -201,7 +201,7 @@ impl AsyncClient {
         let pause = health::probe_pause(u64::from(random_opaque())).as_secs_f64();
         let limit = health::PROBE_TIMEOUT.as_secs_f64();
         // Without a password nothing is sent, and the probe ends at its limit.
-        let (request, expected) = self.server(py, slot)?.probe().unwrap_or_default();
+        let (request, expected) = self.server(py, slot)?.probe_request().unwrap_or_default();
         let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
         Ok((pause, limit, bytes(&request), bytes(expected)))
     }

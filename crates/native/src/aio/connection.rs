@@ -9,7 +9,7 @@ use glasscache_client::Error;
 use glasscache_client::costs::{CallClass, TimeSpent};
 use glasscache_client::engine::connection::{Connection as Engine, Failure, Progress, Ticket};
 use glasscache_client::engine::operation::Operation;
-use glasscache_client::engine::retry::Next;
+use glasscache_client::engine::retry::RetryDecision;
 use glasscache_client::fork::Process;
 use glasscache_client::pool::Server;
 use glasscache_client::request::Request;
@@ -151,7 +151,7 @@ impl Connection {
         };
         if self.transport.is_none() || !self.engine.takes_requests() {
             // It takes no more requests: the call starts again on another connection.
-            return self.fail(py, &pending_call, error::stale(py));
+            return self.fail(py, &pending_call, error::stale_connection_error(py));
         }
         let requests = slice::from_ref(&request);
         match self.engine.submit(requests, pending_call.timing.attempt()) {
@@ -200,10 +200,13 @@ impl Connection {
 
     /// Ends a call without a reply. One that is to be repeated starts again on another connection.
     fn handle_failure(&mut self, py: Python<'_>, ticket: Ticket, failure: Failure) -> PyResult<()> {
-        let is_stale = matches!(failure.next, Next::Retry | Next::RetryClassic);
+        let is_stale = matches!(
+            failure.decision,
+            RetryDecision::Retry | RetryDecision::RetryClassic
+        );
         let exception = |error: Error| {
             if is_stale {
-                error::stale(py)
+                error::stale_connection_error(py)
             } else {
                 error::from_client_error(py, &error)
             }

@@ -25,7 +25,7 @@ impl DelayedCall {
     fn new(seconds: f64, is_retry: bool) -> PyResult<Self> {
         let wait_start = Instant::now();
         Ok(Self {
-            deadline: wait_start + deadlines::seconds(seconds)?,
+            deadline: wait_start + deadlines::parse_timeout(seconds)?,
             wait_start,
             tries: Tries::new(is_retry),
         })
@@ -85,7 +85,7 @@ impl TimeLimit {
         let mut is_retry = false;
         let deadline = match limit {
             None => started + timeout,
-            Some(Self::Seconds(seconds)) => started + deadlines::seconds(seconds)?,
+            Some(Self::Seconds(seconds)) => started + deadlines::parse_timeout(seconds)?,
             Some(Self::Delayed(delayed)) => {
                 spent.add_time(
                     CostPart::Wait,

@@ -14,7 +14,7 @@ use super::client::AsyncClient;
 use super::delayed_call::TimeLimit;
 use super::near_call::{NearCall, NearFetch};
 use crate::bulk::{FoundValues, WireKeys, collect_keys};
-use crate::near::{NearBinding, decoded};
+use crate::near::{NearBinding, decode_near_value};
 use crate::recorded_read::RecordedRead;
 
 impl AsyncClient {
@@ -35,14 +35,14 @@ impl AsyncClient {
         }
         let mut scratch = Vec::new();
         let wire = self.wire_key(key, &mut scratch)?;
-        let Some(value) = near.near.hit(wire, Instant::now()) else {
+        let Some(value) = near.near.get_without_call(wire, Instant::now()) else {
             return Ok(None);
         };
         self.core.count_near_hit(value.bytes.len());
         if let Some(recorded) = RecordedRead::take() {
             recorded.set_size(0, value.bytes.len());
         }
-        Ok(Some((decoded(py, self.codec(), &value)?,)))
+        Ok(Some((decode_near_value(py, self.codec(), &value)?,)))
     }
 
     /// Begin a read of keys; `_next_fetch` gives its calls, `_near_found` its values.
@@ -76,7 +76,7 @@ impl AsyncClient {
         let mut timing = call.borrow().timing;
         let next = call.borrow_mut().read.as_mut().and_then(|it| it.step(now));
         let Some(fetch) = next else {
-            this.near()?.warn(py)?;
+            this.near()?.log_warnings(py)?;
             return Ok(None);
         };
         timing.started = fetch.started_at();

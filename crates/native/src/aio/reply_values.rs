@@ -6,7 +6,7 @@ use glasscache_client::Error;
 use glasscache_client::costs::CostPart;
 use glasscache_client::engine::connection::Ticket;
 use glasscache_client::engine::interpret::refusal_to_error;
-use glasscache_client::engine::operation::{Operation, stored};
+use glasscache_client::engine::operation::{Operation, store_outcome};
 use glasscache_client::engine::{StepReply, Steps, TooLarge};
 use glasscache_client::pipeline::Reply;
 use glasscache_client::reservation::Reservation;
@@ -147,9 +147,9 @@ impl Connection {
         let none = || py.None().into_bound(py);
         match (&pending_call.kind, self.engine.written_key()) {
             (&PendingKind::ValueWrite(written), Some(key)) => {
-                match stored(reply, key.wire(), written.value_bytes, server) {
+                match store_outcome(reply, key.wire_key(), written.value_bytes, server) {
                     Err(error @ Error::TooLarge { .. }) => {
-                        let steps = Box::new(TooLarge::new(key.wire(), error));
+                        let steps = Box::new(TooLarge::new(key.wire_key(), error));
                         pending_call.kind = PendingKind::TooLarge(steps, written);
                         Ok(Resolution::Step)
                     }

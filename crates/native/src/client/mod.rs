@@ -228,7 +228,7 @@ impl Client {
     /// before another way to leave, such as `os._exit`, or before another client reads what was written.
     #[pyo3(name = "send_gathered", signature = (*, deadline=None))]
     fn flush_quiet_writes(&self, py: Python<'_>, deadline: Option<f64>) -> PyResult<()> {
-        let flush_timeout = deadline.map_or(Ok(self.timeout), deadlines::seconds)?;
+        let flush_timeout = deadline.map_or(Ok(self.timeout), deadlines::parse_timeout)?;
         py.detach(|| self.core.flush_quiet_writes(flush_timeout));
         Ok(())
     }
@@ -250,7 +250,7 @@ impl Client {
     /// Connections to servers that stay are kept. `glasscache.discovery` calls this.
     #[pyo3(name = "_change_servers")]
     fn change_servers(&self, py: Python<'_>, servers: Vec<String>) -> PyResult<()> {
-        settings::addresses(&servers)
+        settings::parse_addresses(&servers)
             .and_then(|addresses| py.detach(|| self.core.set_servers(&addresses)))
             .map_err(|error| error::from_client_error(py, &error))
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use glasscache_client::WireKey;
-use glasscache_client::call::{Call, State};
+use glasscache_client::call::{Call, CallState};
 use glasscache_client::costs::{CallClass, CostPart, Operation, TimeSpent};
 use glasscache_client::observe::RequestSummary;
 use glasscache_client::pipeline::FoundValue;
@@ -149,7 +149,7 @@ impl Client {
             match interpreter_lock::run_detached(py, || call.run())
                 .map_err(|error| error::from_client_error(py, &error))?
             {
-                State::Reply(reply) => {
+                CallState::Reply(reply) => {
                     let found = call
                         .pipeline()
                         .and_then(|reply_pipeline| reply_pipeline.found_values().first().copied());
@@ -168,14 +168,14 @@ impl Client {
                     result = result.or(value.map_err(|failure| failure.into_exception(py))?);
                     break;
                 }
-                State::Body(found) => {
+                CallState::Body(found) => {
                     value_bytes = found.value_bytes;
                     let value = self.receive_body(py, &mut call, &found, &mut spent)?;
                     result = form.value_to_python(value, &found, None)?;
                 }
-                State::Finished => break,
-                State::Interrupted => py.check_signals()?,
-                State::Waiting => {}
+                CallState::Finished => break,
+                CallState::Interrupted => py.check_signals()?,
+                CallState::Waiting => {}
             }
         }
         if let Some(recorded) = RecordedRead::take().filter(|_| value_bytes > 0) {

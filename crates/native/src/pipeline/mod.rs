@@ -1,13 +1,13 @@
 //! `client.pipeline()`: calls of several kinds, one round trip a server, each with its own outcome.
 
-mod written;
+mod prepared_call;
 
 use std::time::{Duration, Instant};
 
-use glasscache_client::call::{Call, State};
+use glasscache_client::call::{Call, CallState};
 use glasscache_client::costs::{CostPart, TimeSpent};
 use glasscache_client::engine::TooLarge;
-use glasscache_client::engine::operation::stored;
+use glasscache_client::engine::operation::store_outcome;
 use glasscache_client::pipeline::{Pipeline, Reply};
 use glasscache_client::request::Request;
 use glasscache_client::{Budget, Error};
@@ -18,7 +18,7 @@ use crate::client::Client;
 use crate::reply::{ReplyFailure, ReplyForm};
 use crate::{error, interpreter_lock, split};
 
-use written::{PreparedCall, RecordedCall};
+use prepared_call::{PreparedCall, RecordedCall};
 
 /// Bytes of a pipeline's reads, and how long it took to make values of them.
 #[derive(Default)]
@@ -47,6 +47,7 @@ impl Client {
     ) -> PyResult<Bound<'py, PyList>> {
         let (this, py) = (slf.get(), slf.py());
         let start_and_deadline = this.start_and_deadline(deadline)?;
+        let (_, call_deadline) = start_and_deadline;
         let prepared: Vec<PreparedCall> = calls
             .iter()
             .map(|call| PreparedCall::new(this, call))
@@ -76,23 +77,20 @@ impl Client {
         this.count_pipeline(&prepared, &read_totals, start_and_deadline);
         let outcomes_and_calls = outcomes.into_iter().zip(&calls);
         let results = outcomes_and_calls.map(|(outcome, (_, key, ..))| match outcome {
-            Some(Ok(value)) => match split::replace_manifest(
-                slf.as_any(),
-                key,
-                value,
-                (deadline, start_and_deadline.1),
-            ) {
-                Ok(joined) => Ok(joined.unwrap_or_else(|| py.None().into_bound(py))),
-                Err(error) if error::is_package_error(py, &error) => {
-                    Ok(error.into_value(py).into_bound(py).into_any())
+            Some(Ok(value)) => {
+                match split::replace_manifest(slf.as_any(), key, value, (deadline, call_deadline)) {
+                    Ok(whole_value) => Ok(whole_value.unwrap_or_else(|| py.None().into_bound(py))),
+                    Err(error) if error::is_package_error(py, &error) => {
+                        Ok(error.into_value(py).into_bound(py).into_any())
+                    }
+                    Err(error) => Err(error),
                 }
-                Err(error) => Err(error),
-            },
-            Some(Err(ReplyFailure::Client(error))) => error::outcome_of(py, &error),
+            }
+            Some(Err(ReplyFailure::Client(error))) => error::error_to_exception(py, &error),
             Some(Err(ReplyFailure::Unreadable(error))) => {
                 Ok(error.into_value(py).into_bound(py).into_any())
             }
-            None => error::outcome_of(py, &Error::Closed),
+            None => error::error_to_exception(py, &Error::Closed),
         });
         PyList::new(py, results.collect::<PyResult<Vec<_>>>()?)
     }
@@ -108,22 +106,23 @@ impl Client {
         start_and_deadline: (Instant, Instant),
         read_totals: &mut ReadTotals,
     ) -> PyResult<Vec<Outcome<'py>>> {
+        let (started, call_deadline) = start_and_deadline;
         let mut outcomes = Vec::with_capacity(requests.len());
         let server = self.core.server(slot);
         let server = server.map_err(|error| error::from_client_error(py, &error))?;
-        let mut call = Call::new(server, requests, start_and_deadline.0, start_and_deadline.1);
+        let mut call = Call::new(server, requests, started, call_deadline);
         let failure = loop {
             match interpreter_lock::run_detached(py, || call.run()) {
-                Ok(State::Reply(reply)) => {
+                Ok(CallState::Reply(reply)) => {
                     let request = requests.get(outcomes.len());
                     let (Some(request), Some(pipeline)) = (request, call.pipeline()) else {
                         break Error::Closed;
                     };
                     let name = &call.server().name;
                     read_totals.bytes += found_bytes(pipeline);
-                    let begin = Instant::now();
-                    let outcome = self.outcome_of(py, request, reply, (pipeline, name));
-                    read_totals.decode_time += begin.elapsed();
+                    let decode_start = Instant::now();
+                    let outcome = self.reply_to_outcome(py, request, reply, (pipeline, name));
+                    read_totals.decode_time += decode_start.elapsed();
                     match outcome {
                         Err(ReplyFailure::Unreadable(error))
                             if !error::is_package_error(py, &error) =>
@@ -134,9 +133,9 @@ impl Client {
                     }
                     call.next();
                 }
-                Ok(State::Finished) => break Error::Closed,
-                Ok(State::Interrupted) => py.check_signals()?,
-                Ok(State::Body(_) | State::Waiting) => {}
+                Ok(CallState::Finished) => break Error::Closed,
+                Ok(CallState::Interrupted) => py.check_signals()?,
+                Ok(CallState::Body(_) | CallState::Waiting) => {}
                 Err(error) => break error,
             }
         };
@@ -154,6 +153,7 @@ impl Client {
         read_totals: &ReadTotals,
         start_and_deadline: (Instant, Instant),
     ) {
+        let (started, call_deadline) = start_and_deadline;
         let mut spent = TimeSpent::default();
         for part in [CostPart::Serialise, CostPart::Compress] {
             spent.add(
@@ -162,8 +162,8 @@ impl Client {
             );
         }
         let budget = Budget {
-            started: start_and_deadline.0,
-            deadline: start_and_deadline.1,
+            started,
+            deadline: call_deadline,
             should_continue: &|| true,
             spent,
             scope: None,
@@ -183,7 +183,7 @@ impl Client {
         start_and_deadline: (Instant, Instant),
     ) -> PyResult<()> {
         let requests_and_outcomes = requests.iter().zip(outcomes.iter());
-        let mut steps =
+        let mut refused_stores =
             requests_and_outcomes.filter_map(|(request, outcome)| match (request, outcome) {
                 (
                     Request::Store { item, .. },
@@ -191,7 +191,7 @@ impl Client {
                 ) => Some(TooLarge::without_removal(item.key, error.clone())),
                 _ => None,
             });
-        let Some(steps) = steps.next() else {
+        let Some(steps) = refused_stores.next() else {
             return Ok(());
         };
         let bytes_max = self.run_detached(
@@ -214,7 +214,7 @@ impl Client {
     }
 
     /// One outcome as Python has it.
-    fn outcome_of<'py>(
+    fn reply_to_outcome<'py>(
         &self,
         py: Python<'py>,
         request: &Request<'_>,
@@ -223,7 +223,7 @@ impl Client {
     ) -> Outcome<'py> {
         let form = ReplyForm::for_request(request);
         let value = if let Request::Store { item, .. } = request {
-            form.outcome_to_python(py, stored(reply, item.key, item.body.len(), server)?)
+            form.outcome_to_python(py, store_outcome(reply, item.key, item.body.len(), server)?)
         } else {
             let reply = (reply, pipeline, server);
             form.to_python(py, self.codec(), reply, &mut TimeSpent::default())?

@@ -65,7 +65,7 @@ fn read_buffer_as<E: Element + Into<i128>, T>(
 }
 
 /// A key as it is counted: the 64 bits, whatever their sign.
-pub(super) fn key(number: i128) -> Option<u64> {
+pub(super) fn key_of_number(number: i128) -> Option<u64> {
     u64::try_from(number)
         .ok()
         .or_else(|| i64::try_from(number).ok().map(i64::cast_unsigned))

@@ -12,7 +12,7 @@ mod work;
 use pyo3::prelude::*;
 
 /// Adds the classes and functions to the module.
-pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+pub(crate) fn add_to_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<trace::Trace>()?;
     module.add_class::<trace::Curve>()?;
     module.add_function(wrap_pyfunction!(slabs::slab_classes, module)?)?;
@@ -22,7 +22,7 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 /// Opens a file for reading; a fault is Python's `OSError` with the file's name.
-fn open(path: &std::path::Path) -> PyResult<std::fs::File> {
+fn open_file(path: &std::path::Path) -> PyResult<std::fs::File> {
     std::fs::File::open(path).map_err(|error| {
         let (number, message) = (error.raw_os_error(), error.kind().to_string());
         pyo3::exceptions::PyOSError::new_err((number, message, path.to_path_buf()))

@@ -34,7 +34,7 @@ pub(crate) fn slab_optimum(
     classes: usize,
 ) -> PyResult<Vec<u32>> {
     let config = slab_config(py, settings)?;
-    let demand = demand(sizes, counts, &config, key_bytes)?;
+    let demand = read_demand(sizes, counts, &config, key_bytes)?;
     Ok(py.detach(|| optimal_sizes(&config, &demand, classes)))
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn slab_plan(
     memory_bytes: u64,
 ) -> PyResult<PlanRow> {
     let config = slab_config(py, settings)?;
-    let demand = demand(sizes, counts, &config, key_bytes)?;
+    let demand = read_demand(sizes, counts, &config, key_bytes)?;
     let classes = SlabClasses::new(&config);
     let plan = Plan::new(&classes, &demand);
     Ok((
@@ -77,7 +77,7 @@ fn slab_config(py: Python<'_>, settings: Settings) -> PyResult<SlabConfig> {
     Ok(config)
 }
 
-fn demand(
+fn read_demand(
     sizes: &Bound<'_, PyAny>,
     counts: Option<&Bound<'_, PyAny>>,
     config: &SlabConfig,

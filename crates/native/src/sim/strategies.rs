@@ -17,7 +17,7 @@ use pyo3::exceptions::PyFileNotFoundError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::work::in_parallel;
+use super::work::run_in_parallel;
 use crate::error;
 
 /// A request log with its latency table, without the requests of excluded routes.
@@ -29,7 +29,7 @@ pub(crate) struct SimulatedLog {
     latency_json: String,
     exclude: Vec<String>,
     /// Rules learned for a search, by evaluation: past, hindsight.
-    lessons: [OnceLock<LearnedByShare>; 2],
+    learned_rules: [OnceLock<LearnedByShare>; 2],
 }
 
 #[pymethods]
@@ -44,9 +44,9 @@ impl SimulatedLog {
         exclude: Vec<String>,
     ) -> PyResult<Self> {
         let log = read_log(py, &folder)?;
-        let latency_json = std::io::read_to_string(super::open(&latency)?)?;
+        let latency_json = std::io::read_to_string(super::open_file(&latency)?)?;
         let simulated = Self::new(py, log, latency_json, &latency.to_string_lossy(), exclude)?;
-        if py.detach(|| simulated.prepared().len()) < 2 {
+        if py.detach(|| simulated.prepare_log().len()) < 2 {
             let fault = format!(
                 "{}: fewer than 2 requests, one for each half",
                 folder.display()
@@ -87,7 +87,7 @@ impl SimulatedLog {
         strategies: Vec<String>,
         draw_seed: Option<u64>,
     ) -> PyResult<()> {
-        parsed(py, &strategies)?;
+        parse_strategies(py, &strategies)?;
         if draw_seed.is_some() && self.cost.quantiles().is_none() {
             let fault = "the latency table has no distribution to draw from (single_pct)";
             return Err(error::bad_setting(py, fault.to_owned()));
@@ -104,14 +104,14 @@ impl SimulatedLog {
         draw_seed: Option<u64>,
         threads: usize,
     ) -> PyResult<Vec<String>> {
-        let strategies = parsed(py, &strategies)?;
-        let prepared = py.detach(|| self.prepared());
+        let strategies = parse_strategies(py, &strategies)?;
+        let prepared = py.detach(|| self.prepare_log());
         let options = ReportOptions {
             draw_seed,
             route_of: &[],
             routes: 0,
         };
-        in_parallel(py, strategies.len(), threads, |index, _| {
+        run_in_parallel(py, strategies.len(), threads, |index, _| {
             Some(
                 report(&prepared, &self.cost, &strategies[index], options)
                     .document(&[])
@@ -122,7 +122,7 @@ impl SimulatedLog {
 
     /// Return how many combinations a search within this memory tries; fails where the log is too short to be split.
     fn search_candidates(&self, py: Python<'_>, memory_bytes: u64) -> PyResult<usize> {
-        let prepared = py.detach(|| self.prepared());
+        let prepared = py.detach(|| self.prepare_log());
         if prepared.second_half_start() < 2 {
             let fault = "a search needs at least 4 requests: it splits the first half again";
             return Err(error::bad_setting(py, fault.to_owned()));
@@ -146,20 +146,25 @@ impl SimulatedLog {
         } else {
             Evaluation::Past
         };
-        let (prepared, candidates, lessons) = py.detach(|| {
-            let prepared = self.prepared();
+        let (prepared, candidates, learned_rules) = py.detach(|| {
+            let prepared = self.prepare_log();
             let candidates = self.candidates(&prepared, memory_bytes);
-            let lessons = self.lessons(&prepared, evaluation);
-            (prepared, candidates, lessons)
+            let learned_rules = self.learned_rules(&prepared, evaluation);
+            (prepared, candidates, learned_rules)
         });
-        let tried = selected(py, &candidates, &indices)?;
+        let tried_candidates = select_candidates(py, &candidates, &indices)?;
         let best_so_far = Mutex::new(BestSoFar::default());
         let lock = || best_so_far.lock().unwrap_or_else(PoisonError::into_inner);
-        in_parallel(py, tried.len(), threads, |index, _| {
-            let candidate = &tried[index];
+        run_in_parallel(py, tried_candidates.len(), threads, |index, _| {
+            let candidate = &tried_candidates[index];
             let limit_ns = lock().within(candidate.memory_bytes);
             let ns = added_ns(
-                &prepared, &self.cost, candidate, evaluation, lessons, limit_ns,
+                &prepared,
+                &self.cost,
+                candidate,
+                evaluation,
+                learned_rules,
+                limit_ns,
             );
             lock().note(candidate.memory_bytes, ns);
             Some(ns)
@@ -174,7 +179,7 @@ impl SimulatedLog {
         memory_bytes: u64,
         added_ns: Vec<u64>,
     ) -> PyResult<Vec<(usize, u64, String)>> {
-        let candidates = py.detach(|| self.candidates(&self.prepared(), memory_bytes));
+        let candidates = py.detach(|| self.candidates(&self.prepare_log(), memory_bytes));
         if candidates.len() != added_ns.len() {
             let fault = format!(
                 "{} combinations and {} times",
@@ -183,13 +188,16 @@ impl SimulatedLog {
             );
             return Err(error::bad_setting(py, fault));
         }
-        let tried: Vec<_> = candidates.into_iter().zip(added_ns).collect();
+        let tried_candidates: Vec<_> = candidates.into_iter().zip(added_ns).collect();
         let point = |index: usize| {
-            let candidate = tried[index].0;
+            let candidate = tried_candidates[index].0;
             let notation = candidate.strategy.to_string();
             (index, candidate.memory_bytes, notation)
         };
-        Ok(pareto_front(&tried).into_iter().map(point).collect())
+        Ok(pareto_front(&tried_candidates)
+            .into_iter()
+            .map(point)
+            .collect())
     }
 
     /// Return for each amount of memory the least of the added nanoseconds of combinations with at most that memory.
@@ -200,7 +208,7 @@ impl SimulatedLog {
         added_ns: Vec<u64>,
         memories: Vec<u64>,
     ) -> Vec<Option<u64>> {
-        let candidates = py.detach(|| self.candidates(&self.prepared(), memory_bytes));
+        let candidates = py.detach(|| self.candidates(&self.prepare_log(), memory_bytes));
         let mut best_so_far = BestSoFar::default();
         for (candidate, ns) in candidates.into_iter().zip(added_ns) {
             best_so_far.note(candidate.memory_bytes, ns);
@@ -232,11 +240,11 @@ impl SimulatedLog {
             cost,
             latency_json,
             exclude,
-            lessons: Default::default(),
+            learned_rules: Default::default(),
         })
     }
 
-    fn prepared(&self) -> PreparedLog<'_> {
+    fn prepare_log(&self) -> PreparedLog<'_> {
         let requests = &self.log.requests;
         PreparedLog::new(&self.log, |request| {
             let route = requests.routes.get(requests.route[request] as usize);
@@ -244,12 +252,12 @@ impl SimulatedLog {
         })
     }
 
-    fn lessons(&self, prepared: &PreparedLog<'_>, evaluation: Evaluation) -> &LearnedByShare {
-        let lessons = match evaluation {
-            Evaluation::Past => &self.lessons[0],
-            Evaluation::Hindsight => &self.lessons[1],
+    fn learned_rules(&self, prepared: &PreparedLog<'_>, evaluation: Evaluation) -> &LearnedByShare {
+        let learned_rules = match evaluation {
+            Evaluation::Past => &self.learned_rules[0],
+            Evaluation::Hindsight => &self.learned_rules[1],
         };
-        lessons.get_or_init(|| LearnedByShare::learn(prepared, evaluation))
+        learned_rules.get_or_init(|| LearnedByShare::learn(prepared, evaluation))
     }
 
     /// The combinations of a search, in an order that depends on nothing but the log and the memory.
@@ -257,18 +265,18 @@ impl SimulatedLog {
         candidates(
             prepared,
             memory_bytes,
-            self.lessons(prepared, Evaluation::Past),
+            self.learned_rules(prepared, Evaluation::Past),
         )
     }
 }
 
-fn parsed(py: Python<'_>, strategies: &[String]) -> PyResult<Vec<Strategy>> {
+fn parse_strategies(py: Python<'_>, strategies: &[String]) -> PyResult<Vec<Strategy>> {
     let parse = |notation: &String| notation.parse::<Strategy>();
     let parsed: Result<Vec<Strategy>, _> = strategies.iter().map(parse).collect();
     parsed.map_err(|fault| error::bad_setting(py, fault.to_string()))
 }
 
-fn selected(
+fn select_candidates(
     py: Python<'_>,
     candidates: &[Candidate],
     indices: &[usize],

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use glasscache_sim::curve::{self, SampleOptions, mattson, shards, spread};
+use glasscache_sim::curve::{self, SampleOptions, mattson, miss_ratio_range, shards};
 use glasscache_sim::packed::{pack_trace, unpack_trace};
 use glasscache_sim::policy::PolicyKind;
 use glasscache_sim::replay::{PreparedTrace, Task};
@@ -11,8 +11,8 @@ use glasscache_sim::trace::{Batch, Columns, Layout, TimeUnit, open_with};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::arrays::{key, read_integers};
-use super::work::in_parallel;
+use super::arrays::{key_of_number, read_integers};
+use super::work::run_in_parallel;
 use crate::error;
 
 /// Policy, capacity, requests, misses, miss ratio, byte miss ratio.
@@ -35,8 +35,8 @@ impl Trace {
     /// Read a file (.parquet, .csv, .jsonl).
     #[staticmethod]
     fn read(py: Python<'_>, path: PathBuf, mode: &str) -> PyResult<Self> {
-        let mode = mode_of(py, mode)?;
-        let file = super::open(&path)?;
+        let mode = parse_mode(py, mode)?;
+        let file = super::open_file(&path)?;
         let name = path.to_string_lossy();
         let columns = Columns {
             size: mode == Mode::Bytes,
@@ -62,10 +62,10 @@ impl Trace {
         keys: &Bound<'_, PyAny>,
         sizes: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let keys = read_integers(keys, "keys", key)?;
-        let size = |number: i128| u32::try_from(number).ok().map(Some);
+        let keys = read_integers(keys, "keys", key_of_number)?;
+        let to_size = |number: i128| u32::try_from(number).ok().map(Some);
         let sizes = sizes
-            .map(|sizes| read_integers(sizes, "sizes", size))
+            .map(|sizes| read_integers(sizes, "sizes", to_size))
             .transpose()?;
         if let Some(sizes) = &sizes
             && sizes.len() != keys.len()
@@ -109,7 +109,7 @@ impl Trace {
     #[staticmethod]
     fn check(py: Python<'_>, policies: Vec<String>) -> PyResult<()> {
         policies.iter().try_for_each(|name| {
-            policy_of(py, name)?;
+            parse_policy(py, name)?;
             Ok(())
         })
     }
@@ -149,14 +149,14 @@ impl Trace {
     ) -> PyResult<Vec<ReplayRow>> {
         let mut tasks = Vec::new();
         for name in &policies {
-            let policy = policy_of(py, name)?;
+            let policy = parse_policy(py, name)?;
             tasks.extend(capacities.iter().map(|&capacity| Task {
                 policy,
                 capacity,
                 seed,
             }));
         }
-        in_parallel(py, tasks.len(), threads, |index, should_continue| {
+        run_in_parallel(py, tasks.len(), threads, |index, should_continue| {
             let Task {
                 policy, capacity, ..
             } = tasks[index];
@@ -188,7 +188,7 @@ impl Trace {
             return Err(error::bad_setting(py, fault));
         }
         let count = if sample.is_some() { seeds.len() } else { 1 };
-        let curves = in_parallel(py, count, threads, |index, should_continue| match sample {
+        let curves = run_in_parallel(py, count, threads, |index, should_continue| match sample {
             None => mattson(&self.prepared, should_continue),
             Some(keys) => Some(shards(
                 &self.prepared,
@@ -224,7 +224,8 @@ pub(crate) struct Curve {
 impl Curve {
     /// Return the mean, lowest and highest miss ratio at a size.
     fn band(&self, size: u64) -> (f64, f64, f64) {
-        spread(&self.curves, size).map_or((0.0, 0.0, 0.0), |band| (band.mean, band.low, band.high))
+        miss_ratio_range(&self.curves, size)
+            .map_or((0.0, 0.0, 0.0), |band| (band.mean, band.low, band.high))
     }
 
     /// Return the least size with at most this miss ratio, or None.
@@ -245,12 +246,12 @@ impl Curve {
     }
 }
 
-fn policy_of(py: Python<'_>, name: &str) -> PyResult<PolicyKind> {
+fn parse_policy(py: Python<'_>, name: &str) -> PyResult<PolicyKind> {
     let parsed = name.parse::<PolicyKind>();
     parsed.map_err(|fault| error::bad_setting(py, fault.to_string()))
 }
 
-fn mode_of(py: Python<'_>, mode_name: &str) -> PyResult<Mode> {
+fn parse_mode(py: Python<'_>, mode_name: &str) -> PyResult<Mode> {
     match mode_name {
         "objects" => Ok(Mode::Objects),
         "bytes" => Ok(Mode::Bytes),

@@ -13,7 +13,7 @@ const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 ///
 /// A job calls `should_continue` now and then, and may return `None` once it is false. What a signal's
 /// handler raises ends the work and is returned.
-pub(super) fn in_parallel<T: Send>(
+pub(super) fn run_in_parallel<T: Send>(
     py: Python<'_>,
     count: usize,
     threads: usize,
@@ -24,7 +24,7 @@ pub(super) fn in_parallel<T: Send>(
     py.detach(|| {
         std::thread::scope(|scope| {
             let (result_sender, result_receiver) = channel();
-            for _ in 0..threads_for(threads).min(count) {
+            for _ in 0..thread_count(threads).min(count) {
                 let (result_sender, stop, next_index, job) =
                     (result_sender.clone(), &stop, &next_index, &job);
                 scope.spawn(move || {
@@ -64,7 +64,7 @@ pub(super) fn in_parallel<T: Send>(
     Ok(results.into_iter().flatten().collect())
 }
 
-fn threads_for(requested: usize) -> usize {
+fn thread_count(requested: usize) -> usize {
     if requested > 0 {
         requested
     } else {

@@ -16,6 +16,6 @@ pub use header::{HEADER_BYTES, Header, MAGIC_REQUEST, MAGIC_RESPONSE};
 pub use parse::{Command, Get, Parsed, Refusal, RequestId, likely_key, parse};
 pub use status::Status;
 pub use write::{
-    StoredItem, error, error_with_text, head_bytes_max, miss_with_key, number, stat, success, text,
-    touched, value_head,
+    StoredItem, value_head_bytes_max, write_error, write_error_with_text, write_miss_with_key,
+    write_number, write_stat, write_success, write_text, write_touched, write_value_head,
 };

@@ -78,7 +78,7 @@ pub enum Command<'b> {
         /// The item's key.
         key: &'b [u8],
         /// The CAS unique that it must have.
-        compare: Option<u64>,
+        required_cas: Option<u64>,
     },
     /// increment and decrement.
     Arith {
@@ -87,16 +87,16 @@ pub enum Command<'b> {
         /// How much.
         delta: u64,
         /// True for decrement.
-        decrement: bool,
+        is_decrement: bool,
         /// The number and the exptime of an item made where none is; `None` makes none.
         initial: Option<(u64, u32)>,
         /// The CAS unique that the item must have.
-        compare: Option<u64>,
+        required_cas: Option<u64>,
     },
     /// Removes everything, after this many seconds (or from a Unix time on, as an exptime).
     Flush {
         /// 0 is at once.
-        delay: u32,
+        exptime: u32,
     },
     /// Statistics: the family's name, or nothing.
     Stat(&'b [u8]),
@@ -138,7 +138,7 @@ pub struct Refusal {
     /// Bytes that follow and belong to the refused request.
     pub swallow_bytes: u32,
     /// The stream cannot be followed: close after the response.
-    pub close: bool,
+    pub must_close: bool,
 }
 
 /// Parses the request at the front of `input`.
@@ -178,7 +178,7 @@ pub fn parse(input: &[u8]) -> Parsed<'_> {
         id,
         status: Status::UnknownCommand,
         swallow_bytes: value_bytes,
-        close: false,
+        must_close: false,
     };
     Parsed::Refused(refusal, used)
 }
@@ -193,7 +193,7 @@ fn refuse_malformed(header: &Header, status: Status) -> Parsed<'static> {
         },
         status,
         swallow_bytes: 0,
-        close: true,
+        must_close: true,
     };
     Parsed::Refused(refusal, HEADER_BYTES)
 }
@@ -256,7 +256,7 @@ fn decode_command<'b>(
     key: &'b [u8],
     value_bytes: u32,
 ) -> Option<Command<'b>> {
-    let compare = (header.cas != 0).then_some(header.cas);
+    let required_cas = (header.cas != 0).then_some(header.cas);
     Some(match header.opcode {
         opcode::GET | opcode::GETQ | opcode::GETK | opcode::GETKQ => {
             Command::Get(Get { key, touch: None })
@@ -269,19 +269,19 @@ fn decode_command<'b>(
             key,
             exptime: read_u32(extras, 0),
         },
-        opcode::DELETE | opcode::DELETEQ => Command::Delete { key, compare },
+        opcode::DELETE | opcode::DELETEQ => Command::Delete { key, required_cas },
         opcode::INCREMENT | opcode::INCREMENTQ | opcode::DECREMENT | opcode::DECREMENTQ => {
             let exptime = read_u32(extras, 16);
             Command::Arith {
                 key,
                 delta: read_u64(extras, 0),
-                decrement: matches!(header.opcode, opcode::DECREMENT | opcode::DECREMENTQ),
+                is_decrement: matches!(header.opcode, opcode::DECREMENT | opcode::DECREMENTQ),
                 initial: (exptime != EXPTIME_NO_CREATE).then(|| (read_u64(extras, 8), exptime)),
-                compare,
+                required_cas,
             }
         }
         opcode::FLUSH | opcode::FLUSHQ => Command::Flush {
-            delay: read_u32(extras, 0),
+            exptime: read_u32(extras, 0),
         },
         opcode::STAT => Command::Stat(key),
         opcode::SASL_LIST_MECHANISMS => Command::SaslMechanisms,
@@ -294,12 +294,12 @@ fn decode_command<'b>(
         opcode::VERSION => Command::Version,
         opcode::QUIT | opcode::QUITQ => Command::Quit,
         _ => Command::Store(StoreHead {
-            verb: store_verb(header.opcode, compare.is_some())?,
+            verb: store_verb(header.opcode, required_cas.is_some())?,
             key,
             flags: read_u32(extras, 0),
             exptime: i64::from(read_u32(extras, 4)),
             value_bytes,
-            compare,
+            required_cas,
             noreply: opcode::is_quiet(header.opcode),
         }),
     })

@@ -68,7 +68,7 @@ fn each_opcode_takes_its_lengths_and_no_others() {
                         });
                     let refusal = refusal(&header(opcode, key, extras, body));
                     let is_malformed = refusal.is_some_and(|refusal| {
-                        refusal.close && refusal.status == Status::InvalidArguments
+                        refusal.must_close && refusal.status == Status::InvalidArguments
                     });
                     assert_eq!(
                         !is_malformed, is_valid,
@@ -91,7 +91,7 @@ fn lengths_that_contradict_each_other_are_refused_by_the_header_alone() {
             (refusal.status, used),
             (Status::UnknownCommand, HEADER_BYTES)
         );
-        assert!(refusal.close);
+        assert!(refusal.must_close);
     }
     for (key, body) in [
         (251, 251),
@@ -104,7 +104,7 @@ fn lengths_that_contradict_each_other_are_refused_by_the_header_alone() {
             panic!("accepted")
         };
         assert_eq!(refusal.status, Status::InvalidArguments);
-        assert!(refusal.close);
+        assert!(refusal.must_close);
     }
 }
 
@@ -120,7 +120,7 @@ fn an_unknown_opcode_is_refused_and_its_value_swallowed() {
             (refusal.status, refusal.swallow_bytes),
             (Status::UnknownCommand, 10)
         );
-        assert!(!refusal.close);
+        assert!(!refusal.must_close);
     }
 }
 
@@ -166,9 +166,9 @@ fn numbers_stand_where_memcached_reads_them() {
     let expected = Command::Arith {
         key: b"k",
         delta: 258,
-        decrement: false,
+        is_decrement: false,
         initial: Some((7, 60)),
-        compare: None,
+        required_cas: None,
     };
     assert_eq!(parsed_command(&bytes), expected);
     bytes[1] = opcode::DECREMENT;
@@ -177,9 +177,9 @@ fn numbers_stand_where_memcached_reads_them() {
     let expected = Command::Arith {
         key: b"k",
         delta: 258,
-        decrement: true,
+        is_decrement: true,
         initial: None,
-        compare: Some(9),
+        required_cas: Some(9),
     };
     assert_eq!(parsed_command(&bytes), expected);
     let mut bytes = header(opcode::SETQ, 1, 8, 12).to_bytes().to_vec();
@@ -190,7 +190,7 @@ fn numbers_stand_where_memcached_reads_them() {
         flags: 0xff00_0001,
         exptime: 0xffff_ffff,
         value_bytes: 3,
-        compare: None,
+        required_cas: None,
         noreply: true,
     };
     assert_eq!(parsed_command(&bytes), Command::Store(expected));
@@ -205,7 +205,7 @@ fn a_store_with_a_cas_unique_is_a_cas_and_a_join_keeps_its_verb() {
         };
         match parsed_command(&packet(&header)) {
             Command::Store(head) => {
-                assert_eq!(head.compare, Some(3));
+                assert_eq!(head.required_cas, Some(3));
                 head.verb
             }
             other => panic!("{other:?}"),

@@ -9,7 +9,7 @@ const RESPONSE_KEY_BYTES_MAX: usize = KEY_BYTES_MAX;
 
 /// A response up to its value, of which `value_bytes` bytes follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Head<'a> {
+pub struct ResponseHead<'a> {
     /// The request that is answered.
     pub id: RequestId,
     /// How it ended.
@@ -24,7 +24,7 @@ pub struct Head<'a> {
     pub value_bytes: u32,
 }
 
-impl Head<'_> {
+impl ResponseHead<'_> {
     /// The client flags that a read returns; 0 where there are none.
     pub fn flags(&self) -> u32 {
         let bytes = self.extras.first_chunk();
@@ -49,7 +49,7 @@ pub enum Fault {
 /// Reads the response at the front of `input` up to its value: the head, and the bytes taken.
 ///
 /// `Ok(None)` means: not complete yet.
-pub fn parse_head(input: &[u8]) -> Result<Option<(Head<'_>, usize)>, Fault> {
+pub fn parse_head(input: &[u8]) -> Result<Option<(ResponseHead<'_>, usize)>, Fault> {
     if input.first().is_some_and(|magic| *magic != MAGIC_RESPONSE) {
         return Err(Fault::Magic);
     }
@@ -70,7 +70,7 @@ pub fn parse_head(input: &[u8]) -> Result<Option<(Head<'_>, usize)>, Fault> {
     let (extras, key) = extras_and_key
         .split_at_checked(extras_bytes)
         .unwrap_or_default();
-    let head = Head {
+    let head = ResponseHead {
         id: RequestId {
             opcode: header.opcode,
             opaque: header.opaque,
@@ -107,7 +107,7 @@ mod tests {
             cas: u64::MAX,
         };
         let mut bytes = Vec::new();
-        write::value_head(&mut bytes, id, &item);
+        write::write_value_head(&mut bytes, id, &item);
         for length in 0..bytes.len() {
             assert_eq!(parse_head(&bytes[..length]), Ok(None), "{length}");
         }

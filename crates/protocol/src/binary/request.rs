@@ -6,9 +6,9 @@
 use super::header::{Header, MAGIC_REQUEST};
 use super::{RequestId, opcode};
 
-/// What the head of a set, add or replace says beside opcode and key.
+/// What the head of a set, add or replace has beside opcode and key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Store {
+pub struct StoreParameters {
     /// Client flags.
     pub flags: u32,
     /// The exptime as it goes on the wire.
@@ -16,18 +16,18 @@ pub struct Store {
     /// Length of the value in bytes.
     pub value_bytes: u32,
     /// The CAS unique that the item must have; 0 is any.
-    pub compare: u64,
+    pub required_cas: u64,
 }
 
-/// What an increment or decrement says beside opcode and key.
+/// What an increment or decrement has beside opcode and key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Arith {
+pub struct ArithParameters {
     /// How much.
     pub delta: u64,
     /// The number and the exptime of an item made where none is.
     pub initial: Option<(u64, u32)>,
     /// The CAS unique that the item must have; 0 is any.
-    pub compare: u64,
+    pub required_cas: u64,
 }
 
 /// Appends a get, in any of its four forms.
@@ -42,10 +42,10 @@ pub fn touch(out: &mut Vec<u8>, id: RequestId, key: &[u8], exptime: u32) {
 }
 
 /// Appends the head of a set, add or replace; the value follows it on the wire.
-pub fn store(out: &mut Vec<u8>, id: RequestId, key: &[u8], head: &Store) {
+pub fn store(out: &mut Vec<u8>, id: RequestId, key: &[u8], head: &StoreParameters) {
     let extras = (u64::from(head.flags) << 32) | u64::from(head.exptime);
     let extras = extras.to_be_bytes();
-    write_request(out, id, head.compare, &extras, key, head.value_bytes);
+    write_request(out, id, head.required_cas, &extras, key, head.value_bytes);
 }
 
 /// Appends the head of an append or prepend; the value follows it on the wire.
@@ -54,18 +54,18 @@ pub fn append_or_prepend(
     id: RequestId,
     key: &[u8],
     value_bytes: u32,
-    compare: u64,
+    required_cas: u64,
 ) {
-    write_request(out, id, compare, b"", key, value_bytes);
+    write_request(out, id, required_cas, b"", key, value_bytes);
 }
 
-/// Appends a delete; a `compare` of 0 is any CAS unique.
-pub fn delete(out: &mut Vec<u8>, id: RequestId, key: &[u8], compare: u64) {
-    write_request(out, id, compare, b"", key, 0);
+/// Appends a delete; a `required_cas` of 0 is any CAS unique.
+pub fn delete(out: &mut Vec<u8>, id: RequestId, key: &[u8], required_cas: u64) {
+    write_request(out, id, required_cas, b"", key, 0);
 }
 
 /// Appends an increment or decrement.
-pub fn arith(out: &mut Vec<u8>, id: RequestId, key: &[u8], arith: &Arith) {
+pub fn arith(out: &mut Vec<u8>, id: RequestId, key: &[u8], arith: &ArithParameters) {
     let (initial, exptime) = arith.initial.unwrap_or((0, u32::MAX));
     let mut extras = [0; 20];
     let (delta, rest) = extras.split_at_mut(8);
@@ -73,7 +73,7 @@ pub fn arith(out: &mut Vec<u8>, id: RequestId, key: &[u8], arith: &Arith) {
     let (to_initial, to_exptime) = rest.split_at_mut(8);
     to_initial.copy_from_slice(&initial.to_be_bytes());
     to_exptime.copy_from_slice(&exptime.to_be_bytes());
-    write_request(out, id, arith.compare, &extras, key, 0);
+    write_request(out, id, arith.required_cas, &extras, key, 0);
 }
 
 /// Appends a login by SASL PLAIN (RFC 4616), which neither the user nor the password may contain a NUL for.

@@ -21,7 +21,7 @@ pub struct StoredItem<'k> {
 
 /// Appends the head of a value: header, client flags and, if the request wants it, the key. The value follows.
 #[inline]
-pub fn value_head(out: &mut Vec<u8>, id: RequestId, item: &StoredItem<'_>) {
+pub fn write_value_head(out: &mut Vec<u8>, id: RequestId, item: &StoredItem<'_>) {
     let key = if id.returns_key() { item.key } else { b"" };
     let header = Header {
         magic: MAGIC_RESPONSE,
@@ -41,57 +41,57 @@ pub fn value_head(out: &mut Vec<u8>, id: RequestId, item: &StoredItem<'_>) {
     out.extend_from_slice(key);
 }
 
-/// The longest [`value_head`] in bytes, for a caller that reserves room once.
-pub const fn head_bytes_max(key: &[u8]) -> usize {
+/// The longest [`write_value_head`] in bytes, for a caller that reserves room once.
+pub const fn value_head_bytes_max(key: &[u8]) -> usize {
     HEADER_BYTES + FLAGS_BYTES as usize + key.len()
 }
 
 /// Appends the response to a touch that found the item: its client flags and no value.
-pub fn touched(out: &mut Vec<u8>, id: RequestId, flags: u32, cas: u64) {
+pub fn write_touched(out: &mut Vec<u8>, id: RequestId, flags: u32, cas: u64) {
     let item = StoredItem {
         key: b"",
         flags,
         value_bytes: 0,
         cas,
     };
-    value_head(out, id, &item);
+    write_value_head(out, id, &item);
 }
 
 /// Appends a success without a value; `cas` is 0 where no item was stored.
 #[inline]
-pub fn success(out: &mut Vec<u8>, id: RequestId, cas: u64) {
+pub fn write_success(out: &mut Vec<u8>, id: RequestId, cas: u64) {
     write_response(out, id, (Status::Success, cas), b"", b"");
 }
 
 /// Appends the number that an increment or decrement came to.
-pub fn number(out: &mut Vec<u8>, id: RequestId, number: u64, cas: u64) {
+pub fn write_number(out: &mut Vec<u8>, id: RequestId, number: u64, cas: u64) {
     let value = number.to_be_bytes();
     write_response(out, id, (Status::Success, cas), b"", &value);
 }
 
 /// Appends a success whose value is a text.
-pub fn text(out: &mut Vec<u8>, id: RequestId, text: &[u8]) {
+pub fn write_text(out: &mut Vec<u8>, id: RequestId, text: &[u8]) {
     write_response(out, id, (Status::Success, 0), b"", text);
 }
 
 /// Appends one row of statistics; an empty row ends the table.
-pub fn stat(out: &mut Vec<u8>, id: RequestId, name: &[u8], value: &[u8]) {
+pub fn write_stat(out: &mut Vec<u8>, id: RequestId, name: &[u8], value: &[u8]) {
     write_response(out, id, (Status::Success, 0), name, value);
 }
 
 /// Appends an error with memcached's text for it.
 #[inline]
-pub fn error(out: &mut Vec<u8>, id: RequestId, status: Status) {
-    error_with_text(out, id, status, status.text());
+pub fn write_error(out: &mut Vec<u8>, id: RequestId, status: Status) {
+    write_error_with_text(out, id, status, status.text());
 }
 
 /// Appends an error with a text of its own.
-pub fn error_with_text(out: &mut Vec<u8>, id: RequestId, status: Status, text: &[u8]) {
+pub fn write_error_with_text(out: &mut Vec<u8>, id: RequestId, status: Status, text: &[u8]) {
     write_response(out, id, (status, 0), b"", text);
 }
 
 /// Appends the miss of a request whose responses repeat the key: the key stands in place of a text.
-pub fn miss_with_key(out: &mut Vec<u8>, id: RequestId, key: &[u8]) {
+pub fn write_miss_with_key(out: &mut Vec<u8>, id: RequestId, key: &[u8]) {
     write_response(out, id, (Status::NotFound, 0), key, b"");
 }
 
@@ -133,7 +133,7 @@ mod tests {
         };
         let value_head_for = |opcode| {
             let mut out = Vec::new();
-            value_head(&mut out, RequestId { opcode, opaque: 7 }, &item);
+            write_value_head(&mut out, RequestId { opcode, opaque: 7 }, &item);
             out
         };
         let mut expected =
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(with_key.get(2..4), Some(&b"\x00\x03"[..]));
         assert_eq!(with_key.get(8..12), Some(&b"\x00\x00\x00\x0c"[..]));
         assert!(with_key.ends_with(b"\x01\x02\x03\x04key"));
-        assert_eq!(with_key.len(), head_bytes_max(b"key"));
+        assert_eq!(with_key.len(), value_head_bytes_max(b"key"));
     }
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
             opcode: opcode::SETQ,
             opaque: 1,
         };
-        error(&mut out, id, Status::TooLarge);
+        write_error(&mut out, id, Status::TooLarge);
         assert!(out.starts_with(b"\x81\x11\x00\x00\x00\x00\x00\x03\x00\x00\x00\x0a"));
         assert!(out.ends_with(b"Too large."));
     }

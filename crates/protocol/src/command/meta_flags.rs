@@ -10,10 +10,10 @@ use crate::replies;
 const FLAGS_MAX: usize = META_TOKENS_MAX - 2;
 
 /// Flags without argument that change nothing.
-const PLAIN_LETTERS: u128 = letters(b"vkstcfhlq");
+const PLAIN_LETTERS: u128 = letter_set(b"vkstcfhlq");
 
 /// A set of flags, for [`MetaFlags::has_any`].
-pub const fn letters(mut text: &[u8]) -> u128 {
+pub const fn letter_set(mut text: &[u8]) -> u128 {
     let mut set = 0;
     while let [letter, rest @ ..] = text {
         set |= 1 << (*letter & 127);
@@ -37,7 +37,7 @@ pub struct MetaFlags<'b> {
     /// `F`: client flags.
     pub client_flags: u32,
     /// `C`: the CAS unique that the item must have.
-    pub compare: u64,
+    pub required_cas: u64,
     /// `E`: the CAS unique that the item gets.
     pub new_unique: u64,
     /// `M`: the mode letter; 0 when none was given.
@@ -58,7 +58,7 @@ impl<'b> MetaFlags<'b> {
             vivify: self.vivify,
             recache: self.recache,
             client_flags: self.client_flags,
-            compare: self.compare,
+            required_cas: self.required_cas,
             new_unique: self.new_unique,
             mode: self.mode,
             delta: self.delta,
@@ -72,10 +72,10 @@ impl<'b> MetaFlags<'b> {
         self.letters >> (letter & 127) & 1 == 1
     }
 
-    /// Whether one of the flags in `letters`, made by [`letters`], was given.
+    /// Whether one of the flags in `set`, made by [`letter_set`], was given.
     #[inline]
-    pub fn has_any(&self, letters: u128) -> bool {
-        self.letters & letters != 0
+    pub fn has_any(&self, set: u128) -> bool {
+        self.letters & set != 0
     }
 
     /// Whether both flags were given, and `first` before `second`.
@@ -162,16 +162,24 @@ impl<'b> MetaFlags<'b> {
             b'O' if argument.len() >= OPAQUE_BYTES_MAX => Err(replies::OPAQUE_TOO_LONG),
             b'b' | b'P' | b'L' | b'k' | b's' | b't' | b'c' | b'f' | b'v' | b'h' | b'l' | b'u'
             | b'q' | b'x' | b'I' | b'O' => Ok(()),
-            b'N' => set_flag(&mut self.vivify, exptime(argument), replies::BAD_TOKEN),
-            b'T' => set_flag(&mut self.touch, exptime(argument), replies::BAD_TOKEN),
-            b'R' => set_flag(&mut self.recache, exptime(argument), replies::BAD_TOKEN),
+            b'N' => set_flag(
+                &mut self.vivify,
+                parse_exptime(argument),
+                replies::BAD_TOKEN,
+            ),
+            b'T' => set_flag(&mut self.touch, parse_exptime(argument), replies::BAD_TOKEN),
+            b'R' => set_flag(
+                &mut self.recache,
+                parse_exptime(argument),
+                replies::BAD_TOKEN,
+            ),
             b'F' => set_flag(
                 &mut self.client_flags,
                 ascii::parse_u32(argument),
                 replies::BAD_FORMAT,
             ),
             b'C' => set_flag(
-                &mut self.compare,
+                &mut self.required_cas,
                 ascii::parse_u64(argument),
                 replies::BAD_TOKEN,
             ),
@@ -202,7 +210,7 @@ impl<'b> MetaFlags<'b> {
     }
 }
 
-fn exptime(argument: &[u8]) -> Option<i64> {
+fn parse_exptime(argument: &[u8]) -> Option<i64> {
     ascii::parse_i64(argument).filter(|exptime| i32::try_from(*exptime).is_ok())
 }
 
@@ -224,7 +232,12 @@ mod tests {
         let flags = MetaFlags::parse(b"v T30 k C5 Oabc F7 N-1").unwrap();
         assert!(flags.has(b'v') && flags.has(b'k') && !flags.has(b's'));
         assert_eq!(
-            (flags.touch, flags.compare, flags.client_flags, flags.vivify),
+            (
+                flags.touch,
+                flags.required_cas,
+                flags.client_flags,
+                flags.vivify
+            ),
             (30, 5, 7, -1)
         );
         assert_eq!(flags.delta, 1);

@@ -7,7 +7,7 @@ mod meta_flags;
 mod meta_line;
 mod value_length;
 
-pub use meta_flags::{MetaFlags, letters};
+pub use meta_flags::{MetaFlags, letter_set};
 pub use meta_line::MetaLine;
 pub(crate) use value_length::value_length;
 
@@ -32,7 +32,7 @@ pub enum Command<'b> {
         /// How much.
         delta: u64,
         /// True for decr.
-        decrement: bool,
+        is_decrement: bool,
         /// The client expects no reply.
         noreply: bool,
     },
@@ -140,7 +140,7 @@ pub struct StoreHead<'b> {
     /// Length of the value in bytes, without its line ending.
     pub value_bytes: u32,
     /// The unique of a `cas`.
-    pub compare: Option<u64>,
+    pub required_cas: Option<u64>,
     /// The client expects no reply.
     pub noreply: bool,
 }
@@ -168,7 +168,7 @@ pub struct Refusal {
     /// The command has `noreply`.
     pub noreply: bool,
     /// The position of the next command is unknown: close after the reply.
-    pub close: bool,
+    pub must_close: bool,
 }
 
 impl Refusal {
@@ -181,7 +181,7 @@ impl Refusal {
             reply,
             swallow_bytes: Refusal::SWALLOW_UNKNOWN,
             noreply: false,
-            close: false,
+            must_close: false,
         }
     }
 
@@ -191,7 +191,7 @@ impl Refusal {
             reply,
             swallow_bytes: 0,
             noreply: false,
-            close: false,
+            must_close: false,
         }
     }
 
@@ -201,7 +201,7 @@ impl Refusal {
             reply,
             swallow_bytes: 0,
             noreply: false,
-            close: true,
+            must_close: true,
         }
     }
 }

@@ -6,6 +6,6 @@ pub mod reply;
 pub mod request;
 mod write;
 
-pub use crate::command::{MetaFlags, MetaLine, letters};
-pub use parse::{parse_line, plain_get};
-pub use write::{MetaItem, hit, number, status, stored, value_line};
+pub use crate::command::{MetaFlags, MetaLine, letter_set};
+pub use parse::{parse_line, parse_plain_get};
+pub use write::{MetaItem, write_arith, write_hit, write_status, write_stored, write_value_line};

@@ -2,14 +2,14 @@
 
 use crate::ascii;
 use crate::base64;
-use crate::command::{Command, MetaFlags, MetaLine, Refusal, letters, value_length};
+use crate::command::{Command, MetaFlags, MetaLine, Refusal, letter_set, value_length};
 use crate::limits::KEY_BYTES_MAX;
 use crate::replies;
 
 /// The `mg` at the start of `input` and its length, if it is complete and its flags are plain; `None` otherwise, and
 /// [`crate::text::parse`] has to parse it.
 #[inline]
-pub fn plain_get(input: &[u8]) -> Option<(MetaLine<'_>, usize)> {
+pub fn parse_plain_get(input: &[u8]) -> Option<(MetaLine<'_>, usize)> {
     let rest = input.strip_prefix(b"mg ")?;
     let (key, tail) = rest.split_at_checked(ascii::find_separator(rest)?)?;
     let (flags, bytes) = MetaFlags::parse_plain(tail)?;
@@ -18,7 +18,7 @@ pub fn plain_get(input: &[u8]) -> Option<(MetaLine<'_>, usize)> {
 }
 
 /// Flags that `mf` may have.
-const FLUSH_FLAGS: u128 = letters(b"bkqO");
+const FLUSH_FLAGS: u128 = letter_set(b"bkqO");
 
 /// Parses the rest of a line after `mg`, `ms`, `md`, `ma`, `me` or `mf`.
 pub fn parse_line<'b>(verb: &[u8], line: &'b [u8]) -> Result<Command<'b>, Refusal> {
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn a_plain_get_parses_as_in_the_general_parser() {
         for input in [&b"mg foo t v\r\nrest"[..], b"mg k\n", b"mg k v\r\n"] {
-            let (line, used) = plain_get(input).unwrap();
+            let (line, used) = parse_plain_get(input).unwrap();
             assert_eq!(parse(input), Parsed::Command(Command::MetaGet(line), used));
         }
         let long = [b"mg ", &[b'k'; 251][..], b" v\r\n"].concat();
@@ -145,7 +145,7 @@ mod tests {
             b"mg \r\n",
             &long,
         ] {
-            assert_eq!(plain_get(input), None);
+            assert_eq!(parse_plain_get(input), None);
         }
     }
 

@@ -4,7 +4,7 @@
 //! matches it to its request; a hit must have one, and a reply without one is accepted only
 //! where servers are known to omit it (`EN`, `MN` and error lines).
 
-use crate::reply::{Refused, ReplyFault, number, refused};
+use crate::reply::{Refused, ReplyFault, parse_error_line, parse_number};
 
 /// The outcome in a meta reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
         b"EX" => Code::Exists,
         b"MN" => Code::Noop,
         _ => {
-            return refused(line)
+            return parse_error_line(line)
                 .map(Line::Refused)
                 .ok_or(ReplyFault::Unexpected);
         }
@@ -91,7 +91,7 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
     let value_bytes = match code {
         Code::Value => tokens
             .next()
-            .and_then(number)
+            .and_then(parse_number)
             .ok_or(ReplyFault::BadNumber)?,
         _ => 0,
     };
@@ -110,7 +110,7 @@ fn read_flag<'a>(token: &'a [u8], flags: &mut Flags<'a>) -> Result<(), ReplyFaul
     let Some((&letter, argument)) = token.split_first() else {
         return Ok(()); // memcached ends some lines with a space
     };
-    let number_argument = || number(argument).ok_or(ReplyFault::BadNumber);
+    let number_argument = || parse_number(argument).ok_or(ReplyFault::BadNumber);
     let number32_argument = || {
         number_argument().and_then(|number_argument| {
             u32::try_from(number_argument).map_err(|_| ReplyFault::BadNumber)

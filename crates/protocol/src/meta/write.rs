@@ -24,12 +24,18 @@ pub struct MetaItem {
     /// It is marked stale (X).
     pub is_stale: bool,
     /// Another client won the refill (Z).
-    pub win_sent: bool,
+    pub already_won: bool,
 }
 
 /// Appends the line of an `mg` hit: `VA <bytes>` when the value follows, else `HD`.
 #[inline]
-pub fn hit(out: &mut Vec<u8>, line: &MetaLine<'_>, key: &[u8], item: &MetaItem, with_value: bool) {
+pub fn write_hit(
+    out: &mut Vec<u8>,
+    line: &MetaLine<'_>,
+    key: &[u8],
+    item: &MetaItem,
+    with_value: bool,
+) {
     if with_value {
         out.extend_from_slice(b"VA ");
         write_number(out, u64::from(item.value_bytes));
@@ -50,7 +56,7 @@ pub fn hit(out: &mut Vec<u8>, line: &MetaLine<'_>, key: &[u8], item: &MetaItem, 
         }
     }
     for (applies, flag_text) in [
-        (item.win_sent, b" Z"),
+        (item.already_won, b" Z"),
         (item.is_stale, b" X"),
         (item.won, b" W"),
     ] {
@@ -63,7 +69,7 @@ pub fn hit(out: &mut Vec<u8>, line: &MetaLine<'_>, key: &[u8], item: &MetaItem, 
 
 /// Appends the line above the value of an `mg` hit that requested only the value.
 #[inline]
-pub fn value_line(out: &mut Vec<u8>, value_bytes: u32) {
+pub fn write_value_line(out: &mut Vec<u8>, value_bytes: u32) {
     out.extend_from_slice(b"VA ");
     write_number(out, u64::from(value_bytes));
     out.extend_from_slice(b"\r\n");
@@ -71,7 +77,7 @@ pub fn value_line(out: &mut Vec<u8>, value_bytes: u32) {
 
 /// Appends a bare status with the opaque and the key if the request has their flags.
 #[inline]
-pub fn status(out: &mut Vec<u8>, line: &MetaLine<'_>, key: &[u8], status: [u8; 2]) {
+pub fn write_status(out: &mut Vec<u8>, line: &MetaLine<'_>, key: &[u8], status: [u8; 2]) {
     out.extend_from_slice(&status);
     for token in ascii::tokens(line.flags.text) {
         match token.first() {
@@ -85,7 +91,7 @@ pub fn status(out: &mut Vec<u8>, line: &MetaLine<'_>, key: &[u8], status: [u8; 2
 
 /// Appends the reply of an `ms`.
 #[inline]
-pub fn stored(
+pub fn write_stored(
     out: &mut Vec<u8>,
     line: &MetaLine<'_>,
     key: &[u8],
@@ -106,7 +112,7 @@ pub fn stored(
 }
 
 /// Appends the reply of an `ma` that has a number: with `v` the number follows on a line of its own.
-pub fn number(
+pub fn write_arith(
     out: &mut Vec<u8>,
     line: &MetaLine<'_>,
     key: &[u8],
@@ -185,7 +191,7 @@ mod tests {
             ..MetaItem::default()
         };
         let mut out = Vec::new();
-        hit(
+        write_hit(
             &mut out,
             &line(b"foo", b"c k t Oab v s"),
             b"foo",
@@ -198,14 +204,14 @@ mod tests {
     #[test]
     fn a_binary_key_is_returned_in_base64() {
         let mut out = Vec::new();
-        status(&mut out, &line(b"aGVsbG8=", b"k b"), b"hello", *b"EN");
+        write_status(&mut out, &line(b"aGVsbG8=", b"k b"), b"hello", *b"EN");
         assert_eq!(out, b"EN kaGVsbG8= b\r\n");
     }
 
     #[test]
     fn a_number_follows_its_line() {
         let mut out = Vec::new();
-        number(&mut out, &line(b"n", b"v t c"), b"n", (50, 3, Some(30)));
+        write_arith(&mut out, &line(b"n", b"v t c"), b"n", (50, 3, Some(30)));
         assert_eq!(out, b"VA 2 t30 c3\r\n50\r\n");
     }
 }

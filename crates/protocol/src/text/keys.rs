@@ -7,7 +7,7 @@ use crate::limits::KEY_BYTES_MAX;
 /// [`super::parse`] has to parse it. This is the most frequent command of a cache, and one search for the end
 /// of the key parses it.
 #[inline]
-pub fn single_get(input: &[u8]) -> Option<(&[u8], usize)> {
+pub fn parse_single_get(input: &[u8]) -> Option<(&[u8], usize)> {
     let rest = input.strip_prefix(b"get ")?;
     let key_len = ascii::find_separator(rest)?;
     let (key, tail) = rest.split_at_checked(key_len)?;

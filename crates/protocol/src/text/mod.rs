@@ -7,6 +7,6 @@ pub mod reply;
 pub mod request;
 mod write;
 
-pub use keys::{KeyToken, likely_key, next_key, single_get};
+pub use keys::{KeyToken, likely_key, next_key, parse_single_get};
 pub use parse::{Parsed, parse};
-pub use write::{small_value, value_line, value_line_bytes_max};
+pub use write::{value_line_bytes_max, write_small_value, write_value_line};

@@ -135,15 +135,16 @@ fn parse_store(verb: StoreVerb, line: &[u8]) -> Result<Command<'_>, Refusal> {
         reply: replies::BAD_FORMAT,
         swallow_bytes: u64::from(value_bytes) + 2,
         noreply,
-        close: false,
+        must_close: false,
     };
     if key.len() > KEY_BYTES_MAX {
         return Err(refusal);
     }
-    let (Some(flags), Some(exptime)) = (client_flags(flags), ascii::parse_i64(exptime)) else {
+    let (Some(flags), Some(exptime)) = (parse_client_flags(flags), ascii::parse_i64(exptime))
+    else {
         return Err(refusal);
     };
-    let compare = match verb {
+    let required_cas = match verb {
         StoreVerb::Cas => Some(
             ascii::take_token(&mut rest)
                 .and_then(ascii::parse_u64)
@@ -157,13 +158,13 @@ fn parse_store(verb: StoreVerb, line: &[u8]) -> Result<Command<'_>, Refusal> {
         flags,
         exptime,
         value_bytes,
-        compare,
+        required_cas,
         noreply,
     }))
 }
 
 /// Client flags: 32 bits; a plus sign is accepted, as by memcached's `strtoul`.
-fn client_flags(text: &[u8]) -> Option<u32> {
+fn parse_client_flags(text: &[u8]) -> Option<u32> {
     ascii::parse_u32(text.strip_prefix(b"+").unwrap_or(text))
 }
 
@@ -184,7 +185,7 @@ fn parse_delete(mut rest: &[u8]) -> Result<Command<'_>, Refusal> {
     })
 }
 
-fn parse_arith(mut rest: &[u8], decrement: bool) -> Result<Command<'_>, Refusal> {
+fn parse_arith(mut rest: &[u8], is_decrement: bool) -> Result<Command<'_>, Refusal> {
     let key = take_key(&mut rest)?;
     let noreply = is_noreply(rest);
     let delta = ascii::take_token(&mut rest).ok_or(Refusal::new(replies::BAD_FORMAT))?;
@@ -195,7 +196,7 @@ fn parse_arith(mut rest: &[u8], decrement: bool) -> Result<Command<'_>, Refusal>
     Ok(Command::Arith {
         key,
         delta,
-        decrement,
+        is_decrement,
         noreply,
     })
 }

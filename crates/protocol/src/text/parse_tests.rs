@@ -1,6 +1,6 @@
 //! What the parser accepts and what it refuses, rule by rule.
 
-use super::super::keys::{KeyToken, next_key, single_get};
+use super::super::keys::{KeyToken, next_key, parse_single_get};
 use super::*;
 
 fn refused(input: &[u8]) -> (&'static [u8], u64) {
@@ -114,8 +114,8 @@ fn short_and_unknown_lines_get_the_error_texts_of_memcached() {
 
 #[test]
 fn the_fast_path_parses_a_get_as_the_general_parser_does() {
-    assert_eq!(single_get(b"get abc\r\nget"), Some((&b"abc"[..], 9)));
-    assert_eq!(single_get(b"get abc\n"), Some((&b"abc"[..], 8)));
+    assert_eq!(parse_single_get(b"get abc\r\nget"), Some((&b"abc"[..], 9)));
+    assert_eq!(parse_single_get(b"get abc\n"), Some((&b"abc"[..], 8)));
     for other in [
         &b"get abc"[..],
         b"get \r\n",
@@ -123,8 +123,8 @@ fn the_fast_path_parses_a_get_as_the_general_parser_does() {
         b"get a b\r\n",
         b"gets a\r\n",
     ] {
-        assert_eq!(single_get(other), None);
+        assert_eq!(parse_single_get(other), None);
     }
     let long = [b"get ".as_slice(), &[b'k'; 251], b"\r\n"].concat();
-    assert_eq!(single_get(&long), None);
+    assert_eq!(parse_single_get(&long), None);
 }

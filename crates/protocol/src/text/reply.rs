@@ -6,7 +6,9 @@
 
 use memchr::memchr;
 
-pub use crate::reply::{Blame, REPLY_LINE_BYTES_MAX, Refused, ReplyFault, line, number, refused};
+pub use crate::reply::{
+    Blame, REPLY_LINE_BYTES_MAX, Refused, ReplyFault, parse_error_line, parse_number, take_line,
+};
 
 /// A line of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,11 +81,13 @@ fn parse_other_line(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
     if let Some(version) = line.strip_prefix(b"VERSION ") {
         return Ok(Line::Version(version));
     }
-    if let Some(refused) = refused(line) {
+    if let Some(refused) = parse_error_line(line) {
         return Ok(Line::Refused(refused));
     }
     // memcached pads a decremented number with spaces in the item, never in the reply.
-    number(line).map(Line::Number).ok_or(ReplyFault::Unexpected)
+    parse_number(line)
+        .map(Line::Number)
+        .ok_or(ReplyFault::Unexpected)
 }
 
 fn parse_value_line(rest: &[u8]) -> Result<Line<'_>, ReplyFault> {
@@ -95,7 +99,7 @@ fn parse_value_line(rest: &[u8]) -> Result<Line<'_>, ReplyFault> {
     let mut next_number = || {
         tokens
             .next()
-            .map(|token| number(token).ok_or(ReplyFault::BadNumber))
+            .map(|token| parse_number(token).ok_or(ReplyFault::BadNumber))
     };
     let flags = next_number().ok_or(ReplyFault::Unexpected)??;
     let value_bytes = next_number().ok_or(ReplyFault::Unexpected)??;
@@ -135,16 +139,16 @@ mod tests {
             parse(b"VALUE k 0 99999999999999999999"),
             Err(ReplyFault::BadNumber)
         );
-        assert_eq!(number(b"18446744073709551616"), None);
+        assert_eq!(parse_number(b"18446744073709551616"), None);
     }
 
     #[test]
     fn a_line_has_a_bound_and_must_end_in_crlf() {
-        assert_eq!(line(b"END"), Ok(None));
-        assert_eq!(line(b"END\r\nX"), Ok(Some((&b"END"[..], 5))));
-        assert_eq!(line(b"END\n"), Err(ReplyFault::Unexpected));
+        assert_eq!(take_line(b"END"), Ok(None));
+        assert_eq!(take_line(b"END\r\nX"), Ok(Some((&b"END"[..], 5))));
+        assert_eq!(take_line(b"END\n"), Err(ReplyFault::Unexpected));
         assert_eq!(
-            line(&[b'x'; REPLY_LINE_BYTES_MAX]),
+            take_line(&[b'x'; REPLY_LINE_BYTES_MAX]),
             Err(ReplyFault::LineTooLong)
         );
     }

@@ -4,7 +4,13 @@ use crate::ascii::write_number;
 
 /// Appends `VALUE <key> <flags> <bytes> [<unique>]` with its ending.
 #[inline]
-pub fn value_line(out: &mut Vec<u8>, key: &[u8], flags: u32, bytes: u32, unique: Option<u64>) {
+pub fn write_value_line(
+    out: &mut Vec<u8>,
+    key: &[u8],
+    flags: u32,
+    bytes: u32,
+    unique: Option<u64>,
+) {
     out.extend_from_slice(b"VALUE ");
     out.extend_from_slice(key);
     if flags == 0 {
@@ -51,9 +57,9 @@ const fn size_fields() -> [[u8; 8]; SMALL_VALUE_BYTES + 1] {
 
 /// Appends line, value and ending of a small value without flags under a short key, in copies of fixed length: this
 /// avoids three copies of variable length per key of a multi-get, a tenth of its cost. If it returns false, nothing
-/// was appended and the caller uses [`value_line`].
+/// was appended and the caller uses [`write_value_line`].
 #[inline]
-pub fn small_value(out: &mut Vec<u8>, key: &[u8], value: &[u8]) -> bool {
+pub fn write_small_value(out: &mut Vec<u8>, key: &[u8], value: &[u8]) -> bool {
     const BUFFER_BYTES: usize = 128;
     const VALUE_PREFIX: [u8; BUFFER_BYTES] = {
         let mut start = [0; BUFFER_BYTES];
@@ -116,7 +122,7 @@ fn copy_ends<const END: usize>(target: &mut [u8], source: &[u8]) -> bool {
     true
 }
 
-/// Maximum length of [`value_line`] in bytes, for a caller that reserves space once.
+/// Maximum length of [`write_value_line`] in bytes, for a caller that reserves space once.
 pub const fn value_line_bytes_max(key: &[u8]) -> usize {
     "VALUE  4294967295 4294967295 18446744073709551615\r\n".len() + key.len()
 }
@@ -128,25 +134,25 @@ mod tests {
     #[test]
     fn the_line_has_memcacheds_form_and_fits_its_bound() {
         let mut out = Vec::new();
-        value_line(&mut out, b"a", 0, 5, None);
-        value_line(&mut out, b"b", 7, 0, Some(3));
+        write_value_line(&mut out, b"a", 0, 5, None);
+        write_value_line(&mut out, b"b", 7, 0, Some(3));
         assert_eq!(out, b"VALUE a 0 5\r\nVALUE b 7 0 3\r\n");
         out.clear();
         for bytes in [9, 10, 99, 100, 999, 1000] {
             out.clear();
-            value_line(&mut out, b"k", 0, bytes, None);
+            write_value_line(&mut out, b"k", 0, bytes, None);
             assert_eq!(out, format!("VALUE k 0 {bytes}\r\n").into_bytes());
         }
         for length in 1..=250 {
             let key: String = ('!'..='~').cycle().take(length).collect();
             for bytes in [5, 50, 500, 5000, 50_000] {
                 out.clear();
-                value_line(&mut out, key.as_bytes(), 0, bytes, None);
+                write_value_line(&mut out, key.as_bytes(), 0, bytes, None);
                 assert_eq!(out, format!("VALUE {key} 0 {bytes}\r\n").into_bytes());
             }
         }
         out.clear();
-        value_line(&mut out, b"key", u32::MAX, u32::MAX, Some(u64::MAX));
+        write_value_line(&mut out, b"key", u32::MAX, u32::MAX, Some(u64::MAX));
         assert_eq!(out.len(), value_line_bytes_max(b"key"));
     }
 
@@ -156,7 +162,7 @@ mod tests {
         for key in (1..=40).filter_map(|length| text.get(..length)) {
             for value in (0..=70).filter_map(|length| text.get(..length)) {
                 let mut out = b"before".to_vec();
-                let was_written = small_value(&mut out, key.as_bytes(), value.as_bytes());
+                let was_written = write_small_value(&mut out, key.as_bytes(), value.as_bytes());
                 assert_eq!(was_written, key.len() <= 32 && value.len() <= 64);
                 let bytes = value.len();
                 let fields = if was_written {

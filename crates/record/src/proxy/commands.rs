@@ -94,12 +94,12 @@ impl CommandScanner {
         match parse(input) {
             Parsed::Incomplete => None,
             Parsed::Command(command, used) => {
-                self.command(&command, emit);
+                self.take_command(&command, emit);
                 Some(used)
             }
             Parsed::Refused(refusal, used) => {
                 self.is_out_of_sync |=
-                    refusal.close || refusal.swallow_bytes == Refusal::SWALLOW_UNKNOWN;
+                    refusal.must_close || refusal.swallow_bytes == Refusal::SWALLOW_UNKNOWN;
                 self.skip_bytes = refusal.swallow_bytes;
                 Some(used)
             }
@@ -125,7 +125,7 @@ impl CommandScanner {
         }
     }
 
-    fn command(&mut self, command: &Command<'_>, emit: &mut dyn FnMut(CommandEvent)) {
+    fn take_command(&mut self, command: &Command<'_>, emit: &mut dyn FnMut(CommandEvent)) {
         match command {
             Command::Get(_) => self.is_in_keys = true,
             Command::Store(head) => {
@@ -142,7 +142,7 @@ impl CommandScanner {
             | Command::MetaDelete(_)
             | Command::MetaArith(_) => emit(CommandEvent::Write),
             Command::MetaGet(line) if line.flags.has(b'v') => {
-                emit(CommandEvent::MetaGet(meta_get(line)));
+                emit(CommandEvent::MetaGet(parse_meta_get(line)));
             }
             Command::MetaNoop => emit(CommandEvent::Noop),
             Command::Admin {
@@ -161,7 +161,7 @@ impl CommandScanner {
     }
 }
 
-fn meta_get(line: &MetaLine<'_>) -> MetaGet {
+fn parse_meta_get(line: &MetaLine<'_>) -> MetaGet {
     let mut scratch = Vec::new();
     let item_key = line.item_key(&mut scratch).unwrap_or(line.key).to_vec();
     let mut tokens = line.flags.text.split(|&byte| byte == b' ');

@@ -16,7 +16,7 @@ const PENDING_REPLIES_MAX: usize = 100_000;
 pub(super) struct Conversation {
     recorder: Recorder,
     /// A pause as long ends a request.
-    gap: Duration,
+    request_gap: Duration,
     /// The request under way, if it is recorded.
     request: Option<Request>,
     /// When the connection last did anything, from its first command on.
@@ -37,17 +37,17 @@ pub(super) struct Counts {
 /// A reply that is still to come.
 #[derive(Debug)]
 enum PendingReply {
-    Value(Vec<u8>, Read),
+    Value(Vec<u8>, RecordedRead),
     End,
-    MetaValue(MetaGet, Read),
+    MetaValue(MetaGet, RecordedRead),
     Noop,
 }
 
 /// A recorded read.
 #[derive(Debug, Clone)]
-struct Read(Option<(Request, Call)>);
+struct RecordedRead(Option<(Request, Call)>);
 
-impl Read {
+impl RecordedRead {
     fn set_size(&self, bytes: u64) {
         if let Self(Some((request, call))) = self {
             request.set_size(*call, 0, usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -56,10 +56,10 @@ impl Read {
 }
 
 impl Conversation {
-    pub(super) fn new(recorder: Recorder, gap: Duration) -> Self {
+    pub(super) fn new(recorder: Recorder, request_gap: Duration) -> Self {
         Self {
             recorder,
-            gap,
+            request_gap,
             request: None,
             last_active: None,
             commands: CommandScanner::default(),
@@ -76,9 +76,9 @@ impl Conversation {
 
     /// Takes bytes of the client.
     pub(super) fn on_client_bytes(&mut self, bytes: &[u8], now: Instant) {
-        let mut sent = Vec::new();
-        self.commands.scan(bytes, &mut |event| sent.push(event));
-        for event in sent {
+        let mut events = Vec::new();
+        self.commands.scan(bytes, &mut |event| events.push(event));
+        for event in events {
             self.take_command(event, now);
         }
         self.note_activity(now);
@@ -86,9 +86,9 @@ impl Conversation {
 
     /// Takes bytes of the server.
     pub(super) fn on_server_bytes(&mut self, bytes: &[u8], now: Instant) {
-        let mut received = Vec::new();
-        self.replies.scan(bytes, &mut |event| received.push(event));
-        for event in received {
+        let mut events = Vec::new();
+        self.replies.scan(bytes, &mut |event| events.push(event));
+        for event in events {
             self.take_reply(&event);
         }
         self.note_activity(now);
@@ -98,8 +98,8 @@ impl Conversation {
         self.last_active = self.last_active.map(|_| now);
     }
 
-    fn take_command(&mut self, sent: CommandEvent, now: Instant) {
-        match sent {
+    fn take_command(&mut self, event: CommandEvent, now: Instant) {
+        match event {
             CommandEvent::Get(key) => {
                 let read = self.record_read(&key, now);
                 self.await_reply(PendingReply::Value(key, read));
@@ -112,7 +112,7 @@ impl Conversation {
             CommandEvent::Noop => self.await_reply(PendingReply::Noop),
             CommandEvent::Write => {
                 self.counts.writes += 1;
-                if let Some(request) = self.request(now) {
+                if let Some(request) = self.current_request(now) {
                     request.begin_write();
                     request.end();
                 }
@@ -120,9 +120,9 @@ impl Conversation {
         }
     }
 
-    fn record_read(&mut self, key: &[u8], now: Instant) -> Read {
+    fn record_read(&mut self, key: &[u8], now: Instant) -> RecordedRead {
         self.counts.reads += 1;
-        Read(self.request(now).map(|request| {
+        RecordedRead(self.current_request(now).map(|request| {
             let call = request.begin([(key, None)]);
             request.end();
             (request, call)
@@ -130,14 +130,14 @@ impl Conversation {
     }
 
     /// The request under way, or a new one after a pause; `None` if it is not recorded.
-    fn request(&mut self, now: Instant) -> Option<Request> {
+    fn current_request(&mut self, now: Instant) -> Option<Request> {
         if self.last_active.is_none() {
             self.recorder.claim_instance();
         }
-        let is_over = |last_active: Instant| now.duration_since(last_active) >= self.gap;
+        let is_over = |last_active: Instant| now.duration_since(last_active) >= self.request_gap;
         if self.last_active.is_none_or(is_over) {
             self.finish();
-            self.request = self.recorder.request();
+            self.request = self.recorder.begin_request();
             self.last_active = Some(now);
         }
         self.request.clone()
@@ -157,8 +157,8 @@ impl Conversation {
     }
 
     /// Notes the size that a reply tells. Replies come in the order of their commands.
-    fn take_reply(&mut self, received: &ReplyEvent) {
-        let is_reply_to = |pending_reply: &PendingReply| match (received, pending_reply) {
+    fn take_reply(&mut self, event: &ReplyEvent) {
+        let is_reply_to = |pending_reply: &PendingReply| match (event, pending_reply) {
             (ReplyEvent::Value(key, _), PendingReply::Value(wanted, _)) => key == wanted,
             (ReplyEvent::End, PendingReply::End) | (ReplyEvent::Noop, PendingReply::Noop) => true,
             (ReplyEvent::MetaMiss, PendingReply::MetaValue(get, _)) => !get.is_quiet,
@@ -173,7 +173,7 @@ impl Conversation {
         };
         // What was awaited before has no reply: a miss.
         let pending = self.pending_replies.drain(..=position).next_back();
-        match (received, pending) {
+        match (event, pending) {
             (ReplyEvent::Value(_, bytes), Some(PendingReply::Value(_, read))) => {
                 read.set_size(*bytes);
             }
@@ -265,33 +265,33 @@ mod tests {
 
     #[test]
     fn a_pause_ends_a_request_and_a_slow_reply_is_none() {
-        let mut scene = TestConnection::new();
-        scene.client_sends(0, b"get a b\r\nget a\r\n");
-        scene.server_sends(
+        let mut connection = TestConnection::new();
+        connection.client_sends(0, b"get a b\r\nget a\r\n");
+        connection.server_sends(
             400,
             b"VALUE a 0 3\r\nxyz\r\nEND\r\nVALUE a 0 3\r\nxyz\r\nEND\r\n",
         );
-        scene.client_sends(449, b"get c\r\n");
-        scene.server_sends(450, b"END\r\n");
-        scene.client_sends(500, b"get d\r\n");
-        let log = scene.log();
+        connection.client_sends(449, b"get c\r\n");
+        connection.server_sends(450, b"END\r\n");
+        connection.client_sends(500, b"get d\r\n");
+        let log = connection.log();
         assert_eq!(keys(&log), [vec!["a", "b", "a", "c"], vec!["d"]]);
         assert_eq!((size(&log, "a"), size(&log, "b")), (3, 0));
     }
 
     #[test]
     fn a_share_of_the_requests_is_recorded_and_each_of_them_whole() {
-        let mut scene = TestConnection::new();
+        let mut connection = TestConnection::new();
         let options = Options {
             sample: 0.5,
-            ..Options::new(scene.folder.path())
+            ..Options::new(connection.folder.path())
         };
-        scene.conversation = Conversation::new(Recorder::open(options).unwrap(), GAP);
+        connection.conversation = Conversation::new(Recorder::open(options).unwrap(), GAP);
         for request in 0..100 {
-            scene.client_sends(request * 1000, b"get a\r\nget b\r\n");
-            scene.client_sends(request * 1000 + 10, b"get c\r\n");
+            connection.client_sends(request * 1000, b"get a\r\nget b\r\n");
+            connection.client_sends(request * 1000 + 10, b"get c\r\n");
         }
-        let log = scene.log();
+        let log = connection.log();
         let keys = keys(&log);
         assert!((20..80).contains(&keys.len()), "{}", keys.len());
         assert!(keys.iter().all(|keys| *keys == ["a", "b", "c"]));
@@ -299,23 +299,23 @@ mod tests {
 
     #[test]
     fn sizes_are_found_by_key_by_opaque_and_by_order() {
-        let mut scene = TestConnection::new();
-        scene.client_sends(0, b"mg a v O1 q\r\nmg b v O2 q\r\nmn\r\nmg c v k\r\nmg d v\r\nmg e v\r\nmg YQ== v b k\r\n");
-        scene.client_sends(1, b"set x 0 0 2\r\nab\r\nstats\r\nget f g\r\n");
-        scene.server_sends(
+        let mut connection = TestConnection::new();
+        connection.client_sends(0, b"mg a v O1 q\r\nmg b v O2 q\r\nmn\r\nmg c v k\r\nmg d v\r\nmg e v\r\nmg YQ== v b k\r\n");
+        connection.client_sends(1, b"set x 0 0 2\r\nab\r\nstats\r\nget f g\r\n");
+        connection.server_sends(
             2,
             b"VA 4 O2\r\nabcd\r\nMN\r\nVA 1 kc\r\nx\r\nEN\r\nVA 2\r\nxy\r\n",
         );
-        scene.server_sends(3, b"VA 7 kYQ== b\r\n1234567\r\nSTORED\r\nSTAT pid 1\r\nEND\r\nVALUE g 0 5\r\n12345\r\nEND\r\n");
-        assert!(scene.conversation.pending_replies.is_empty());
+        connection.server_sends(3, b"VA 7 kYQ== b\r\n1234567\r\nSTORED\r\nSTAT pid 1\r\nEND\r\nVALUE g 0 5\r\n12345\r\nEND\r\n");
+        assert!(connection.conversation.pending_replies.is_empty());
         let counts = Counts {
             reads: 8,
             writes: 1,
         };
-        assert_eq!(scene.conversation.counts, counts);
-        let folder = scene.folder.path().to_owned();
-        let recorder = scene.conversation.recorder.clone();
-        drop(scene.conversation);
+        assert_eq!(connection.conversation.counts, counts);
+        let folder = connection.folder.path().to_owned();
+        let recorder = connection.conversation.recorder.clone();
+        drop(connection.conversation);
         while !recorder.close() {}
         let log = read_folder(&folder).unwrap();
         assert_eq!(keys(&log), [vec!["a", "b", "c", "d", "e", "a", "f", "g"]]);

@@ -32,7 +32,7 @@ impl HopCost {
 /// Passes bytes on until the sender ends, either side fails, or the proxy is stopped.
 pub(super) fn forward_bytes(
     (mut from, mut to): (&TcpStream, &TcpStream),
-    hop: &HopCost,
+    hop_cost: &HopCost,
     is_stopped: &AtomicBool,
     on_bytes: &mut dyn FnMut(&[u8]),
 ) {
@@ -51,8 +51,9 @@ pub(super) fn forward_bytes(
         if to.write_all(bytes).is_err() {
             return;
         }
-        hop.chunks.fetch_add(1, Relaxed);
-        hop.sum_ns
+        hop_cost.chunks.fetch_add(1, Relaxed);
+        hop_cost
+            .sum_ns
             .fetch_add(started.elapsed().as_nanos() as u64, Relaxed);
     }
 }

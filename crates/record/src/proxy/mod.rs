@@ -40,7 +40,7 @@ pub struct Proxy {
 struct Shared {
     server: String,
     options: Options,
-    gap: Duration,
+    request_gap: Duration,
     is_stopped: AtomicBool,
     connections: AtomicU64,
     refused: AtomicU64,
@@ -50,7 +50,7 @@ struct Shared {
     recorded: AtomicU64,
     dropped: AtomicU64,
     warning: Mutex<Option<String>>,
-    hop: HopCost,
+    hop_cost: HopCost,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -77,7 +77,7 @@ pub struct ProxyStats {
 
 impl Proxy {
     /// Listens on `listen` and passes every connection on to `server` (host:port). Requests are recorded as `options`
-    /// want it; a pause of `gap` ends one.
+    /// want it; a pause of `request_gap` ends one.
     ///
     /// # Errors
     /// The address cannot be listened on, or the options have no meaning.
@@ -85,7 +85,7 @@ impl Proxy {
         listen: &str,
         server: &str,
         options: Options,
-        gap: Duration,
+        request_gap: Duration,
     ) -> Result<Self, ProxyError> {
         let options = Options {
             has_base: false,
@@ -98,7 +98,7 @@ impl Proxy {
         let shared = Arc::new(Shared {
             server: server.to_owned(),
             options,
-            gap,
+            request_gap,
             is_stopped: AtomicBool::new(false),
             connections: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -108,13 +108,13 @@ impl Proxy {
             recorded: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             warning: Mutex::new(None),
-            hop: HopCost::default(),
+            hop_cost: HopCost::default(),
             threads: Mutex::new(Vec::new()),
         });
-        let accept_thread = Arc::clone(&shared);
+        let accept_shared = Arc::clone(&shared);
         let accept_thread = std::thread::Builder::new()
             .name("glasscache-proxy".to_owned())
-            .spawn(move || accept(&listener, &accept_thread))?;
+            .spawn(move || accept_connections(&listener, &accept_shared))?;
         Ok(Self {
             address,
             shared,
@@ -150,7 +150,7 @@ impl Proxy {
             writes: count(&shared.writes),
             recorded: count(&shared.recorded),
             dropped: count(&shared.dropped),
-            hop_us: shared.hop.mean_us(),
+            hop_us: shared.hop_cost.mean_us(),
         }
     }
 
@@ -187,7 +187,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// Accepts connections until the proxy ends; each has a thread.
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+fn accept_connections(listener: &TcpListener, shared: &Arc<Shared>) {
     while !shared.is_stopped.load(Relaxed) {
         let Ok((client, _)) = listener.accept() else {
             std::thread::sleep(Duration::from_millis(1));
@@ -196,7 +196,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         shared.connections.fetch_add(1, Relaxed);
         let connection_shared = Arc::clone(shared);
         let thread = std::thread::spawn(move || {
-            if serve(&client, &connection_shared).is_err() {
+            if forward_connection(&client, &connection_shared).is_err() {
                 connection_shared.refused.fetch_add(1, Relaxed);
             }
         });
@@ -207,7 +207,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 }
 
 /// Passes on one connection in both directions until both have ended.
-fn serve(client: &TcpStream, shared: &Shared) -> io::Result<()> {
+fn forward_connection(client: &TcpStream, shared: &Shared) -> io::Result<()> {
     let server = TcpStream::connect(&shared.server)?;
     for stream in [client, &server] {
         stream.set_nonblocking(false)?;
@@ -215,8 +215,8 @@ fn serve(client: &TcpStream, shared: &Shared) -> io::Result<()> {
         stream.set_read_timeout(Some(POLL_INTERVAL))?;
     }
     let recorder = Recorder::open(shared.options.clone()).map_err(io::Error::other)?;
-    let conversation = Mutex::new(Conversation::new(recorder.clone(), shared.gap));
-    let take = |direction: Direction, bytes: &[u8]| {
+    let conversation = Mutex::new(Conversation::new(recorder.clone(), shared.request_gap));
+    let record_bytes = |direction: Direction, bytes: &[u8]| {
         let mut conversation = lock(&conversation);
         match direction {
             Direction::ToServer => conversation.on_client_bytes(bytes, Instant::now()),
@@ -224,9 +224,14 @@ fn serve(client: &TcpStream, shared: &Shared) -> io::Result<()> {
         }
     };
     let run = |direction: Direction, from: &TcpStream, to: &TcpStream| {
-        forward_bytes((from, to), &shared.hop, &shared.is_stopped, &mut |bytes| {
-            take(direction, bytes);
-        });
+        forward_bytes(
+            (from, to),
+            &shared.hop_cost,
+            &shared.is_stopped,
+            &mut |bytes| {
+                record_bytes(direction, bytes);
+            },
+        );
         // A client that ended may still wait for replies; without a server there are none.
         let shutdown_mode = match direction {
             Direction::ToServer => Shutdown::Write,

@@ -333,19 +333,23 @@ impl Handshakes {
                 "glasscache: closed {peer} (descriptor {descriptor}): its TLS handshake failed: {why}"
             )
         };
-        if self.shared.logs(1) {
+        if self.shared.logs_at(1) {
             self.shared.log.line(line());
         } else {
             let now_s = self.shared.clock.now().0;
-            self.shared.log.limited(LogKind::TlsHandshake, now_s, line);
+            self.shared
+                .log
+                .line_once_a_second(LogKind::TlsHandshake, now_s, line);
         }
         self.close(info, CloseReason::TlsHandshake);
     }
 
     fn close(&self, info: &ConnectionInfo, reason: CloseReason) {
-        events::connection(&self.shared, info, Some(reason.name()));
-        if self.shared.logs(2) {
-            self.shared.log.line(trace::connection(info, false));
+        events::publish_connection(&self.shared, info, Some(reason.name()));
+        if self.shared.logs_at(2) {
+            self.shared
+                .log
+                .line(trace::describe_connection(info, false));
         }
         self.shared.connections.remove(info.id.serial);
     }

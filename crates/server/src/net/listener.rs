@@ -363,9 +363,11 @@ impl Listener {
             connections.set_awaits_login(&info, true);
         }
         connections.insert(Arc::clone(&info));
-        events::connection(&self.shared, &info, None);
-        if self.shared.logs(2) {
-            self.shared.log.line(trace::connection(&info, true));
+        events::publish_connection(&self.shared, &info, None);
+        if self.shared.logs_at(2) {
+            self.shared
+                .log
+                .line(trace::describe_connection(&info, true));
         }
         match tls {
             Some(client_auth) => self.handshakes.push(socket, info, client_auth),
@@ -395,11 +397,13 @@ impl Listener {
             let limit = shared.config.connections_max;
             format!("glasscache: refused a connection from {peer}: {limit} are open (-c)")
         };
-        if shared.logs(1) {
+        if shared.logs_at(1) {
             shared.log.line(line());
         } else {
             let now_s = shared.clock.now().0;
-            shared.log.limited(LogKind::RefusedConnection, now_s, line);
+            shared
+                .log
+                .line_once_a_second(LogKind::RefusedConnection, now_s, line);
         }
     }
 }

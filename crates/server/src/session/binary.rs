@@ -12,14 +12,14 @@ use crate::shared::info::CloseReason;
 
 impl Session {
     /// Parses and executes one request. `None` continues.
-    pub(super) fn request(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
-        if let Some(next) = run.pause() {
+    pub(super) fn serve_request(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
+        if let Some(next) = run.end_if_due() {
             return Some(next);
         }
-        match binary::parse(run.rest()) {
+        match binary::parse(run.remaining_input()) {
             Parsed::Incomplete => Some(RunEnd::Input),
             Parsed::Request(id, command, used) => {
-                run.commands += 1;
+                run.command_count += 1;
                 self.begin_request(id, &command, used, run)
             }
             Parsed::Refused(refusal, used) => {
@@ -27,7 +27,7 @@ impl Session {
                 if run.is_stopped() {
                     return Some(RunEnd::Flush);
                 }
-                run.used += used;
+                run.used_bytes += used;
                 self.refuse_request(refusal, run)
             }
             Parsed::BadMagic => Some(RunEnd::Close(CloseReason::Protocol)),
@@ -50,7 +50,7 @@ impl Session {
             _ => None,
         };
         if let Some(get) = get {
-            run.used += used;
+            run.used_bytes += used;
             run.push(Lookup::binary(id, &get, run.context));
             return None;
         }
@@ -60,17 +60,17 @@ impl Session {
         }
         match *command {
             Command::Store(ref head) => {
-                return self.write(&StoreWrite::binary(id, head, run.context), used, run);
+                return self.begin_write(&StoreWrite::binary(id, head, run.context), used, run);
             }
             Command::SaslMechanisms | Command::SaslLogin { .. } => {
                 return self.begin_sasl(id, command, used, run);
             }
             _ => {}
         }
-        let Ok(outcome) = execute::binary::command(id, command, run.context, run.out) else {
+        let Ok(outcome) = execute::binary::run_command(id, command, run.context, run.out) else {
             return Some(RunEnd::WaitForSegment);
         };
-        run.used += used;
+        run.used_bytes += used;
         RunEnd::after_command(outcome)
     }
 
@@ -96,11 +96,11 @@ impl Session {
                     is_step,
                     head_bytes: used,
                 };
-                self.sasl_login(&login, run)
+                self.serve_sasl_login(&login, run)
             }
             Command::SaslMechanisms if has_sasl_logins => {
-                run.used += used;
-                binary::text(&mut run.out.bytes, id, PLAIN);
+                run.used_bytes += used;
+                binary::write_text(&mut run.out.bytes, id, PLAIN);
                 None
             }
             _ => {
@@ -108,12 +108,12 @@ impl Session {
                     Command::SaslLogin { message_bytes, .. } => message_bytes,
                     _ => 0,
                 };
-                run.used += used;
+                run.used_bytes += used;
                 let refusal = Refusal {
                     id,
                     status: Status::UnknownCommand,
                     swallow_bytes,
-                    close: false,
+                    must_close: false,
                 };
                 self.refuse_request(refusal, run)
             }
@@ -121,12 +121,12 @@ impl Session {
     }
 
     fn refuse_request(&mut self, refusal: Refusal, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
-        binary::error(&mut run.out.bytes, refusal.id, refusal.status);
+        binary::write_error(&mut run.out.bytes, refusal.id, refusal.status);
         if refusal.swallow_bytes > 0 {
             self.state = State::Swallow(u64::from(refusal.swallow_bytes));
         }
         refusal
-            .close
+            .must_close
             .then_some(RunEnd::Close(CloseReason::Protocol))
     }
 }

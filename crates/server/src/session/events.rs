@@ -11,8 +11,8 @@ use crate::shared::events::publish;
 use crate::shared::watchers::{Subject, kind};
 
 /// A key was requested.
-pub(crate) fn fetched(context: &Context<'_>, key: &[u8], value_bytes: Option<u32>) {
-    if !context.shared.watchers.wants(kind::FETCHERS) {
+pub(crate) fn publish_fetch(context: &Context<'_>, key: &[u8], value_bytes: Option<u32>) {
+    if !context.shared.watchers.is_watched(kind::FETCHERS) {
         return;
     }
     let mut text = b"type=item_get key=".to_vec();
@@ -46,7 +46,7 @@ pub(crate) fn find_previous_value(
     key: &[u8],
     hash: KeyHash,
 ) -> PreviousValue {
-    let is_wanted = context.shared.watchers.wants(kind::FETCHERS);
+    let is_wanted = context.shared.watchers.is_watched(kind::FETCHERS);
     let previous_item = is_wanted.then(|| context.store.peek(key, hash, context.now));
     PreviousValue {
         value_bytes: previous_item.flatten().map(|item| item.value_bytes()),
@@ -54,14 +54,14 @@ pub(crate) fn find_previous_value(
 }
 
 /// A value was stored, or refused.
-pub(crate) fn stored(
+pub(crate) fn publish_store(
     context: &Context<'_>,
     key: &[u8],
     outcome: SetOutcome,
     options: &SetOptions,
     value_bytes: u32,
 ) {
-    if !context.shared.watchers.wants(kind::MUTATIONS) {
+    if !context.shared.watchers.is_watched(kind::MUTATIONS) {
         return;
     }
     let status = match outcome {
@@ -73,7 +73,7 @@ pub(crate) fn stored(
         SetOutcome::NoMemory => "no_memory",
     };
     let command = match options.mode {
-        SetMode::Set if options.compare.is_some() => "cas",
+        SetMode::Set if options.required_cas.is_some() => "cas",
         SetMode::Set => "set",
         SetMode::Add => "add",
         SetMode::Replace => "replace",
@@ -105,12 +105,12 @@ pub(crate) fn render_deletion(
     options: &DeleteOptions,
     is_meta: bool,
 ) -> Option<Vec<u8>> {
-    if options.invalidate || !context.shared.watchers.wants(kind::DELETIONS) {
+    if options.invalidate || !context.shared.watchers.is_watched(kind::DELETIONS) {
         return None;
     }
     let item = context.store.peek(key, hash, context.now)?;
     if options
-        .compare
+        .required_cas
         .is_some_and(|unique| !item.has_unique(unique))
     {
         return None;
@@ -132,8 +132,8 @@ pub(crate) fn render_deletion(
 }
 
 /// All items whose keys start with a prefix were removed: one line for all of them.
-pub(crate) fn prefix_flushed(context: &Context<'_>, prefix: &[u8], command: &str) {
-    if !context.shared.watchers.wants(kind::DELETIONS) {
+pub(crate) fn publish_prefix_flush(context: &Context<'_>, prefix: &[u8], command: &str) {
+    if !context.shared.watchers.is_watched(kind::DELETIONS) {
         return;
     }
     let mut text = b"type=prefix_flushed prefix=".to_vec();
@@ -148,13 +148,13 @@ pub(crate) fn prefix_flushed(context: &Context<'_>, prefix: &[u8], command: &str
 }
 
 /// Publishes the line of [`render_deletion`].
-pub(crate) fn deleted(shared: &Shared, key: &[u8], line: &[u8]) {
+pub(crate) fn publish_deletion(shared: &Shared, key: &[u8], line: &[u8]) {
     publish(shared, kind::DELETIONS, Subject::Key(key), line);
 }
 
 /// An item was changed in place: its number, its expiry, or that it is stale. memcached reports none of these.
-pub(crate) fn changed(context: &Context<'_>, key: &[u8], command: &str) {
-    if !context.shared.watchers.wants(kind::MUTATIONS) {
+pub(crate) fn publish_change(context: &Context<'_>, key: &[u8], command: &str) {
+    if !context.shared.watchers.is_watched(kind::MUTATIONS) {
         return;
     }
     let mut text = b"type=item_changed key=".to_vec();
@@ -165,8 +165,8 @@ pub(crate) fn changed(context: &Context<'_>, key: &[u8], command: &str) {
 }
 
 /// All items were removed, or will be in this many seconds.
-pub(crate) fn flushed_all(context: &Context<'_>, delay_s: u32) {
-    if context.shared.watchers.wants(kind::DELETIONS) {
+pub(crate) fn publish_flush_all(context: &Context<'_>, delay_s: u32) {
+    if context.shared.watchers.is_watched(kind::DELETIONS) {
         let text = format!("type=flush_all delay={delay_s}");
         publish(
             context.shared,

@@ -72,8 +72,8 @@ impl Session {
     }
 
     /// Serves a connection that has to log in. `None` continues.
-    pub(super) fn login(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
-        if let Some(next) = run.pause() {
+    pub(super) fn serve_login(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
+        if let Some(next) = run.end_if_due() {
             return Some(next);
         }
         let State::Login(login) = &mut self.state else {
@@ -86,24 +86,24 @@ impl Session {
             login.attempt = None;
             return self.finish_login(is_accepted, run);
         }
-        run.commands += 1;
+        run.command_count += 1;
         if self.protocol == Protocol::Binary {
-            self.request_before_login(run)
+            self.serve_request_before_login(run)
         } else {
-            self.line_before_login(run)
+            self.serve_line_before_login(run)
         }
     }
 
-    fn line_before_login(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
-        match login::parse(run.rest()) {
+    fn serve_line_before_login(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
+        match login::parse(run.remaining_input()) {
             login::Parsed::Incomplete => Some(RunEnd::Input),
             login::Parsed::Attempt(credentials, used) => {
-                run.used += used;
+                run.used_bytes += used;
                 self.attempt_login(RequestId::default(), Some(credentials), run.context);
                 None
             }
             login::Parsed::Refused(reply, used) => {
-                run.used += used;
+                run.used_bytes += used;
                 run.out.bytes.extend_from_slice(reply);
                 None
             }
@@ -111,18 +111,18 @@ impl Session {
         }
     }
 
-    fn request_before_login(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
-        match binary::parse(run.rest()) {
+    fn serve_request_before_login(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
+        match binary::parse(run.remaining_input()) {
             binary::Parsed::Incomplete => Some(RunEnd::Input),
             binary::Parsed::BadMagic => Some(RunEnd::Close(CloseReason::Protocol)),
             binary::Parsed::Request(id, Command::SaslMechanisms, used) => {
-                run.used += used;
-                binary::text(&mut run.out.bytes, id, PLAIN);
+                run.used_bytes += used;
+                binary::write_text(&mut run.out.bytes, id, PLAIN);
                 None
             }
             binary::Parsed::Request(id, command @ Command::Version, used) => {
-                run.used += used;
-                let _ = execute::binary::command(id, &command, run.context, run.out);
+                run.used_bytes += used;
+                let _ = execute::binary::run_command(id, &command, run.context, run.out);
                 None
             }
             binary::Parsed::Request(
@@ -141,7 +141,7 @@ impl Session {
                     is_step,
                     head_bytes: used,
                 };
-                self.sasl_login(&login, run)
+                self.serve_sasl_login(&login, run)
             }
             binary::Parsed::Request(id, _, _) => {
                 Some(refuse_before_login(id, Status::AuthFailure, run))
@@ -154,7 +154,7 @@ impl Session {
     }
 
     /// A login of SASL, the first or a later one of the connection.
-    pub(super) fn sasl_login(
+    pub(super) fn serve_sasl_login(
         &mut self,
         login: &SaslLogin<'_>,
         run: &mut Run<'_, '_, '_>,
@@ -163,12 +163,12 @@ impl Session {
             return Some(refuse_before_login(login.id, Status::AuthFailure, run));
         }
         let packet_bytes = login.head_bytes + login.message_bytes;
-        let Some(message) = run.rest().get(login.head_bytes..packet_bytes) else {
+        let Some(message) = run.remaining_input().get(login.head_bytes..packet_bytes) else {
             return Some(RunEnd::NeedsBytes(packet_bytes));
         };
-        run.used += packet_bytes;
+        run.used_bytes += packet_bytes;
         if login.mechanism.len() > MECHANISM_BYTES_MAX {
-            binary::error(&mut run.out.bytes, login.id, Status::InvalidArguments);
+            binary::write_error(&mut run.out.bytes, login.id, Status::InvalidArguments);
             return None;
         }
         let mut state = self.take_login(run.context);
@@ -177,11 +177,11 @@ impl Session {
         if is_plain_mechanism && !login.is_step && message.is_empty() {
             state.expects_step = true;
             self.state = State::Login(Box::new(state));
-            binary::error(&mut run.out.bytes, login.id, Status::AuthContinue);
+            binary::write_error(&mut run.out.bytes, login.id, Status::AuthContinue);
             return None;
         }
         let credentials = (is_plain_mechanism && (!login.is_step || expects_step))
-            .then(|| login::sasl_plain(message))
+            .then(|| login::parse_sasl_plain(message))
             .flatten();
         self.state = State::Login(Box::new(state));
         self.attempt_login(login.id, credentials, run.context);
@@ -200,12 +200,12 @@ impl Session {
 
     fn attempt_login(
         &mut self,
-        request: RequestId,
+        request_id: RequestId,
         credentials: Option<Credentials<'_>>,
         context: &Context<'_>,
     ) {
         let mut login = self.take_login(context);
-        login.request = request;
+        login.request_id = request_id;
         login.attempt = Some(context.shared.logins.submit(credentials, context.waker));
         self.state = State::Login(Box::new(login));
     }
@@ -221,7 +221,7 @@ impl Session {
         context.counters.auth_cmds.bump();
         if is_accepted {
             if is_binary {
-                binary::text(out, login.request, b"Authenticated");
+                binary::write_text(out, login.request_id, b"Authenticated");
             } else {
                 out.extend_from_slice(replies::STORED);
             }
@@ -233,7 +233,7 @@ impl Session {
             return None;
         }
         if is_binary {
-            binary::error(out, login.request, Status::AuthFailure);
+            binary::write_error(out, login.request_id, Status::AuthFailure);
         } else {
             out.extend_from_slice(replies::LOGIN_FAILED);
         }
@@ -248,7 +248,7 @@ impl Session {
 fn count_failure(context: &Context<'_>) {
     context.counters.auth_errors.bump();
     let log = &context.shared.log;
-    log.limited(LogKind::FailedLogin, context.now.0, || {
+    log.line_once_a_second(LogKind::FailedLogin, context.now.0, || {
         let peer = context.connection.peer();
         format!("glasscache: a login from {peer} failed: wrong user or password")
     });
@@ -261,7 +261,7 @@ fn status_before_login(refusal: &Refusal) -> Status {
         refusal.id.opcode,
         opcode::SASL_LIST_MECHANISMS | opcode::SASL_AUTH | opcode::SASL_STEP | opcode::VERSION
     );
-    let is_contradiction = refusal.status == Status::UnknownCommand && refusal.close;
+    let is_contradiction = refusal.status == Status::UnknownCommand && refusal.must_close;
     if is_allowed || is_contradiction {
         refusal.status
     } else {
@@ -271,6 +271,6 @@ fn status_before_login(refusal: &Refusal) -> Status {
 
 /// Reports an error and closes: what follows may be the value of a request that is not executed.
 fn refuse_before_login(id: RequestId, status: Status, run: &mut Run<'_, '_, '_>) -> RunEnd {
-    binary::error(&mut run.out.bytes, id, status);
+    binary::write_error(&mut run.out.bytes, id, status);
     RunEnd::Close(CloseReason::BeforeLogin)
 }

@@ -10,11 +10,11 @@ pub(crate) mod context;
 pub(crate) mod dump;
 pub(crate) mod events;
 pub(crate) mod execute;
-mod keys;
 mod login;
 mod outcome;
 pub(crate) mod output;
-mod proxied;
+mod pending_get;
+mod proxy_header;
 mod rows;
 mod run;
 pub(crate) mod send_vector;
@@ -33,44 +33,47 @@ use glasscache_store::Reservation;
 
 use self::execute::{Batch, Lookup, store::StoreWrite};
 use self::run::Run;
-use self::state::{Keys, Protocol, State};
+use self::state::{PendingGet, Protocol, State};
 pub(crate) use self::state::{Progress, RunEnd, Session};
 use crate::session::context::Context;
 use crate::session::output::Output;
 use crate::shared::info::CloseReason;
 
 impl Session {
-    /// Serves the commands in `input`, as far as one run goes. Bytes beyond `used` must be passed again.
+    /// Serves the commands in `input`, as far as one run goes. Bytes beyond `used_bytes` must be passed again.
     pub(crate) fn run<'w>(
         &mut self,
         input: &[u8],
         context: &Context<'w>,
         out: &mut Output<'w>,
     ) -> Progress {
-        let stop = |next| Progress { used: 0, next };
-        let used = match self.proxy_header(input, context) {
+        let stop = |next| Progress {
+            used_bytes: 0,
+            run_end: next,
+        };
+        let used = match self.read_proxy_header(input, context) {
             Ok(Some(used)) => used,
             Ok(None) => return stop(RunEnd::Input),
             Err(reason) => return stop(RunEnd::Close(reason)),
         };
         let mut run = Run {
             input,
-            used,
-            commands: 0,
+            used_bytes: used,
+            command_count: 0,
             batch: Batch::new(),
             context,
             out,
-            stopped: None,
+            stopped_lookup: None,
         };
         if self.protocol == Protocol::Unknown
             && let Some(first_byte) = input.get(used)
         {
             self.protocol = Protocol::from_first_byte(*first_byte);
-            if let Some(reason) = self.protocol.refused_by(context.shared.config.protocol) {
+            if let Some(reason) = self.protocol.refusal_reason(context.shared.config.protocol) {
                 self.state = State::Closed;
                 return Progress {
-                    used: 0,
-                    next: RunEnd::Close(reason),
+                    used_bytes: 0,
+                    run_end: RunEnd::Close(reason),
                 };
             }
         }
@@ -81,13 +84,13 @@ impl Session {
                 // Read before the run.
                 State::ProxyHeader => Some(RunEnd::Close(CloseReason::ProxyHeader)),
                 State::Command if is_traced_or_binary => {
-                    self.traced_or_binary_command(is_binary, &mut run)
+                    self.serve_traced_or_binary(is_binary, &mut run)
                 }
-                State::Command => self.command(&mut run),
-                State::Keys(keys) => self.parse_keys(keys, &mut run),
+                State::Command => self.serve_line(&mut run),
+                State::PendingGet(keys) => self.parse_keys(keys, &mut run),
                 State::Swallow(bytes_left) => self.swallow(bytes_left, &mut run),
-                State::Upload(_) => self.upload(&mut run),
-                State::Login(_) => self.login(&mut run),
+                State::Upload(_) => self.continue_upload(&mut run),
+                State::Login(_) => self.serve_login(&mut run),
                 State::Desynchronised => Some(refuse_next_line(&mut run)),
                 State::Closed => Some(RunEnd::Close(CloseReason::Protocol)),
             };
@@ -96,19 +99,19 @@ impl Session {
             }
         };
         run.execute_lookups();
-        if let Some(stopped) = run.stopped.take() {
-            (run.used, self.state) = run.position_before(&stopped, &self.state);
+        if let Some(stopped) = run.stopped_lookup.take() {
+            (run.used_bytes, self.state) = run.position_before(&stopped, &self.state);
             next = RunEnd::from_stopped(&stopped);
         }
         match &mut self.state {
             // The output of a run is sent before the next run: it cannot be withdrawn any more.
-            State::Keys(keys) => keys.reply_start = None,
+            State::PendingGet(keys) => keys.reply_start = None,
             state if matches!(next, RunEnd::Close(_)) => *state = State::Closed,
             _ => {}
         }
         Progress {
-            used: run.used,
-            next,
+            used_bytes: run.used_bytes,
+            run_end: next,
         }
     }
 
@@ -142,57 +145,57 @@ impl Session {
     }
 
     /// Parses and executes one request of the binary protocol, or one line; logs it if commands are traced.
-    fn traced_or_binary_command(
+    fn serve_traced_or_binary(
         &mut self,
         is_binary: bool,
         run: &mut Run<'_, '_, '_>,
     ) -> Option<RunEnd> {
-        let input_before = run.rest();
-        let used = run.used;
+        let input_before = run.remaining_input();
+        let used = run.used_bytes;
         let next = if is_binary {
-            self.request(run)
+            self.serve_request(run)
         } else {
-            self.command(run)
+            self.serve_line(run)
         };
-        if run.context.is_traced && run.used > used {
+        if run.context.is_traced && run.used_bytes > used {
             if is_binary {
-                trace::request(run.context, input_before);
+                trace::log_request(run.context, input_before);
             } else {
-                trace::command(run.context, input_before);
+                trace::log_command(run.context, input_before);
             }
         }
         next
     }
 
     /// Parses and executes one line. `None` continues.
-    fn command(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
-        if let Some(next) = run.pause() {
+    fn serve_line(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
+        if let Some(next) = run.end_if_due() {
             return Some(next);
         }
-        if let Some((key, used)) = text::single_get(run.rest()) {
-            run.used += used;
-            run.commands += 1;
+        if let Some((key, used)) = text::parse_single_get(run.remaining_input()) {
+            run.used_bytes += used;
+            run.command_count += 1;
             run.push(Lookup::single(key, run.context));
             return None;
         }
-        if let Some((line, used)) = meta::plain_get(run.rest()) {
-            run.used += used;
-            run.commands += 1;
+        if let Some((line, used)) = meta::parse_plain_get(run.remaining_input()) {
+            run.used_bytes += used;
+            run.command_count += 1;
             run.push_meta(line);
             return None;
         }
-        match text::parse(run.rest()) {
+        match text::parse(run.remaining_input()) {
             Parsed::Incomplete => Some(RunEnd::Input),
             Parsed::Refused(refusal, used) => {
                 run.execute_lookups();
                 if run.is_stopped() {
                     return Some(RunEnd::Flush);
                 }
-                run.used += used;
+                run.used_bytes += used;
                 self.refuse(refusal, run)
             }
             Parsed::Command(command, used) => {
-                run.commands += 1;
+                run.command_count += 1;
                 self.begin_command(command, used, run)
             }
         }
@@ -217,36 +220,38 @@ impl Session {
         }
         match command {
             Command::Get(head) => {
-                run.used += used;
-                let keys = Keys {
+                run.used_bytes += used;
+                let keys = PendingGet {
                     head,
                     key_bytes: 0,
                     reply_start: None,
                     is_begun: false,
                 };
-                self.state = State::Keys(keys);
+                self.state = State::PendingGet(keys);
                 None
             }
             Command::MetaGet(line) if !line.flags.has(b'b') => {
-                run.used += used;
+                run.used_bytes += used;
                 run.push_meta(line);
                 None
             }
-            Command::Store(head) => self.write(&StoreWrite::text(&head, run.context), used, run),
+            Command::Store(head) => {
+                self.begin_write(&StoreWrite::text(&head, run.context), used, run)
+            }
             Command::MetaSet(line, bytes) => {
                 let mut scratch = Vec::new();
                 let write = StoreWrite::meta(&line, bytes, &mut scratch, run.context);
-                self.write(&write, used, run)
+                self.begin_write(&write, used, run)
             }
             other => {
                 let missing_bytes = execute::missing_bytes_of_command(&other, run.context, run.out);
                 if missing_bytes > 0 {
                     return Some(RunEnd::WaitForMemory(missing_bytes));
                 }
-                let Ok(outcome) = execute::command(&other, run.context, run.out) else {
+                let Ok(outcome) = execute::run_command(&other, run.context, run.out) else {
                     return Some(RunEnd::WaitForSegment);
                 };
-                run.used += used;
+                run.used_bytes += used;
                 RunEnd::after_command(outcome)
             }
         }
@@ -262,13 +267,13 @@ impl Session {
             self.state = State::Swallow(refusal.swallow_bytes);
         }
         refusal
-            .close
+            .must_close
             .then_some(RunEnd::Close(CloseReason::Protocol))
     }
 
     fn swallow(&mut self, bytes_left: u64, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
-        let skipped = bytes_left.min(run.rest().len() as u64);
-        run.used += skipped as usize;
+        let skipped = bytes_left.min(run.remaining_input().len() as u64);
+        run.used_bytes += skipped as usize;
         if skipped == bytes_left {
             self.state = State::Command;
             return None;
@@ -281,13 +286,15 @@ impl Session {
 /// Refuses the line after an invalid value length, like the line with that length, and closes. memcached executes
 /// that line; only the error text is the same here.
 fn refuse_next_line(run: &mut Run<'_, '_, '_>) -> RunEnd {
-    match memchr::memchr(b'\n', run.rest()) {
+    match memchr::memchr(b'\n', run.remaining_input()) {
         Some(end) => {
-            run.used += end + 1;
+            run.used_bytes += end + 1;
             run.out.bytes.extend_from_slice(replies::BAD_FORMAT);
             RunEnd::Close(CloseReason::Protocol)
         }
-        None if run.rest().len() > LINE_BYTES_MAX => RunEnd::Close(CloseReason::Protocol),
+        None if run.remaining_input().len() > LINE_BYTES_MAX => {
+            RunEnd::Close(CloseReason::Protocol)
+        }
         None => RunEnd::Input,
     }
 }

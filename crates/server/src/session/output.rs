@@ -103,7 +103,7 @@ impl<'w> Output<'w> {
 
     /// Appends an item's value and its line ending.
     #[inline]
-    pub(crate) fn value(&mut self, item: Item<'w>) {
+    pub(crate) fn append_value(&mut self, item: Item<'w>) {
         self.append_raw_value(item);
         self.bytes.extend_from_slice(b"\r\n");
     }
@@ -168,9 +168,9 @@ impl<'w> Output<'w> {
         heads.chain(std::iter::once(OutputPart::Bytes(tail)))
     }
 
-    /// The first `bytes_max` bytes of it, without the first `sent` bytes, for one `sendmsg`.
-    pub(crate) fn gather(&self, sent: usize, bytes_max: usize) -> SendVector<'_> {
-        let mut send_vector = SendVector::new(sent, bytes_max);
+    /// The first `bytes_max` bytes of it, without the first `sent_bytes` bytes, for one `sendmsg`.
+    pub(crate) fn gather(&self, sent_bytes: usize, bytes_max: usize) -> SendVector<'_> {
+        let mut send_vector = SendVector::new(sent_bytes, bytes_max);
         for part in self.parts() {
             let has_room = match part {
                 OutputPart::Bytes(bytes) => send_vector.push(bytes),

@@ -14,7 +14,7 @@ impl<'o> Rows<'o> {
     }
 
     /// One row.
-    pub(super) fn row(&mut self, name: impl Display, value: impl Display) {
+    pub(super) fn write_row(&mut self, name: impl Display, value: impl Display) {
         // Writing to a vector cannot fail.
         let _ = write!(self.out, "STAT {name} {value}\r\n");
     }

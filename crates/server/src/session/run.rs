@@ -2,7 +2,7 @@
 
 use glasscache_protocol::meta::MetaLine;
 
-use super::state::{Keys, RunEnd, State};
+use super::state::{PendingGet, RunEnd, State};
 use crate::session::context::Context;
 use crate::session::execute::{Batch, Lookup, StoppedCommand, StoppedLookup};
 use crate::session::output::{Output, OutputPosition};
@@ -10,19 +10,19 @@ use crate::session::output::{Output, OutputPosition};
 /// One run of a session: the input, how much of it is consumed, and the pending lookups.
 pub(super) struct Run<'b, 'o, 'w> {
     pub(super) input: &'b [u8],
-    pub(super) used: usize,
-    pub(super) commands: u32,
+    pub(super) used_bytes: usize,
+    pub(super) command_count: u32,
     pub(super) batch: Batch<'b, 'w>,
     pub(super) context: &'o Context<'w>,
     pub(super) out: &'o mut Output<'w>,
     /// The lookup at which a batch was stopped.
-    pub(super) stopped: Option<StoppedLookup<'b>>,
+    pub(super) stopped_lookup: Option<StoppedLookup<'b>>,
 }
 
 impl<'b, 'w> Run<'b, '_, 'w> {
     #[inline]
-    pub(super) fn rest(&self) -> &'b [u8] {
-        self.input.get(self.used..).unwrap_or_default()
+    pub(super) fn remaining_input(&self) -> &'b [u8] {
+        self.input.get(self.used_bytes..).unwrap_or_default()
     }
 
     /// Adds a lookup; INVARIANT: the batch is not full.
@@ -42,19 +42,19 @@ impl<'b, 'w> Run<'b, '_, 'w> {
     #[inline]
     pub(super) fn execute_lookups(&mut self) -> Option<OutputPosition> {
         let (last_line_start, stopped) = self.batch.execute_lookups(self.context, self.out);
-        self.stopped = self.stopped.take().or(stopped);
+        self.stopped_lookup = self.stopped_lookup.take().or(stopped);
         last_line_start
     }
 
     /// Flushes a full batch; returns how the run ends, if it has to before the next command.
     #[inline]
-    pub(super) fn pause(&mut self) -> Option<RunEnd> {
+    pub(super) fn end_if_due(&mut self) -> Option<RunEnd> {
         self.execute_full_batch();
         if self.is_stopped() || self.out.len() >= self.context.slice_bytes() {
             return Some(RunEnd::Flush);
         }
-        if self.commands >= self.context.shared.config.requests_per_event.max(1) {
-            return Some(if self.rest().is_empty() {
+        if self.command_count >= self.context.shared.config.requests_per_event.max(1) {
+            return Some(if self.remaining_input().is_empty() {
                 RunEnd::Input
             } else {
                 RunEnd::Yield
@@ -76,7 +76,7 @@ impl<'b, 'w> Run<'b, '_, 'w> {
     /// Whether lookups were not made: the run ends, and the next begins with them.
     #[inline]
     pub(super) fn is_stopped(&self) -> bool {
-        self.stopped.is_some()
+        self.stopped_lookup.is_some()
     }
 
     /// How much of the input is consumed before the lookup at which the batch was stopped, and the state there; `state`
@@ -102,16 +102,18 @@ impl<'b, 'w> Run<'b, '_, 'w> {
                 return (key_offset.saturating_sub(bytes_before_key), State::Command);
             }
         };
-        let keys = Keys {
+        let pending_get = PendingGet {
             head,
             // A complete line was within the bound.
             key_bytes: match (state, stopped.line_key_bytes) {
-                (State::Keys(keys), Some(bytes)) => keys.key_bytes.saturating_sub(bytes),
+                (State::PendingGet(pending_get), Some(bytes)) => {
+                    pending_get.key_bytes.saturating_sub(bytes)
+                }
                 _ => 0,
             },
             reply_start: None,
             is_begun: !is_first,
         };
-        (key_offset, State::Keys(keys))
+        (key_offset, State::PendingGet(pending_get))
     }
 }

@@ -9,30 +9,32 @@ const PIECES_MAX: usize = 64;
 pub(crate) struct SendVector<'o> {
     pub(crate) slices: Vec<IoSlice<'o>>,
     /// Bytes still to be skipped.
-    skip: usize,
+    skip_bytes: usize,
     /// Bytes that still fit.
     bytes_left: usize,
 }
 
 impl<'o> SendVector<'o> {
-    /// Empty, for the range from `skip` to `skip + bytes_max` bytes.
-    pub(crate) fn new(skip: usize, bytes_max: usize) -> Self {
+    /// Empty, for the range from `skip_bytes` to `skip_bytes + bytes_max` bytes.
+    pub(crate) fn new(skip_bytes: usize, bytes_max: usize) -> Self {
         Self {
             slices: Vec::with_capacity(8),
-            skip,
+            skip_bytes,
             bytes_left: bytes_max,
         }
     }
 
     /// Adds the part of the next piece that is in the range; false when no more fits.
     pub(crate) fn push(&mut self, slice: &'o [u8]) -> bool {
-        let skipped = self.skip.min(slice.len());
-        self.skip -= skipped;
-        let rest = slice.get(skipped..).unwrap_or_default();
-        let rest = rest.get(..self.bytes_left).unwrap_or(rest);
-        if !rest.is_empty() {
-            self.bytes_left -= rest.len();
-            self.slices.push(IoSlice::new(rest));
+        let skipped = self.skip_bytes.min(slice.len());
+        self.skip_bytes -= skipped;
+        let slice_in_range = slice.get(skipped..).unwrap_or_default();
+        let slice_in_range = slice_in_range
+            .get(..self.bytes_left)
+            .unwrap_or(slice_in_range);
+        if !slice_in_range.is_empty() {
+            self.bytes_left -= slice_in_range.len();
+            self.slices.push(IoSlice::new(slice_in_range));
         }
         self.bytes_left > 0 && self.slices.len() < PIECES_MAX
     }
@@ -45,12 +47,12 @@ mod tests {
     #[test]
     fn a_range_is_cut_from_the_pieces_at_any_offset() {
         let (first, second, whole) = (b"abc", b"defgh", b"abcdefgh");
-        for skip in 0..=8 {
+        for skip_bytes in 0..=8 {
             for bytes_max in 1..=8 {
-                let mut send_vector = SendVector::new(skip, bytes_max);
+                let mut send_vector = SendVector::new(skip_bytes, bytes_max);
                 let _ = send_vector.push(first) && send_vector.push(second);
                 let bytes: Vec<u8> = send_vector.slices.iter().flat_map(|p| p.to_vec()).collect();
-                assert_eq!(bytes, whole[skip..(skip + bytes_max).min(8)]);
+                assert_eq!(bytes, whole[skip_bytes..(skip_bytes + bytes_max).min(8)]);
             }
         }
     }

@@ -51,7 +51,7 @@ impl Protocol {
     }
 
     /// Why the connection is closed, if the settings do not allow the protocol.
-    pub(super) fn refused_by(self, allowed: Protocols) -> Option<CloseReason> {
+    pub(super) fn refusal_reason(self, allowed: Protocols) -> Option<CloseReason> {
         match (self, allowed) {
             (Protocol::Binary, Protocols::Text) => Some(CloseReason::Binary),
             (Protocol::Text, Protocols::Binary) => Some(CloseReason::Protocol),
@@ -66,7 +66,7 @@ pub(super) enum State {
     #[default]
     Command,
     /// After the head of a get.
-    Keys(Keys),
+    PendingGet(PendingGet),
     /// This many bytes of a refused value are still to be skipped.
     Swallow(u64),
     /// A large value is being received into the store.
@@ -123,13 +123,13 @@ pub(crate) enum RunEnd {
 /// How much input one run consumed and how it ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
-    pub(crate) used: usize,
-    pub(crate) next: RunEnd,
+    pub(crate) used_bytes: usize,
+    pub(crate) run_end: RunEnd,
 }
 
 /// A get that is being served.
 #[derive(Clone, Copy)]
-pub(super) struct Keys {
+pub(super) struct PendingGet {
     pub(super) head: GetHead,
     /// Key bytes so far, bounded by [`GET_KEY_BYTES_MAX`].
     pub(super) key_bytes: usize,
@@ -145,7 +145,7 @@ pub(super) struct Login {
     /// The attempt that is being verified.
     pub(super) attempt: Option<Arc<Attempt>>,
     /// The binary request whose response reports the outcome.
-    pub(super) request: RequestId,
+    pub(super) request_id: RequestId,
     /// PLAIN was named without its message, which the next request brings.
     pub(super) expects_step: bool,
     /// Failed attempts since the connection was last logged in.
@@ -162,7 +162,7 @@ impl Login {
 /// A large value that is received into the store.
 pub(crate) struct Upload {
     /// Its parsed line.
-    pub(super) write: PendingWrite,
+    pub(super) pending_write: PendingWrite,
     pub(super) reservation: Reservation,
     /// The charge for what is kept besides its bytes.
     pub(super) _charge: Charge,

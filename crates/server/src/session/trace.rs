@@ -14,7 +14,7 @@ use crate::shared::info::ConnectionInfo;
 const TRACE_BYTES_MAX: usize = 1024;
 
 /// Logs a command; `input` begins with it.
-pub(crate) fn command(context: &Context<'_>, input: &[u8]) {
+pub(crate) fn log_command(context: &Context<'_>, input: &[u8]) {
     let line = input
         .split(|byte| *byte == b'\n')
         .next()
@@ -23,15 +23,15 @@ pub(crate) fn command(context: &Context<'_>, input: &[u8]) {
     context
         .shared
         .log
-        .line(format!("<{descriptor} {}", loggable(line)));
+        .line(format!("<{descriptor} {}", escape_for_log(line)));
 }
 
 /// Logs a request of the binary protocol; `input` begins with it.
-pub(crate) fn request(context: &Context<'_>, input: &[u8]) {
+pub(crate) fn log_request(context: &Context<'_>, input: &[u8]) {
     let Some(header) = Header::read(input) else {
         return;
     };
-    let key = loggable(binary::likely_key(input).unwrap_or_default());
+    let key = escape_for_log(binary::likely_key(input).unwrap_or_default());
     let (descriptor, opcode, opaque) = (
         context.connection.id.descriptor,
         header.opcode,
@@ -43,7 +43,7 @@ pub(crate) fn request(context: &Context<'_>, input: &[u8]) {
 }
 
 /// Logs the lines of a reply, or the headers of packets, without the values in it.
-pub(crate) fn replies(context: &Context<'_>, out: &Output<'_>, is_binary: bool) {
+pub(crate) fn log_replies(context: &Context<'_>, out: &Output<'_>, is_binary: bool) {
     let next_logged = if is_binary { next_header } else { next_line };
     let descriptor = context.connection.id.descriptor;
     // Bytes of a value that are still to be skipped.
@@ -112,15 +112,15 @@ fn describe_reply_line(line: &[u8]) -> (String, Option<usize>) {
         Some(b"VALUE") => {
             let key = tokens.next().unwrap_or_default();
             let value_bytes = number(tokens.nth(1));
-            (format!("sending key {}", loggable(key)), value_bytes)
+            (format!("sending key {}", escape_for_log(key)), value_bytes)
         }
-        Some(b"VA") => (loggable(line), number(tokens.next())),
-        _ => (loggable(line), None),
+        Some(b"VA") => (escape_for_log(line), number(tokens.next())),
+        _ => (escape_for_log(line), None),
     }
 }
 
 /// A connection was opened or closed.
-pub(crate) fn connection(info: &ConnectionInfo, is_open: bool) -> String {
+pub(crate) fn describe_connection(info: &ConnectionInfo, is_open: bool) -> String {
     let descriptor = info.id.descriptor;
     if is_open {
         format!("<{descriptor} new auto-negotiating client connection")
@@ -130,7 +130,7 @@ pub(crate) fn connection(info: &ConnectionInfo, is_open: bool) -> String {
 }
 
 /// Text without characters that could disturb a terminal or a log.
-pub(crate) fn loggable(bytes: &[u8]) -> String {
+pub(crate) fn escape_for_log(bytes: &[u8]) -> String {
     let end = bytes.len().min(TRACE_BYTES_MAX);
     let text = bytes.get(..end).unwrap_or_default().trim_ascii_end();
     text.escape_ascii().to_string()
@@ -154,6 +154,6 @@ mod tests {
             describe_reply_line(b"STORED\r"),
             ("STORED".to_owned(), None)
         );
-        assert_eq!(loggable(b"a\x1b[31m\xff\r"), "a\\x1b[31m\\xff");
+        assert_eq!(escape_for_log(b"a\x1b[31m\xff\r"), "a\\x1b[31m\\xff");
     }
 }

@@ -3,7 +3,7 @@
 use glasscache_protocol::command::GetHead;
 use glasscache_store::Reservation;
 
-use super::state::{Keys, Login, Protocol, Session, State};
+use super::state::{Login, PendingGet, Protocol, Session, State};
 use crate::shared::config::Protocols;
 use crate::shared::fields::{FieldReader, FieldWriter};
 
@@ -42,7 +42,7 @@ impl Session {
         });
         match &self.state {
             State::Command => to.u8(COMMAND),
-            State::Keys(keys) => {
+            State::PendingGet(keys) => {
                 to.u8(KEYS);
                 to.bool(keys.head.with_unique);
                 to.bool(keys.head.touch.is_some());
@@ -81,10 +81,10 @@ impl Session {
         };
         let must_log_in = requires_login && !required_login;
         let state = match (read_state(from)?, must_log_in) {
-            (_, _) if protocol.refused_by(protocols).is_some() => State::Closed,
+            (_, _) if protocol.refusal_reason(protocols).is_some() => State::Closed,
             (State::Command, true) => State::initial(true),
             // In the middle of a request, after which it could go on.
-            (State::Keys(_) | State::Swallow(_), true) => State::Closed,
+            (State::PendingGet(_) | State::Swallow(_), true) => State::Closed,
             (State::Login(_), _) if !requires_login => State::Command,
             (state, _) => state,
         };
@@ -98,7 +98,7 @@ fn read_state(from: &mut FieldReader<'_>) -> Option<State> {
         KEYS => {
             let with_unique = from.bool()?;
             let (has_touch, touch) = (from.bool()?, from.i64()?);
-            State::Keys(Keys {
+            State::PendingGet(PendingGet {
                 head: GetHead {
                     with_unique,
                     touch: has_touch.then_some(touch),
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     fn states() -> Vec<State> {
-        let keys = Keys {
+        let keys = PendingGet {
             head: GetHead {
                 with_unique: true,
                 touch: Some(-5),
@@ -142,7 +142,7 @@ mod tests {
         };
         vec![
             State::Command,
-            State::Keys(keys),
+            State::PendingGet(keys),
             State::Swallow(1 << 40),
             State::ProxyHeader,
             State::Login(Box::new(login)),
@@ -188,7 +188,7 @@ mod tests {
             let read = Session::read(&mut FieldReader(&written), true, false, Protocols::Any);
             let read = read.unwrap();
             assert_eq!(is_open, matches!(read.state, State::Login(_)));
-            assert!(!matches!(read.state, State::Command | State::Keys(_)));
+            assert!(!matches!(read.state, State::Command | State::PendingGet(_)));
             let read = Session::read(&mut FieldReader(&written), false, true, Protocols::Any);
             assert!(!matches!(read.unwrap().state, State::Login(_)));
         }

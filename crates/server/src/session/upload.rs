@@ -10,45 +10,46 @@ use crate::shared::stalled;
 impl Session {
     /// Executes a storage command: at once if its value is in the input, into the store piece by piece if it is
     /// large, otherwise when more has been received.
-    pub(super) fn write(
+    pub(super) fn begin_write(
         &mut self,
         write: &StoreWrite<'_>,
         head_bytes: usize,
         run: &mut Run<'_, '_, '_>,
     ) -> Option<RunEnd> {
         let value_bytes = write.value_bytes as usize;
-        let after_head = run.rest().get(head_bytes..).unwrap_or_default();
+        let after_head = run.remaining_input().get(head_bytes..).unwrap_or_default();
         if write.value_bytes < UPLOAD_BYTES_MIN
-            && let Some((value, rest)) = after_head.split_at_checked(value_bytes)
-            && let Some((ending, _)) = rest.split_at_checked(write.ending().len())
+            && let Some((value, following_input)) = after_head.split_at_checked(value_bytes)
+            && let Some((terminator, _)) =
+                following_input.split_at_checked(write.value_terminator().len())
         {
-            let used = head_bytes + value_bytes + ending.len();
-            if ending != write.ending() {
-                run.used += used;
+            let used = head_bytes + value_bytes + terminator.len();
+            if terminator != write.value_terminator() {
+                run.used_bytes += used;
                 return RunEnd::after_command(write.refuse_chunk(run.out));
             }
             if write.execute(value, run.context, run.out).is_err() {
                 return Some(RunEnd::WaitForSegment);
             }
-            run.used += used;
+            run.used_bytes += used;
             return None;
         }
         if write.value_bytes < UPLOAD_BYTES_MIN {
             return Some(RunEnd::NeedsBytes(
-                head_bytes + value_bytes + write.ending().len(),
+                head_bytes + value_bytes + write.value_terminator().len(),
             ));
         }
-        if stalled::waits_to_upload(run.context.shared, run.context.now) {
+        if stalled::must_wait_to_upload(run.context.shared, run.context.now) {
             return Some(RunEnd::WaitForUpload);
         }
-        run.used += head_bytes;
+        run.used_bytes += head_bytes;
         if let Some(reservation) = write.reserve(run.context, run.out) {
             run.context
                 .connection
                 .held_memory
                 .note_upload(reservation.id());
             self.state = State::Upload(Box::new(Upload {
-                write: write.to_pending(),
+                pending_write: write.to_pending(),
                 reservation,
                 _charge: run
                     .context
@@ -57,28 +58,28 @@ impl Session {
                     .charge(UPLOAD_STATE_BYTES + head_bytes),
             }));
         } else {
-            let ending_bytes = write.ending().len() as u64;
-            self.state = State::Swallow(u64::from(write.value_bytes) + ending_bytes);
+            let terminator_bytes = write.value_terminator().len() as u64;
+            self.state = State::Swallow(u64::from(write.value_bytes) + terminator_bytes);
         }
         None
     }
 
     /// Copies input into a large value, and commits it when its line ending has been received.
-    pub(super) fn upload(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
+    pub(super) fn continue_upload(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         let State::Upload(upload) = &mut self.state else {
             return None;
         };
         while !upload.reservation.is_complete() {
-            let rest = run.rest();
-            if rest.is_empty() {
+            let following_input = run.remaining_input();
+            if following_input.is_empty() {
                 return Some(RunEnd::Input);
             }
             let space = upload.reservation.space(run.context.store, run.context.now);
-            let bytes = space.len().min(rest.len());
+            let bytes = space.len().min(following_input.len());
             if bytes == 0 {
                 let reservation = &upload.reservation;
                 return if reservation.is_blocked_by_uploads()
-                    && stalled::waits_to_resume(run.context.shared, run.context.now)
+                    && stalled::must_wait_to_resume(run.context.shared, run.context.now)
                 {
                     Some(RunEnd::WaitForUpload)
                 } else if reservation.awaits_segment() && !run.context.may_refuse.take() {
@@ -87,29 +88,35 @@ impl Session {
                     self.give_up_upload(run)
                 };
             }
-            if let (Some(target), Some(source)) = (space.get_mut(..bytes), rest.get(..bytes)) {
+            if let (Some(target), Some(source)) =
+                (space.get_mut(..bytes), following_input.get(..bytes))
+            {
                 target.copy_from_slice(source);
             }
             upload.reservation.advance(bytes);
-            run.used += bytes;
+            run.used_bytes += bytes;
         }
-        let ending_bytes = upload.write.write().ending().len();
-        let Some(ending) = run.rest().get(..ending_bytes) else {
+        let terminator_bytes = upload
+            .pending_write
+            .to_store_write()
+            .value_terminator()
+            .len();
+        let Some(terminator) = run.remaining_input().get(..terminator_bytes) else {
             // The value is complete and its line ending is not: without reading more here the loop would spin
             // forever.
             return Some(RunEnd::Input);
         };
-        self.finish_upload(ending, run)
+        self.finish_upload(terminator, run)
     }
 
-    fn finish_upload(&mut self, ending: &[u8], run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
+    fn finish_upload(&mut self, terminator: &[u8], run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         let State::Upload(mut upload) = std::mem::take(&mut self.state) else {
             return None;
         };
-        let write = upload.write.write();
-        let ending_bytes = ending.len();
-        if ending != write.ending() {
-            run.used += ending_bytes;
+        let write = upload.pending_write.to_store_write();
+        let terminator_bytes = terminator.len();
+        if terminator != write.value_terminator() {
+            run.used_bytes += terminator_bytes;
             return RunEnd::after_command(write.refuse_chunk(run.out));
         }
         let reservation = &mut upload.reservation;
@@ -117,7 +124,7 @@ impl Session {
             self.state = State::Upload(upload);
             return Some(RunEnd::WaitForSegment);
         }
-        run.used += ending_bytes;
+        run.used_bytes += terminator_bytes;
         drop(upload);
         stalled::note_upload_release(run.context.shared);
         None
@@ -131,11 +138,11 @@ impl Session {
         run.context
             .store
             .give_up(&upload.reservation, run.context.now);
-        let write = upload.write.write();
+        let write = upload.pending_write.to_store_write();
         write.count_refused(run.context);
         write.report_no_memory(run.out);
         let bytes_left =
-            u64::from(upload.reservation.missing_bytes()) + write.ending().len() as u64;
+            u64::from(upload.reservation.missing_bytes()) + write.value_terminator().len() as u64;
         self.state = State::Swallow(bytes_left);
         drop(upload);
         stalled::note_upload_release(run.context.shared);

@@ -68,7 +68,7 @@ impl Classes {
 
     /// Counts a hit.
     #[inline]
-    pub(crate) fn hit(
+    pub(crate) fn count_hit(
         &self,
         counters: &Counters,
         key_bytes: usize,
@@ -87,7 +87,12 @@ impl Classes {
 
     /// Counts a hit of an item without flags that is not touched.
     #[inline]
-    pub(crate) fn hit_short(&self, counters: &Counters, key_bytes: usize, value_bytes: usize) {
+    pub(crate) fn count_plain_hit(
+        &self,
+        counters: &Counters,
+        key_bytes: usize,
+        value_bytes: usize,
+    ) {
         let (class, _) = self.class_and_size(key_bytes, value_bytes as u32, 0);
         if let Some(counters) = counters.by_class.get(class) {
             counters.get_hits.bump();
@@ -96,7 +101,7 @@ impl Classes {
 
     /// Counts a write.
     #[inline]
-    pub(crate) fn set(&self, counters: &Counters, key: &[u8], value_bytes: u32, flags: u32) {
+    pub(crate) fn count_set(&self, counters: &Counters, key: &[u8], value_bytes: u32, flags: u32) {
         let (class, _) = self.class_and_size(key.len(), value_bytes, flags);
         if let Some(counters) = counters.by_class.get(class) {
             counters.set_cmds.bump();
@@ -104,7 +109,7 @@ impl Classes {
     }
 
     /// Counts a deletion that is about to happen.
-    pub(crate) fn delete(&self, counters: &Counters, key_bytes: usize, item: &Item<'_>) {
+    pub(crate) fn count_delete(&self, counters: &Counters, key_bytes: usize, item: &Item<'_>) {
         let (class, _) = self.class_and_size(key_bytes, item.value_bytes(), item.flags());
         if let Some(counters) = counters.by_class.get(class) {
             counters.delete_hits.bump();
@@ -112,11 +117,17 @@ impl Classes {
     }
 
     /// Counts an increment or decrement that left `value`.
-    pub(crate) fn arith(&self, counters: &Counters, key: &[u8], value: u64, decrement: bool) {
+    pub(crate) fn count_arith(
+        &self,
+        counters: &Counters,
+        key: &[u8],
+        value: u64,
+        is_decrement: bool,
+    ) {
         let digits = value.checked_ilog10().unwrap_or(0) + 1;
         let (class, _) = self.class_and_size(key.len(), digits, 0);
         if let Some(counters) = counters.by_class.get(class) {
-            if decrement {
+            if is_decrement {
                 counters.decr_hits.bump();
             } else {
                 counters.incr_hits.bump();

@@ -24,9 +24,9 @@ const ORIGIN_JUMP_S_MIN: u64 = 2;
 #[derive(Debug)]
 pub(crate) struct Clock {
     /// Nanoseconds since boot at the start.
-    started_ns: i64,
+    start_since_boot_ns: i64,
     /// The second at which this server started.
-    start: Seconds,
+    start_second: Seconds,
     /// The Unix time at second 0 of this clock.
     origin_unix: AtomicI64,
     /// Seconds by which `debugtime` moved the clock.
@@ -35,7 +35,7 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn start() -> Clock {
-        Clock::started_at(since_boot_ns(), wall_unix())
+        Clock::new_at(since_boot_ns(), wall_unix_s())
     }
 
     /// The clock of a server that was stopped, later by the time since then; `None` if the wall clock is before that
@@ -53,27 +53,30 @@ impl Clock {
         let run_ns = second_ms
             .saturating_add(stopped_ms)
             .saturating_mul(1_000_000);
-        let clock = Clock::started_at(since_boot_ns.saturating_sub(run_ns), 0);
+        let clock = Clock::new_at(since_boot_ns.saturating_sub(run_ns), 0);
         let start = clock.second_at(since_boot_ns);
         clock.set_wall(wall_unix_ms.div_euclid(1000), start);
-        Some(Clock { start, ..clock })
+        Some(Clock {
+            start_second: start,
+            ..clock
+        })
     }
 
     /// The present as the time of a stop.
-    pub(crate) fn stop(&self) -> Stop {
+    pub(crate) fn stop_time(&self) -> Stop {
         let since_boot_ns = since_boot_ns();
-        let since_second_ns = (since_boot_ns - self.started_ns).rem_euclid(1_000_000_000);
+        let since_second_ns = (since_boot_ns - self.start_since_boot_ns).rem_euclid(1_000_000_000);
         Stop {
             second: self.second_at(since_boot_ns),
             unix_ms: wall_unix_ms() - since_second_ns / 1_000_000,
         }
     }
 
-    fn started_at(since_boot_ns: i64, wall_unix: i64) -> Clock {
+    fn new_at(since_boot_ns: i64, wall_unix_s: i64) -> Clock {
         Clock {
-            started_ns: since_boot_ns,
-            start: Seconds(FIRST_SECOND as u32),
-            origin_unix: AtomicI64::new(wall_unix - FIRST_SECOND),
+            start_since_boot_ns: since_boot_ns,
+            start_second: Seconds(FIRST_SECOND as u32),
+            origin_unix: AtomicI64::new(wall_unix_s - FIRST_SECOND),
             shift_s: AtomicI64::new(0),
         }
     }
@@ -81,29 +84,29 @@ impl Clock {
     /// What a server that replaces this one needs to continue the clock on the same machine.
     pub(crate) fn handed_over(&self) -> [i64; 3] {
         let shift_s = self.shift_s.load(Ordering::Relaxed);
-        [self.started_ns, shift_s, self.origin()]
+        [self.start_since_boot_ns, shift_s, self.origin()]
     }
 
     /// The clock of the server that this one replaces.
-    pub(crate) fn inherited([started_ns, shift_s, origin_unix]: [i64; 3]) -> Clock {
+    pub(crate) fn inherited([start_since_boot_ns, shift_s, origin_unix]: [i64; 3]) -> Clock {
         let mut clock = Clock {
-            started_ns,
-            start: Seconds(FIRST_SECOND as u32),
+            start_since_boot_ns,
+            start_second: Seconds(FIRST_SECOND as u32),
             origin_unix: AtomicI64::new(origin_unix),
             shift_s: AtomicI64::new(shift_s),
         };
-        clock.start = clock.now();
+        clock.start_second = clock.now();
         clock
     }
 
     /// The second at which this server started.
     pub(crate) fn start_second(&self) -> Seconds {
-        self.start
+        self.start_second
     }
 
     /// Seconds from the start to `now`.
-    pub(crate) fn uptime(&self, now: Seconds) -> u32 {
-        now.0.saturating_sub(self.start.0)
+    pub(crate) fn uptime_s(&self, now: Seconds) -> u32 {
+        now.0.saturating_sub(self.start_second.0)
     }
 
     pub(crate) fn now(&self) -> Seconds {
@@ -112,7 +115,7 @@ impl Clock {
 
     /// The second that is this many nanoseconds after boot.
     fn second_at(&self, since_boot_ns: i64) -> Seconds {
-        let elapsed = (since_boot_ns - self.started_ns).max(0) / 1_000_000_000;
+        let elapsed = (since_boot_ns - self.start_since_boot_ns).max(0) / 1_000_000_000;
         // LOSSY: a worker may see a moved clock one command late.
         let second = elapsed + FIRST_SECOND + self.shift_s.load(Ordering::Relaxed);
         Seconds(u32::try_from(second.max(FIRST_SECOND)).unwrap_or(u32::MAX))
@@ -120,17 +123,17 @@ impl Clock {
 
     /// Follows the wall clock if it was set; called about once a second.
     pub(crate) fn follow_wall(&self) {
-        self.follow(since_boot_ns(), wall_unix());
+        self.follow_wall_at(since_boot_ns(), wall_unix_s());
     }
 
-    fn follow(&self, since_boot_ns: i64, wall_unix: i64) {
-        self.set_wall(wall_unix, self.second_at(since_boot_ns));
+    fn follow_wall_at(&self, since_boot_ns: i64, wall_unix_s: i64) {
+        self.set_wall(wall_unix_s, self.second_at(since_boot_ns));
     }
 
-    /// Follows the wall clock, which is at `wall_unix` in the second `now` of this clock.
-    pub(crate) fn set_wall(&self, wall_unix: i64, now: Seconds) {
+    /// Follows the wall clock, which is at `wall_unix_s` in the second `now` of this clock.
+    pub(crate) fn set_wall(&self, wall_unix_s: i64, now: Seconds) {
         let shift_s = self.shift_s.load(Ordering::Relaxed);
-        let origin = wall_unix - (i64::from(now.0) - shift_s);
+        let origin = wall_unix_s - (i64::from(now.0) - shift_s);
         if origin.abs_diff(self.origin()) >= ORIGIN_JUMP_S_MIN {
             self.origin_unix.store(origin, Ordering::Relaxed);
         }
@@ -170,7 +173,7 @@ fn since_boot_ns() -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-fn wall_unix() -> i64 {
+fn wall_unix_s() -> i64 {
     wall_unix_ms() / 1000
 }
 
@@ -188,20 +191,20 @@ mod tests {
 
     #[test]
     fn a_suspension_counts_as_time() {
-        let clock = Clock::started_at(100 * SECOND, 1_000_000_000);
+        let clock = Clock::new_at(100 * SECOND, 1_000_000_000);
         assert_eq!(clock.second_at(100 * SECOND), Seconds(2));
         assert_eq!(clock.second_at(3700 * SECOND), Seconds(3602));
         // The clock of the kernel that also runs while the machine sleeps.
         let (before, clock) = (clock_gettime(ClockId::Boottime), Clock::start());
-        assert!(clock.started_ns >= before.tv_sec * SECOND + before.tv_nsec);
+        assert!(clock.start_since_boot_ns >= before.tv_sec * SECOND + before.tv_nsec);
     }
 
     #[test]
     fn an_absolute_time_follows_the_wall_clock_after_it_was_set() {
         let (wrong, right) = (1_000_000_000, 1_700_000_000);
-        let clock = Clock::started_at(0, wrong);
+        let clock = Clock::new_at(0, wrong);
         let now = clock.second_at(10 * SECOND);
-        clock.follow(10 * SECOND, right + 10);
+        clock.follow_wall_at(10 * SECOND, right + 10);
         let in_an_hour = right + 10 + 3600;
         assert_eq!(
             clock.expiry(in_an_hour, now),
@@ -218,12 +221,12 @@ mod tests {
 
     #[test]
     fn rounding_and_debugtime_are_not_taken_for_a_wall_clock_that_was_set() {
-        let clock = Clock::started_at(SECOND / 2, 1_700_000_000);
+        let clock = Clock::new_at(SECOND / 2, 1_700_000_000);
         let origin = clock.origin();
-        clock.follow(10 * SECOND, 1_700_000_010);
-        clock.follow(10 * SECOND, 1_700_000_009);
+        clock.follow_wall_at(10 * SECOND, 1_700_000_010);
+        clock.follow_wall_at(10 * SECOND, 1_700_000_009);
         clock.shift(1000);
-        clock.follow(20 * SECOND, 1_700_000_020);
+        clock.follow_wall_at(20 * SECOND, 1_700_000_020);
         assert_eq!(clock.origin(), origin);
     }
 
@@ -244,20 +247,25 @@ mod tests {
         assert_eq!(later.second_at(boot + 1_000_000), Seconds(1060));
         assert_eq!(later.unix_time(Seconds(1059)), 1_700_000_060);
         assert_eq!(later.start_second(), Seconds(1059));
-        assert_eq!(later.uptime(Seconds(1060)), 1);
+        assert_eq!(later.uptime_s(Seconds(1060)), 1);
         assert!(
             resumed(1_700_000_000_299).is_none(),
             "the time is not known"
         );
         // The present, saved and resumed.
-        let clock = Clock::started_at(since_boot_ns() - 77 * SECOND, wall_unix());
-        let resumed = Clock::resumed(clock.stop()).unwrap();
-        assert!(resumed.started_ns.abs_diff(clock.started_ns) < 3 * SECOND.unsigned_abs());
+        let clock = Clock::new_at(since_boot_ns() - 77 * SECOND, wall_unix_s());
+        let resumed = Clock::resumed(clock.stop_time()).unwrap();
+        assert!(
+            resumed
+                .start_since_boot_ns
+                .abs_diff(clock.start_since_boot_ns)
+                < 3 * SECOND.unsigned_abs()
+        );
     }
 
     #[test]
     fn a_server_that_replaces_another_continues_its_clock() {
-        let clock = Clock::started_at(since_boot_ns() - 77 * SECOND, wall_unix() - 77);
+        let clock = Clock::new_at(since_boot_ns() - 77 * SECOND, wall_unix_s() - 77);
         clock.shift(1000);
         let inherited = Clock::inherited(clock.handed_over());
         let boot = since_boot_ns();

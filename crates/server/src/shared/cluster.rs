@@ -65,7 +65,7 @@ impl Cluster {
     }
 
     /// Replies to the arguments of `config`; without a file the command is unknown.
-    pub(crate) fn command(&self, arguments: &[&[u8]], out: &mut Vec<u8>) {
+    pub(crate) fn reply_to_config(&self, arguments: &[&[u8]], out: &mut Vec<u8>) {
         let Some((path, nodes_file)) = &self.file else {
             return out.extend_from_slice(replies::ERROR);
         };
@@ -172,7 +172,7 @@ mod tests {
         let path = folder.path().join("nodes");
         let request_nodes = |cluster: &Cluster| {
             let mut out = Vec::new();
-            cluster.command(&[b"get", b"cluster"], &mut out);
+            cluster.reply_to_config(&[b"get", b"cluster"], &mut out);
             String::from_utf8(out).unwrap()
         };
         fs::write(&path, "1\na|10.0.0.1|11211\n").unwrap();

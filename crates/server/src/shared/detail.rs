@@ -22,7 +22,7 @@ const MEMORY_DIVISOR: u64 = 64;
 const ENTRY_BYTES: usize = 112;
 
 /// The prefix table of one server. Its memory counts against `-m`.
-pub(crate) struct Detail {
+pub(crate) struct PrefixTable {
     is_on: AtomicBool,
     delimiter: u8,
     store: Arc<Store>,
@@ -49,9 +49,9 @@ struct PrefixCounts {
     deletes: u64,
 }
 
-impl Detail {
-    pub(crate) fn new(is_on: bool, delimiter: u8, store: Arc<Store>) -> Detail {
-        Detail {
+impl PrefixTable {
+    pub(crate) fn new(is_on: bool, delimiter: u8, store: Arc<Store>) -> PrefixTable {
+        PrefixTable {
             is_on: AtomicBool::new(is_on),
             delimiter,
             store,

@@ -16,7 +16,7 @@ use crate::shared::watchers::{Subject, kind};
 /// Publishes a line to the watchers whom it concerns.
 pub(crate) fn publish(shared: &Shared, kind: u16, subject: Subject<'_>, text: &[u8]) {
     if let Some(serial) = shared.watchers.publish(kind, subject, text)
-        && shared.logs(1)
+        && shared.logs_at(1)
     {
         shared.log.line(format!(
             "glasscache: the watcher on connection {serial} reads too slowly and misses lines"
@@ -25,8 +25,8 @@ pub(crate) fn publish(shared: &Shared, kind: u16, subject: Subject<'_>, text: &[
 }
 
 /// An item was evicted.
-pub(crate) fn evicted(shared: &Shared, item: &EvictedItem, now: Seconds) {
-    if !shared.watchers.wants(kind::EVICTIONS) {
+pub(crate) fn publish_eviction(shared: &Shared, item: &EvictedItem, now: Seconds) {
+    if !shared.watchers.is_watched(kind::EVICTIONS) {
         return;
     }
     let (class, _) = shared
@@ -46,8 +46,8 @@ pub(crate) fn evicted(shared: &Shared, item: &EvictedItem, now: Seconds) {
 }
 
 /// A connection was opened, or closed for `reason`.
-pub(crate) fn connection(shared: &Shared, info: &ConnectionInfo, reason: Option<&str>) {
-    if !shared.watchers.wants(kind::CONNEVENTS) {
+pub(crate) fn publish_connection(shared: &Shared, info: &ConnectionInfo, reason: Option<&str>) {
+    if !shared.watchers.is_watched(kind::CONNEVENTS) {
         return;
     }
     let (address, port, transport) = match &info.peer() {

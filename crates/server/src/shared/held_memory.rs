@@ -47,9 +47,9 @@ impl HeldMemory {
 
     /// Records the memory that the connection holds after it was served, and the bytes moved meanwhile. Only its
     /// worker calls this.
-    pub(crate) fn note_held(&self, bytes: u64, moved_bytes: u64, waits: bool, now: Seconds) {
+    pub(crate) fn note_held(&self, bytes: u64, moved_bytes: u64, is_waiting: bool, now: Seconds) {
         self.bytes.store(bytes, Ordering::Relaxed);
-        self.is_waiting.store(waits, Ordering::Relaxed);
+        self.is_waiting.store(is_waiting, Ordering::Relaxed);
         let moved_bytes = self
             .moved_bytes
             .load(Ordering::Relaxed)
@@ -88,23 +88,24 @@ impl HeldMemory {
 /// Connections that wait for memory, and the number of releases.
 #[derive(Debug, Default)]
 pub(crate) struct Parking {
-    parked: AtomicUsize,
+    parked_connections: AtomicUsize,
     releases: AtomicU64,
 }
 
 impl Parking {
     pub(crate) fn enter(&self) {
-        self.parked.fetch_add(1, Ordering::Relaxed);
+        self.parked_connections.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn leave(&self, connections: usize) {
-        self.parked.fetch_sub(connections, Ordering::Relaxed);
+        self.parked_connections
+            .fetch_sub(connections, Ordering::Relaxed);
     }
 
     /// Records that memory was released, and returns whether a connection waits for it. A connection that begins to
     /// wait at this moment checks again by itself.
     pub(crate) fn note_release(&self) -> bool {
-        let has_waiting = self.parked.load(Ordering::Relaxed) > 0;
+        let has_waiting = self.parked_connections.load(Ordering::Relaxed) > 0;
         if has_waiting {
             // Release pairs with the Acquire of `releases`: the released memory is visible.
             self.releases.fetch_add(1, Ordering::Release);

@@ -33,7 +33,7 @@ pub(crate) struct ConnectionInfo {
     /// It is a known proxy's, and begins with a header of the PROXY protocol.
     pub(crate) has_proxy_header: bool,
     /// The listening address that accepted it, as an index into the server's list.
-    pub(crate) listener: usize,
+    pub(crate) listener_index: usize,
     /// The second of its last command.
     pub(crate) last_command_s: AtomicU32,
     /// The shared memory that it holds.
@@ -51,13 +51,18 @@ pub(crate) const STATE_READING_VALUE: u8 = 1;
 pub(crate) const STATE_WATCHING: u8 = 2;
 
 impl ConnectionInfo {
-    pub(crate) fn new(id: ConnectionId, peer: Peer, listener: usize, now: u32) -> ConnectionInfo {
+    pub(crate) fn new(
+        id: ConnectionId,
+        peer: Peer,
+        listener_index: usize,
+        now: u32,
+    ) -> ConnectionInfo {
         ConnectionInfo {
             id,
             socket_peer: peer,
             proxied_client: OnceLock::new(),
             has_proxy_header: false,
-            listener,
+            listener_index,
             last_command_s: AtomicU32::new(now),
             held_memory: HeldMemory::default(),
             awaits_login: AtomicBool::new(false),

@@ -32,7 +32,7 @@ pub(crate) enum LogKind {
     TlsHandshake,
 }
 
-const LOG_KINDS: usize = 6;
+const LOG_KIND_COUNT: usize = 6;
 
 /// The log of one server.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ pub(crate) struct Log {
     /// `None` if the server is part of another program, which owns its stderr.
     line_sender: Option<SyncSender<Message>>,
     lost_lines: AtomicU64,
-    limits: [RateLimit; LOG_KINDS],
+    rate_limits: [RateLimit; LOG_KIND_COUNT],
 }
 
 #[derive(Debug)]
@@ -52,8 +52,8 @@ enum Message {
 /// When a kind was last logged, and how many lines were suppressed since.
 #[derive(Debug, Default)]
 struct RateLimit {
-    second: AtomicU32,
-    suppressed: AtomicU64,
+    last_logged_s: AtomicU32,
+    suppressed_lines: AtomicU64,
 }
 
 /// The receiving end of a log, for the thread that writes.
@@ -93,19 +93,24 @@ impl Log {
 
     /// Logs the line of `render`, unless its kind was already logged in this second; the next line has the number
     /// suppressed.
-    pub(crate) fn limited(&self, kind: LogKind, now_s: u32, render: impl FnOnce() -> String) {
-        let Some(limit) = self.limits.get(kind as usize).filter(|_| self.is_on()) else {
+    pub(crate) fn line_once_a_second(
+        &self,
+        kind: LogKind,
+        now_s: u32,
+        render: impl FnOnce() -> String,
+    ) {
+        let Some(limit) = self.rate_limits.get(kind as usize).filter(|_| self.is_on()) else {
             return;
         };
-        if limit.second.swap(now_s, Ordering::Relaxed) == now_s {
-            limit.suppressed.fetch_add(1, Ordering::Relaxed);
+        if limit.last_logged_s.swap(now_s, Ordering::Relaxed) == now_s {
+            limit.suppressed_lines.fetch_add(1, Ordering::Relaxed);
             return;
         }
         let mut line = render();
-        let suppressed = limit.suppressed.swap(0, Ordering::Relaxed);
-        if suppressed > 0 {
+        let suppressed_lines = limit.suppressed_lines.swap(0, Ordering::Relaxed);
+        if suppressed_lines > 0 {
             // Writing to a string cannot fail.
-            let _ = write!(line, " ({suppressed} more since the last such line)");
+            let _ = write!(line, " ({suppressed_lines} more since the last such line)");
         }
         self.line(line);
     }
@@ -175,11 +180,11 @@ mod tests {
     fn a_kind_is_logged_once_a_second_with_the_number_suppressed() {
         let (log, lines) = Log::new();
         for _ in 0..5 {
-            log.limited(LogKind::RefusedStore, 7, || "no memory".to_owned());
+            log.line_once_a_second(LogKind::RefusedStore, 7, || "no memory".to_owned());
         }
-        log.limited(LogKind::RefusedConnection, 7, || "full".to_owned());
+        log.line_once_a_second(LogKind::RefusedConnection, 7, || "full".to_owned());
         assert_eq!(take_lines(&lines), ["no memory\n", "full\n"]);
-        log.limited(LogKind::RefusedStore, 8, || "no memory".to_owned());
+        log.line_once_a_second(LogKind::RefusedStore, 8, || "no memory".to_owned());
         assert_eq!(
             take_lines(&lines),
             ["no memory (4 more since the last such line)\n"]
@@ -201,7 +206,7 @@ mod tests {
     #[test]
     fn a_log_without_a_reader_writes_nothing() {
         let log = Log::default();
-        log.limited(LogKind::RefusedStore, 7, || panic!("nobody reads it"));
+        log.line_once_a_second(LogKind::RefusedStore, 7, || panic!("nobody reads it"));
         log.line("x".to_owned());
         log.end();
     }

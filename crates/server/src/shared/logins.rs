@@ -79,8 +79,8 @@ impl Logins {
             return Ok(Logins::default());
         };
         let stamp = file_stamp::stamp(&file.path);
-        let users =
-            read(file).map_err(|error_text| Error::Setting(sentence(&file.path, &error_text)))?;
+        let users = read(file)
+            .map_err(|error_text| Error::Setting(file_sentence(&file.path, &error_text)))?;
         let user_table = UserTable {
             stamp,
             users: Arc::new(users),
@@ -174,9 +174,9 @@ fn reload(file: &UsersFile, user_table: &Mutex<UserTable>) -> String {
         Ok(users) => {
             let count = users.count();
             user_table.users = Arc::new(users);
-            sentence(&file.path, &format!("was read again, {count} passwords"))
+            file_sentence(&file.path, &format!("was read again, {count} passwords"))
         }
-        Err(error_text) => sentence(
+        Err(error_text) => file_sentence(
             &file.path,
             &format!("{error_text}; the users stay as they were"),
         ),
@@ -187,7 +187,7 @@ fn read(file: &UsersFile) -> Result<Users, String> {
     Users::parse(&file_stamp::read(&file.path)?, file.form)
 }
 
-fn sentence(path: &Path, predicate: &str) -> String {
+fn file_sentence(path: &Path, predicate: &str) -> String {
     format!("auth-file: {} {predicate}", path.display())
 }
 

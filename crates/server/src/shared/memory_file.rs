@@ -32,7 +32,7 @@ const SNAPSHOT_BYTES_MAX: u64 = 256 << 20;
 /// The end of the name of a file that takes the place of another.
 const NEW_ENDING: &str = ".new";
 /// Only the user of the server may read and write the files.
-const MODE: u32 = 0o600;
+const FILE_MODE: u32 = 0o600;
 
 /// An open and locked memory file.
 pub(crate) struct MemoryFile {
@@ -53,7 +53,7 @@ impl Drop for MemoryFile {
 }
 
 /// A store in a memory file.
-pub(crate) struct FileStore {
+pub(crate) struct PreparedStore {
     pub(crate) store: Arc<Store>,
     /// The clock of the store.
     pub(crate) clock: Clock,
@@ -163,7 +163,7 @@ impl MemoryFile {
             Err(reason) => return Ok(Err(reason.to_string())),
         };
         self.reserve(bytes)?;
-        Ok(Ok(MappedMemory::new(config, self.mapped(), bytes)?))
+        Ok(Ok(MappedMemory::new(config, self.mapped_file(), bytes)?))
     }
 
     /// An empty store in a new file.
@@ -172,7 +172,7 @@ impl MemoryFile {
     /// The file system has no space for the memory.
     pub(crate) fn make_empty_store(&self, config: &Config) -> Result<Arc<Store>, Error> {
         self.reserve(Store::file_bytes(config)?)?;
-        Ok(Store::in_file(config.clone(), self.mapped())?)
+        Ok(Store::in_file(config.clone(), self.mapped_file())?)
     }
 
     /// Makes the store: the one that was saved, or if there is none or it cannot be used an empty one.
@@ -180,18 +180,18 @@ impl MemoryFile {
     /// # Errors
     /// FILE.meta is not a snapshot, or the file system has no space for the memory. A file that was made for this
     /// server is removed.
-    pub(crate) fn make_store(&self, config: &Config) -> Result<FileStore, Error> {
-        let made = self.read_snapshot().and_then(|snapshot| match snapshot {
+    pub(crate) fn make_store(&self, config: &Config) -> Result<PreparedStore, Error> {
+        let prepared_store = self.read_snapshot().and_then(|snapshot| match snapshot {
             Ok(snapshot) => match self.recover(config, &snapshot)? {
                 Ok(recovered) => Ok(recovered),
                 Err(reason) => self.make_empty(config, &reason),
             },
             Err(reason) => self.make_empty(config, &reason),
         });
-        if made.is_err() && self.is_new {
+        if prepared_store.is_err() && self.is_new {
             let _ = fs::remove_file(&self.path);
         }
-        made
+        prepared_store
     }
 
     /// Removes the snapshot: from here on the memory changes.
@@ -276,7 +276,7 @@ impl MemoryFile {
         &self,
         config: &Config,
         snapshot: &Snapshot,
-    ) -> Result<Result<FileStore, String>, Error> {
+    ) -> Result<Result<PreparedStore, String>, Error> {
         let start = Instant::now();
         let Some(clock) = Clock::resumed(snapshot.stop()) else {
             return Ok(Err(
@@ -289,7 +289,7 @@ impl MemoryFile {
         };
         self.reserve(bytes)?;
         let workers = config.workers;
-        let recovered = Store::recover(config.clone(), self.mapped(), snapshot, |check| {
+        let recovered = Store::recover(config.clone(), self.mapped_file(), snapshot, |check| {
             // This thread is one of them.
             std::thread::scope(|scope| (1..workers).for_each(|_| drop(scope.spawn(check))));
         });
@@ -303,23 +303,23 @@ impl MemoryFile {
             store.counters().items,
             start.elapsed().as_millis()
         );
-        Ok(Ok(FileStore {
+        Ok(Ok(PreparedStore {
             store,
             clock,
             outcome,
         }))
     }
 
-    fn make_empty(&self, config: &Config, reason: &str) -> Result<FileStore, Error> {
+    fn make_empty(&self, config: &Config, reason: &str) -> Result<PreparedStore, Error> {
         self.reserve(Store::file_bytes(config)?)?;
-        Ok(FileStore {
-            store: Store::in_file(config.clone(), self.mapped())?,
+        Ok(PreparedStore {
+            store: Store::in_file(config.clone(), self.mapped_file())?,
             clock: Clock::start(),
             outcome: format!("{} starts empty: {reason}", self.path.display()),
         })
     }
 
-    fn mapped(&self) -> MappedFile<'_> {
+    fn mapped_file(&self) -> MappedFile<'_> {
         MappedFile {
             descriptor: self.file.as_fd(),
             offset: MEMORY_OFFSET,
@@ -330,9 +330,9 @@ impl MemoryFile {
     fn reserve(&self, bytes: u64) -> Result<(), Error> {
         let allocate = || -> io::Result<()> {
             self.file.set_len(MEMORY_OFFSET + bytes)?;
-            let none = FallocateFlags::empty();
-            fallocate(&self.file, none, 0, HEAD_BYTES)?;
-            Ok(fallocate(&self.file, none, MEMORY_OFFSET, bytes)?)
+            let no_flags = FallocateFlags::empty();
+            fallocate(&self.file, no_flags, 0, HEAD_BYTES)?;
+            Ok(fallocate(&self.file, no_flags, MEMORY_OFFSET, bytes)?)
         };
         allocate().map_err(|error| {
             self.failure(format!(
@@ -375,7 +375,7 @@ fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     options
         .read(true)
-        .mode(MODE)
+        .mode(FILE_MODE)
         .custom_flags(flags.bits().cast_signed())
         .open(path)
 }

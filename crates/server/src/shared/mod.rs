@@ -47,7 +47,7 @@ use crate::shared::cluster::Cluster;
 use crate::shared::config::{Config, random_seed};
 use crate::shared::connections::Connections;
 use crate::shared::counters::{Counter, Counters, ITERATION_TIME_BUCKETS, Totals};
-use crate::shared::detail::Detail;
+use crate::shared::detail::PrefixTable;
 use crate::shared::held_memory::{MarkedForClose, Parking};
 use crate::shared::lock::lock;
 use crate::shared::log::Log;
@@ -65,7 +65,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) store: Arc<Store>,
     pub(crate) classes: Classes,
-    pub(crate) detail: Detail,
+    pub(crate) detail: PrefixTable,
     /// The nodes that `config get cluster` reports.
     pub(crate) cluster: Cluster,
     /// The users, and attempts to log in.
@@ -83,9 +83,9 @@ pub(crate) struct Shared {
     /// How much is logged on stderr.
     pub(crate) verbosity: AtomicU8,
     /// There are watchers or prefixes are counted: the request path must report.
-    observed: AtomicBool,
+    is_observed: AtomicBool,
     /// Reads are watched or prefixes are counted: a read must report.
-    reads_observed: AtomicBool,
+    are_reads_observed: AtomicBool,
     /// The memory outside of the store that connections may hold.
     pub(crate) memory: Arc<PeerMemory>,
     /// Connections that are marked for close, because they hold memory that others need.
@@ -124,7 +124,7 @@ impl Shared {
         let memory = PeerMemory::new(Arc::clone(&store), wakers);
         let shared = Shared {
             clock,
-            detail: Detail::new(
+            detail: PrefixTable::new(
                 config.detail_enabled,
                 config.prefix_delimiter,
                 Arc::clone(&store),
@@ -133,8 +133,8 @@ impl Shared {
             tuning: Tuning::new(&config),
             connections: Connections::default(),
             verbosity: AtomicU8::new(config.verbosity),
-            observed: AtomicBool::new(false),
-            reads_observed: AtomicBool::new(false),
+            is_observed: AtomicBool::new(false),
+            are_reads_observed: AtomicBool::new(false),
             memory,
             marked_for_close: MarkedForClose::default(),
             parking: Parking::default(),
@@ -159,7 +159,7 @@ impl Shared {
 
     /// Whether lines of this verbosity are logged: 1 for `-v`, 2 for `-vv`.
     #[inline]
-    pub(crate) fn logs(&self, verbosity: u8) -> bool {
+    pub(crate) fn logs_at(&self, verbosity: u8) -> bool {
         // LOSSY: a line may be missed right after a client changed the verbosity.
         self.verbosity.load(Ordering::Relaxed) >= verbosity && self.log.is_on()
     }
@@ -174,23 +174,24 @@ impl Shared {
     #[inline]
     pub(crate) fn is_observed(&self) -> bool {
         // LOSSY: a command may be missed right after a watcher was added.
-        self.observed.load(Ordering::Relaxed)
+        self.is_observed.load(Ordering::Relaxed)
     }
 
     /// Whether reads are reported to watchers or counted by prefix.
     #[inline]
-    pub(crate) fn observes_reads(&self) -> bool {
-        self.reads_observed.load(Ordering::Relaxed)
+    pub(crate) fn are_reads_observed(&self) -> bool {
+        self.are_reads_observed.load(Ordering::Relaxed)
     }
 
     /// Called after watchers or prefix counting changed.
     pub(crate) fn refresh_is_observed(&self) {
         let is_observed = self.detail.is_on() || self.watchers.has_watchers();
-        self.observed.store(is_observed, Ordering::Relaxed);
-        let reads_observed = self.detail.is_on() || self.watchers.wants(kind::FETCHERS);
-        self.reads_observed.store(reads_observed, Ordering::Relaxed);
+        self.is_observed.store(is_observed, Ordering::Relaxed);
+        let are_reads_observed = self.detail.is_on() || self.watchers.is_watched(kind::FETCHERS);
+        self.are_reads_observed
+            .store(are_reads_observed, Ordering::Relaxed);
         self.store
-            .report_evictions(self.watchers.wants(kind::EVICTIONS));
+            .report_evictions(self.watchers.is_watched(kind::EVICTIONS));
     }
 
     /// Makes all threads stop; they complete begun requests first.

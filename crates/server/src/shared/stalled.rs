@@ -21,7 +21,7 @@ const STALLED_AFTER_S: u32 = 2;
 const STUCK_AFTER_S: u32 = 2;
 
 /// Whether an upload should wait before it begins: others hold all the upload memory.
-pub(crate) fn waits_to_upload(shared: &Shared, now: Seconds) -> bool {
+pub(crate) fn must_wait_to_upload(shared: &Shared, now: Seconds) -> bool {
     let is_full = shared.store.uploads_are_full();
     if is_full {
         close_stalled_upload(shared, now);
@@ -31,7 +31,7 @@ pub(crate) fn waits_to_upload(shared: &Shared, now: Seconds) -> bool {
 
 /// Whether an upload that others crowded out should wait for them. The store divides the memory so that one can
 /// always continue; only a limit that was lowered meanwhile can leave none, and then the first to check gives up.
-pub(crate) fn waits_to_resume(shared: &Shared, now: Seconds) -> bool {
+pub(crate) fn must_wait_to_resume(shared: &Shared, now: Seconds) -> bool {
     close_stalled_upload(shared, now);
     let store = &shared.store;
     let all_wait = store

@@ -39,7 +39,7 @@ pub(crate) struct Tls {
     /// A configuration for each of them.
     configs: Mutex<Vec<Arc<ServerConfig>>>,
     /// The server's second in which the files were last read.
-    refreshed_s: AtomicU32,
+    reloaded_s: AtomicU32,
     pub(crate) counters: TlsCounters,
 }
 
@@ -77,12 +77,12 @@ impl Tls {
             let sentence = "a listener with TLS needs a certificate";
             return Err(Error::Setting(sentence.to_owned()));
         };
-        let configs = read(settings, &client_auths).map_err(Error::Setting)?;
+        let configs = read_configs(settings, &client_auths).map_err(Error::Setting)?;
         Ok(Some(Tls {
             settings: settings.clone(),
             client_auths,
             configs: Mutex::new(configs),
-            refreshed_s: AtomicU32::new(0),
+            reloaded_s: AtomicU32::new(0),
             counters: TlsCounters::default(),
         }))
     }
@@ -105,10 +105,10 @@ impl Tls {
 
     /// Reads the files again at second `now`; the result is a sentence.
     pub(crate) fn reload(&self, now: u32) -> Result<String, String> {
-        let configs = read(&self.settings, &self.client_auths)
+        let configs = read_configs(&self.settings, &self.client_auths)
             .map_err(|why| format!("{why}; the certificate in use stays"))?;
         *lock(&self.configs) = configs;
-        self.refreshed_s.store(now, Ordering::Relaxed);
+        self.reloaded_s.store(now, Ordering::Relaxed);
         let chain = self.settings.chain_file.display();
         Ok(format!(
             "ssl_chain_cert: {chain} was read again, new connections use it"
@@ -119,8 +119,8 @@ impl Tls {
     pub(crate) fn seconds_since_reload(&self, clock: &Clock, now: Seconds) -> u32 {
         let since_reload = now
             .0
-            .saturating_sub(self.refreshed_s.load(Ordering::Relaxed));
-        since_reload.min(clock.uptime(now))
+            .saturating_sub(self.reloaded_s.load(Ordering::Relaxed));
+        since_reload.min(clock.uptime_s(now))
     }
 }
 
@@ -130,7 +130,7 @@ fn crypto_provider() -> Arc<CryptoProvider> {
 }
 
 /// A configuration for each demand, or a sentence about the file that cannot be used.
-fn read(
+fn read_configs(
     settings: &TlsSettings,
     client_auths: &[ClientCertificate],
 ) -> Result<Vec<Arc<ServerConfig>>, String> {
@@ -143,8 +143,8 @@ fn read(
     client_auths
         .iter()
         .map(|client_auth| {
-            let verifier = client_verifier(*client_auth, authorities.as_ref())?;
-            config(settings, verifier, chain.clone(), key.clone_key())
+            let verifier = build_client_verifier(*client_auth, authorities.as_ref())?;
+            build_config(settings, verifier, chain.clone(), key.clone_key())
         })
         .collect()
 }
@@ -183,7 +183,7 @@ fn read_authorities(path: &Path) -> Result<RootCertStore, String> {
 }
 
 /// The verifier of client certificates; `None` where they are not requested.
-fn client_verifier(
+fn build_client_verifier(
     client_auth: ClientCertificate,
     authorities: Option<&Arc<RootCertStore>>,
 ) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
@@ -255,7 +255,7 @@ impl ClientCertVerifier for WithoutAuthorities {
     }
 }
 
-fn config(
+fn build_config(
     settings: &TlsSettings,
     verifier: Option<Arc<dyn ClientCertVerifier>>,
     chain: Vec<CertificateDer<'static>>,

@@ -19,7 +19,7 @@ use crate::shared::wake::Waker;
 const WATCHERS_MAX: usize = 1000;
 
 /// Time between two heartbeats of a watcher that requested them.
-pub(crate) const HEARTBEAT: Duration = Duration::from_millis(10);
+pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Kinds of events, one bit each.
 pub(crate) mod kind {
@@ -105,16 +105,16 @@ pub(crate) struct Watchers {
     kinds: AtomicU16,
     last_line_id: AtomicU64,
     memory: Arc<PeerMemory>,
-    registered: Mutex<Vec<Watcher>>,
+    list: Mutex<Vec<Watcher>>,
     /// From when heartbeats count milliseconds.
-    started: Instant,
+    heartbeat_origin: Instant,
 }
 
 struct Watcher {
     serial: u64,
     watching: Watching,
-    unsent: Vec<u8>,
-    /// Charged for `unsent`.
+    unsent_lines: Vec<u8>,
+    /// Charged for `unsent_lines`.
     charge: Charge,
     skipped_lines: u64,
     /// The loss of lines was logged since it last caught up.
@@ -130,8 +130,8 @@ impl Watchers {
             kinds: AtomicU16::new(0),
             last_line_id: AtomicU64::new(0),
             memory,
-            registered: Mutex::default(),
-            started: Instant::now(),
+            list: Mutex::default(),
+            heartbeat_origin: Instant::now(),
         }
     }
 
@@ -142,12 +142,12 @@ impl Watchers {
 
     /// The number of watchers.
     pub(crate) fn count(&self) -> usize {
-        lock(&self.registered).len()
+        lock(&self.list).len()
     }
 
     /// Adds a watcher; false when there are too many.
     pub(crate) fn add(&self, serial: u64, watching: Watching, owner_waker: Waker) -> bool {
-        let mut watchers = lock(&self.registered);
+        let mut watchers = lock(&self.list);
         if watchers.len() >= WATCHERS_MAX {
             return false;
         }
@@ -155,7 +155,7 @@ impl Watchers {
         watchers.push(Watcher {
             serial,
             watching,
-            unsent: Vec::new(),
+            unsent_lines: Vec::new(),
             charge: self.memory.charge(0),
             skipped_lines: 0,
             is_loss_logged: false,
@@ -167,7 +167,7 @@ impl Watchers {
 
     /// Removes a connection from the watchers, if it is one.
     pub(crate) fn remove(&self, serial: u64) {
-        let mut watchers = lock(&self.registered);
+        let mut watchers = lock(&self.list);
         watchers.retain(|watcher| watcher.serial != serial);
         let kinds = watchers
             .iter()
@@ -178,14 +178,14 @@ impl Watchers {
     /// The pending lines of one watcher, and after them the number of lines it missed: a watcher that has caught up
     /// and waits is informed at once, not with the next event. A watcher with heartbeats gets one at the end.
     pub(crate) fn take(&self, serial: u64) -> Vec<u8> {
-        let mut watchers = lock(&self.registered);
+        let mut watchers = lock(&self.list);
         let watcher = watchers.iter_mut().find(|watcher| watcher.serial == serial);
         let Some(watcher) = watcher else {
             return Vec::new();
         };
         let mut lines = watcher.take();
         if watcher.watching.sends_heartbeat {
-            let elapsed_ms = self.started.elapsed().as_millis();
+            let elapsed_ms = self.heartbeat_origin.elapsed().as_millis();
             // Writing to a vector cannot fail.
             let _ = writeln!(lines, "type=heartbeat ms={elapsed_ms}");
         }
@@ -193,7 +193,7 @@ impl Watchers {
     }
 
     /// Whether any watcher watches this kind.
-    pub(crate) fn wants(&self, kind: u16) -> bool {
+    pub(crate) fn is_watched(&self, kind: u16) -> bool {
         self.kinds.load(Ordering::Relaxed) & kind != 0
     }
 
@@ -215,7 +215,7 @@ impl Watchers {
         line.extend_from_slice(text);
         line.push(b'\n');
         let mut lagging_serial = None;
-        for watcher in lock(&self.registered)
+        for watcher in lock(&self.list)
             .iter_mut()
             .filter(|watcher| watcher.watching.concerns(kind, subject))
         {
@@ -231,13 +231,13 @@ impl Watchers {
 
 impl Watcher {
     fn append(&mut self, line: &[u8], buffer_bytes_max: usize) {
-        if self.unsent.len() + line.len() > buffer_bytes_max {
+        if self.unsent_lines.len() + line.len() > buffer_bytes_max {
             self.skipped_lines += 1;
             return;
         }
-        self.unsent.extend_from_slice(line);
-        if self.unsent.capacity() != self.charge.bytes() {
-            self.charge.set(self.unsent.capacity());
+        self.unsent_lines.extend_from_slice(line);
+        if self.unsent_lines.capacity() != self.charge.bytes() {
+            self.charge.set(self.unsent_lines.capacity());
         }
         if !self.watching.sends_heartbeat {
             self.owner_waker.wake();
@@ -245,7 +245,7 @@ impl Watcher {
     }
 
     fn take(&mut self) -> Vec<u8> {
-        let mut lines = std::mem::take(&mut self.unsent);
+        let mut lines = std::mem::take(&mut self.unsent_lines);
         self.charge.set(0);
         if self.skipped_lines > 0 {
             // Writing to a vector cannot fail.

@@ -31,7 +31,7 @@ struct Trace {
     name: String,
     /// Numbers of the distinct (key, size) pairs of one copy, in order.
     requests: Vec<u32>,
-    distinct: usize,
+    object_count: usize,
     copies: usize,
     /// All pairs of the first copy, then of the second, and so on.
     value_bytes: Vec<u32>,
@@ -42,7 +42,7 @@ impl Trace {
     fn replay(&self, mut visit: impl FnMut(usize, u32)) {
         for &number in &self.requests {
             for copy in 0..self.copies {
-                let slot = copy * self.distinct + number as usize;
+                let slot = copy * self.object_count + number as usize;
                 visit(slot, self.value_bytes[slot]);
             }
         }
@@ -60,8 +60,8 @@ impl Trace {
 /// Misses beyond the first uses, as shares of the requests and of the requested value bytes.
 #[derive(Clone, Copy)]
 struct AvoidableMisses {
-    items: f64,
-    bytes: f64,
+    request_share: f64,
+    byte_share: f64,
 }
 
 impl AvoidableMisses {
@@ -83,8 +83,8 @@ impl AvoidableMisses {
             .sum();
         let share = |[all, missed]: [u64; 2], first: u64| (missed - first) as f64 / all as f64;
         AvoidableMisses {
-            items: share(items, trace.value_bytes.len() as u64),
-            bytes: share(bytes, first_bytes),
+            request_share: share(items, trace.value_bytes.len() as u64),
+            byte_share: share(bytes, first_bytes),
         }
     }
 }
@@ -134,7 +134,7 @@ fn load(path: &str, footprint_bytes: u64) -> Trace {
     let mut trace = Trace {
         name: name.to_string(),
         requests,
-        distinct: sizes.len(),
+        object_count: sizes.len(),
         copies: 0,
         value_bytes: Vec::new(),
     };
@@ -204,7 +204,9 @@ fn replay(trace: &Trace, memory_bytes: u64, policy: PolicyKind) -> AvoidableMiss
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let mib = arguments.next().and_then(|mib| mib.parse::<u64>().ok());
+    let footprint_mib = arguments
+        .next()
+        .and_then(|footprint_mib| footprint_mib.parse::<u64>().ok());
     let policies: Vec<_> = std::env::var("POLICIES").map_or(PolicyKind::ALL.to_vec(), |names| {
         let is_chosen = |name: &str| names.split(',').any(|wanted| wanted == name);
         PolicyKind::ALL
@@ -217,7 +219,7 @@ fn main() {
     let mut sums = vec![(0.0, 0.0f64); policies.len()];
     let mut points = 0;
     for path in arguments {
-        let trace = load(&path, mib.unwrap_or(64) << 20);
+        let trace = load(&path, footprint_mib.unwrap_or(64) << 20);
         for fraction in FRACTIONS {
             let memory_mib =
                 (trace.footprint_bytes() as f64 * fraction / f64::from(1 << 20)).round() as u64;
@@ -228,13 +230,17 @@ fn main() {
             });
             let mut line = format!(
                 "{} {fraction} {memory_mib} {:.4} b{:.4}",
-                trace.name, peer.items, peer.bytes
+                trace.name, peer.request_share, peer.byte_share
             );
             for ((policy, _), sum) in policies.iter().zip(&mut sums) {
                 let ours = replay(&trace, memory_mib << 20, *policy);
-                let ratio = ours.items / peer.items;
+                let ratio = ours.request_share / peer.request_share;
                 *sum = (sum.0 + ratio.ln(), sum.1.max(ratio));
-                let _ = write!(line, " | {:.4} ({ratio:.3}) b{:.4}", ours.items, ours.bytes);
+                let _ = write!(
+                    line,
+                    " | {:.4} ({ratio:.3}) b{:.4}",
+                    ours.request_share, ours.byte_share
+                );
             }
             points += 1;
             println!("{line}");

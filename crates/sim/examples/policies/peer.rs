@@ -33,9 +33,9 @@ pub(crate) struct SegmentedLru {
 }
 
 impl SegmentedLru {
-    pub(crate) fn new(items: usize, memory_bytes: u64) -> Self {
+    pub(crate) fn new(item_count: usize, memory_bytes: u64) -> Self {
         SegmentedLru {
-            items: vec![Item::default(); items],
+            items: vec![Item::default(); item_count],
             queues: Default::default(),
             bytes: [0; 3],
             memory_bytes,

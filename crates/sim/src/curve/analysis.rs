@@ -17,7 +17,7 @@ pub struct MemoryTradeOff<P> {
     /// The miss ratio now.
     pub miss_ratio: f64,
     /// With a tenth more memory.
-    pub with_more_memory: f64,
+    pub miss_ratio_with_more_memory: f64,
     /// The policy with the fewest misses at this size, and its miss ratio.
     pub best: Option<(P, f64)>,
 }
@@ -42,14 +42,18 @@ impl Curve {
 }
 
 /// Compares a tenth more memory with a better policy at `size`; `other_policies` are miss ratios of other policies there.
-pub fn trade<P: Copy>(lru: &Curve, size: u64, other_policies: &[(P, f64)]) -> MemoryTradeOff<P> {
+pub fn compare_memory_and_policies<P: Copy>(
+    lru: &Curve,
+    size: u64,
+    other_policies: &[(P, f64)],
+) -> MemoryTradeOff<P> {
     let best = other_policies
         .iter()
         .copied()
         .min_by(|a, b| a.1.total_cmp(&b.1));
     MemoryTradeOff {
         miss_ratio: lru.miss_ratio(size),
-        with_more_memory: lru.miss_ratio(size.saturating_add(size / 10)),
+        miss_ratio_with_more_memory: lru.miss_ratio(size.saturating_add(size / 10)),
         best,
     }
 }

@@ -25,13 +25,13 @@ pub(super) struct Distances {
 }
 
 impl Distances {
-    /// For objects below `distinct`, of which up to `live_objects` are held at once.
-    pub(super) fn new(distinct: usize, live_objects: usize) -> Self {
+    /// For objects below `object_count`, of which up to `live_objects` are held at once.
+    pub(super) fn new(object_count: usize, live_objects: usize) -> Self {
         let slots = (live_objects * 2)
             .max(SLOTS_PER_BLOCK * 32)
             .next_multiple_of(SLOTS_PER_BLOCK);
         Self {
-            slot_of: vec![NO_SLOT; distinct],
+            slot_of: vec![NO_SLOT; object_count],
             objects: vec![NO_SLOT; slots],
             weights: vec![0; slots],
             block_sums: vec![0; slots / SLOTS_PER_BLOCK + 1],

@@ -12,11 +12,11 @@ mod mattson;
 mod server_memory;
 mod shards;
 
-pub use analysis::{Knee, MemoryTradeOff, trade};
+pub use analysis::{Knee, MemoryTradeOff, compare_memory_and_policies};
 pub use mattson::mattson;
 #[cfg(feature = "own-policy")]
 pub use server_memory::{SERVER_STORE_BYTES_MIN, ServerMemory};
-pub use shards::{MissRatioRange, SampleOptions, shards, spread};
+pub use shards::{MissRatioRange, SampleOptions, miss_ratio_range, shards};
 
 /// Maximum number of steps of a curve: finer than any chart, small enough to keep in memory.
 const STEPS_MAX: u64 = 1 << 20;

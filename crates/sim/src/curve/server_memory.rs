@@ -43,7 +43,7 @@ impl<'t> ServerMemory<'t> {
         key_bytes: u32,
         should_continue: &dyn Fn() -> bool,
     ) -> Option<Self> {
-        let demand = demand(trace, key_bytes);
+        let demand = count_demand(trace, key_bytes);
         let plan = Plan::new(&SlabClasses::new(&SlabConfig::default()), &demand);
         let objects = PreparedTrace::new(InternedTrace {
             ids: trace.ids().to_vec(),
@@ -53,9 +53,10 @@ impl<'t> ServerMemory<'t> {
         });
         let curve = mattson(&objects, should_continue)?;
         // The replay has keys of its own length: the same share of the memory is left for values.
-        let replayed = items_in_segments(&self::demand(trace, REPLAYED_KEY_BYTES), COMPARED_BYTES);
+        let replayed_items =
+            items_in_segments(&count_demand(trace, REPLAYED_KEY_BYTES), COMPARED_BYTES);
         let memory_scale =
-            items_in_segments(&demand, COMPARED_BYTES) as f64 / replayed.max(1) as f64;
+            items_in_segments(&demand, COMPARED_BYTES) as f64 / replayed_items.max(1) as f64;
         Some(Self {
             trace,
             demand,
@@ -67,22 +68,22 @@ impl<'t> ServerMemory<'t> {
 
     /// Items and miss ratio of a memcached; `None` where its classes would have a page or two each, and the mix of sizes
     /// decides nothing.
-    pub fn memcached_forecast(&self, m_bytes: u64) -> Option<(u64, f64)> {
+    pub fn memcached_forecast(&self, memory_bytes: u64) -> Option<(u64, f64)> {
         let pages = PAGES_PER_CLASS_MIN * self.plan.used_classes() as u64;
-        (m_bytes >= pages * u64::from(PAGE_BYTES)).then(|| {
-            let items = self.plan.items_that_fit(m_bytes);
+        (memory_bytes >= pages * u64::from(PAGE_BYTES)).then(|| {
+            let items = self.plan.items_that_fit(memory_bytes);
             (items, self.curve.miss_ratio(items))
         })
     }
 
     /// Items of our server.
-    pub fn glasscache_items(&self, m_bytes: u64) -> u64 {
-        items_in_segments(&self.demand, m_bytes)
+    pub fn glasscache_items(&self, memory_bytes: u64) -> u64 {
+        items_in_segments(&self.demand, memory_bytes)
     }
 
     /// The miss ratio of our server, by a replay in its store.
-    pub fn glasscache_miss_ratio(&self, m_bytes: u64, seed: u64) -> f64 {
-        let capacity = (m_bytes as f64 * self.memory_scale) as u64;
+    pub fn glasscache_miss_ratio(&self, memory_bytes: u64, seed: u64) -> f64 {
+        let capacity = (memory_bytes as f64 * self.memory_scale) as u64;
         let task = Task {
             policy: PolicyKind::ServerStore,
             capacity: capacity.max(SERVER_STORE_BYTES_MIN),
@@ -94,7 +95,7 @@ impl<'t> ServerMemory<'t> {
 }
 
 /// The chunks that one item for each object needs.
-fn demand(trace: &PreparedTrace, key_bytes: u32) -> Demand {
+fn count_demand(trace: &PreparedTrace, key_bytes: u32) -> Demand {
     let (config, head) = (SlabConfig::default(), head_bytes(key_bytes, false));
     let mut demand = Demand::default();
     for &size in trace.sizes() {

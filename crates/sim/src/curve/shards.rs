@@ -117,7 +117,7 @@ pub struct MissRatioRange {
 }
 
 /// The spread of several sampled curves at a size; `None` without a curve.
-pub fn spread(curves: &[Curve], size: u64) -> Option<MissRatioRange> {
+pub fn miss_ratio_range(curves: &[Curve], size: u64) -> Option<MissRatioRange> {
     let ratios: Vec<f64> = curves.iter().map(|curve| curve.miss_ratio(size)).collect();
     let low = ratios.iter().copied().reduce(f64::min)?;
     let high = ratios.iter().copied().reduce(f64::max)?;

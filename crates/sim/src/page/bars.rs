@@ -52,14 +52,14 @@ pub struct Bar {
 impl Bars {
     pub(super) fn write(&self, html: &mut String) {
         let bars = || self.panels.iter().flat_map(|panel| &panel.bars);
-        let x = Scale::new(
+        let x_scale = Scale::new(
             bars().flat_map(|bar| [bar.range.0, bar.range.1]),
             true,
             LEFT,
             WIDTH - RIGHT,
         );
         let heights = bars().map(|bar| bar.parts[0] + bar.parts[1]);
-        let y = Scale::new(heights.chain([0.0]), false, PANEL_HEIGHT, TOP);
+        let y_scale = Scale::new(heights.chain([0.0]), false, PANEL_HEIGHT, TOP);
         let height = PANEL_HEIGHT * self.panels.len() as f64 + BOTTOM;
         let title = escape(&self.title);
         let _ = write!(
@@ -72,30 +72,37 @@ impl Bars {
                 "<g transform=\"translate(0 {})\">",
                 PANEL_HEIGHT * index as f64
             );
-            self.write_panel(html, panel, &x, &y);
+            self.write_panel(html, panel, &x_scale, &y_scale);
             html.push_str("</g>");
         }
-        self.write_x_axis(html, &x, height);
+        self.write_x_axis(html, &x_scale, height);
         html.push_str("</svg></div>");
         self.write_legend(html);
         self.write_chart_data(html);
         html.push_str("</section>");
     }
 
-    fn write_panel(&self, html: &mut String, panel: &Panel, x: &Scale, y: &Scale) {
+    fn write_panel(&self, html: &mut String, panel: &Panel, x_scale: &Scale, y_scale: &Scale) {
         let right = WIDTH - RIGHT;
-        for (at, tick) in y.ticks.iter().filter_map(|&t| Some((y.to_px(t)?, t))) {
-            let _ = write!(html, "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{right}\"/>");
+        for (tick_px, tick) in y_scale
+            .ticks
+            .iter()
+            .filter_map(|&t| Some((y_scale.to_px(t)?, t)))
+        {
+            let _ = write!(
+                html,
+                "<path class=\"grid\" d=\"M{LEFT} {tick_px:.1}H{right}\"/>"
+            );
             let _ = write!(
                 html,
                 "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
                 LEFT - 8.0,
-                at + 4.0,
+                tick_px + 4.0,
                 short_number(tick)
             );
         }
         for bar in &panel.bars {
-            self.write_bar(html, bar, x, y);
+            self.write_bar(html, bar, x_scale, y_scale);
         }
         let _ = write!(
             html,
@@ -104,13 +111,17 @@ impl Bars {
         );
     }
 
-    fn write_bar(&self, html: &mut String, bar: &Bar, x: &Scale, y: &Scale) {
+    fn write_bar(&self, html: &mut String, bar: &Bar, x_scale: &Scale, y_scale: &Scale) {
         let [lower, upper] = bar.parts;
-        let pixels = (x.to_px(bar.range.0), x.to_px(bar.range.1));
+        let pixels = (x_scale.to_px(bar.range.0), x_scale.to_px(bar.range.1));
         let (Some(from), Some(to)) = pixels else {
             return;
         };
-        let levels = (y.to_px(0.0), y.to_px(lower), y.to_px(lower + upper));
+        let levels = (
+            y_scale.to_px(0.0),
+            y_scale.to_px(lower),
+            y_scale.to_px(lower + upper),
+        );
         let (Some(baseline), Some(middle), Some(top)) = levels else {
             return;
         };
@@ -137,17 +148,24 @@ impl Bars {
         );
     }
 
-    fn write_x_axis(&self, html: &mut String, x: &Scale, height: f64) {
+    fn write_x_axis(&self, html: &mut String, x_scale: &Scale, height: f64) {
         let (bottom, right) = (height - BOTTOM, WIDTH - RIGHT);
         let _ = write!(
             html,
             "<path class=\"axis\" d=\"M{LEFT} {bottom}H{right}\"/>"
         );
-        for (at, tick) in x.ticks.iter().filter_map(|&t| Some((x.to_px(t)?, t))) {
-            let _ = write!(html, "<path class=\"axis\" d=\"M{at:.1} {bottom}v5\"/>");
+        for (tick_px, tick) in x_scale
+            .ticks
+            .iter()
+            .filter_map(|&t| Some((x_scale.to_px(t)?, t)))
+        {
             let _ = write!(
                 html,
-                "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+                "<path class=\"axis\" d=\"M{tick_px:.1} {bottom}v5\"/>"
+            );
+            let _ = write!(
+                html,
+                "<text x=\"{tick_px:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
                 bottom + 19.0,
                 short_number(tick)
             );

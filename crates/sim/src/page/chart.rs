@@ -53,7 +53,7 @@ pub struct Mark {
 impl Chart {
     pub(super) fn write(&self, html: &mut String) {
         let labels = self.end_labels();
-        let right = WIDTH - end_labels::width(&labels).max(RIGHT);
+        let right = WIDTH - end_labels::labels_width(&labels).max(RIGHT);
         let xs = self
             .series
             .iter()
@@ -78,18 +78,18 @@ impl Chart {
         self.write_axes(html, &x_scale, &y_scale, right);
         self.write_marks(html, &x_scale, right);
         // Grey curves first, so that they lie under the others.
-        let mut order: Vec<usize> = (0..self.series.len()).collect();
-        order.sort_by_key(|&index| index < HIGHLIGHTED_MAX);
-        let arranged = end_labels::arrange(labels, &y_scale, TOP, HEIGHT - BOTTOM);
-        for index in order {
-            let rest = if index < HIGHLIGHTED_MAX {
+        let mut draw_order: Vec<usize> = (0..self.series.len()).collect();
+        draw_order.sort_by_key(|&index| index < HIGHLIGHTED_MAX);
+        let placed_labels = end_labels::arrange(labels, &y_scale, TOP, HEIGHT - BOTTOM);
+        for index in draw_order {
+            let class_attribute = if index < HIGHLIGHTED_MAX {
                 ""
             } else {
                 " class=\"rest\""
             };
-            let _ = write!(html, "<g data-series=\"{index}\"{rest}>");
+            let _ = write!(html, "<g data-series=\"{index}\"{class_attribute}>");
             self.series[index].write(html, index, &x_scale, &y_scale);
-            if let Some(label) = arranged.iter().find(|label| label.series == index) {
+            if let Some(label) = placed_labels.iter().find(|label| label.series == index) {
                 label.write(html, right + 8.0, &colour(index));
             }
             html.push_str("</g>");
@@ -143,25 +143,28 @@ impl Chart {
     fn write_marks(&self, html: &mut String, x_scale: &Scale, right: f64) {
         let has_labels = self.marks.len() <= MARK_LABELS_MAX;
         for (index, mark) in self.marks.iter().enumerate() {
-            let Some(at) = x_scale.to_px(mark.x) else {
+            let Some(mark_px) = x_scale.to_px(mark.x) else {
                 continue;
             };
             let label = escape(&mark.label);
             let bottom = HEIGHT - BOTTOM;
-            let _ = write!(html, "<path class=\"mark\" d=\"M{at:.1} {TOP}V{bottom}\">");
+            let _ = write!(
+                html,
+                "<path class=\"mark\" d=\"M{mark_px:.1} {TOP}V{bottom}\">"
+            );
             let _ = write!(html, "<title>{label}</title></path>");
             if has_labels {
-                let is_near_end = at > f64::midpoint(LEFT, right);
+                let is_near_end = mark_px > f64::midpoint(LEFT, right);
                 let (dx, anchor) = if is_near_end {
                     (-5.0, "end")
                 } else {
                     (5.0, "start")
                 };
-                let line = TOP + 10.0 + 15.0 * index as f64;
+                let label_y = TOP + 10.0 + 15.0 * index as f64;
                 let _ = write!(
                     html,
-                    "<text x=\"{:.1}\" y=\"{line}\" text-anchor=\"{anchor}\">{label}</text>",
-                    at + dx
+                    "<text x=\"{:.1}\" y=\"{label_y}\" text-anchor=\"{anchor}\">{label}</text>",
+                    mark_px + dx
                 );
             }
         }

@@ -18,7 +18,7 @@ pub(super) struct EndLabel {
     pub(super) series: usize,
     lines: Vec<String>,
     /// The value of the curve at its end, and after [`arrange`] the position of the first line.
-    position: f64,
+    value_or_y: f64,
 }
 
 impl EndLabel {
@@ -36,7 +36,7 @@ impl EndLabel {
         Self {
             series,
             lines,
-            position: value,
+            value_or_y: value,
         }
     }
 
@@ -46,7 +46,7 @@ impl EndLabel {
 
     pub(super) fn write(&self, html: &mut String, x: f64, colour: &str) {
         for (index, line) in self.lines.iter().enumerate() {
-            let y = self.position + LINE_HEIGHT * index as f64;
+            let y = self.value_or_y + LINE_HEIGHT * index as f64;
             let _ = write!(
                 html,
                 "<text class=\"end\" x=\"{x:.1}\" y=\"{y:.1}\" style=\"fill:{colour}\">{}</text>",
@@ -57,7 +57,7 @@ impl EndLabel {
 }
 
 /// The width that labels need beside the chart.
-pub(super) fn width(labels: &[EndLabel]) -> f64 {
+pub(super) fn labels_width(labels: &[EndLabel]) -> f64 {
     let lines = labels.iter().flat_map(|label| &label.lines);
     let longest = lines.map(|line| line.chars().count()).max();
     longest.map_or(0.0, |chars| (chars as f64 * CHAR_WIDTH + 16.0).min(260.0))
@@ -68,24 +68,24 @@ pub(super) fn arrange(labels: Vec<EndLabel>, y: &Scale, top: f64, bottom: f64) -
     let mut labels: Vec<EndLabel> = labels
         .into_iter()
         .filter_map(|label| {
-            let middle = y.to_px(label.position)?;
-            let at = middle + 4.0 - (label.height() - LINE_HEIGHT) / 2.0;
+            let middle = y.to_px(label.value_or_y)?;
+            let first_line_y = middle + 4.0 - (label.height() - LINE_HEIGHT) / 2.0;
             Some(EndLabel {
-                position: at,
+                value_or_y: first_line_y,
                 ..label
             })
         })
         .collect();
-    labels.sort_by(|a, b| a.position.total_cmp(&b.position));
-    let mut next_free = top + LINE_HEIGHT - 4.0;
+    labels.sort_by(|a, b| a.value_or_y.total_cmp(&b.value_or_y));
+    let mut next_free_y = top + LINE_HEIGHT - 4.0;
     for label in &mut labels {
-        label.position = label.position.max(next_free);
-        next_free = label.position + label.height();
+        label.value_or_y = label.value_or_y.max(next_free_y);
+        next_free_y = label.value_or_y + label.height();
     }
-    let mut end = bottom + 4.0;
+    let mut end_y = bottom + 4.0;
     for label in labels.iter_mut().rev() {
-        label.position = label.position.min(end - label.height() + LINE_HEIGHT);
-        end = label.position - LINE_HEIGHT;
+        label.value_or_y = label.value_or_y.min(end_y - label.height() + LINE_HEIGHT);
+        end_y = label.value_or_y - LINE_HEIGHT;
     }
     labels
 }
@@ -110,12 +110,12 @@ mod tests {
             let arranged = arrange(labels, &y, 0.0, 400.0);
             for pair in arranged.windows(2) {
                 assert!(
-                    pair[1].position - pair[0].position >= LINE_HEIGHT - 0.01,
+                    pair[1].value_or_y - pair[0].value_or_y >= LINE_HEIGHT - 0.01,
                     "{arranged:?}"
                 );
             }
             assert!(
-                arranged[0].position >= 4.0 && arranged[3].position <= 410.0,
+                arranged[0].value_or_y >= 4.0 && arranged[3].value_or_y <= 410.0,
                 "{arranged:?}"
             );
         }

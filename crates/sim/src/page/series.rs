@@ -44,12 +44,12 @@ impl Series {
             .chain(self.band.iter().flat_map(|b| [b.1, b.2]))
     }
 
-    pub(super) fn write(&self, html: &mut String, index: usize, x: &Scale, y: &Scale) {
-        self.write_band(html, index, x, y);
+    pub(super) fn write(&self, html: &mut String, index: usize, x_scale: &Scale, y_scale: &Scale) {
+        self.write_band(html, index, x_scale, y_scale);
         let pixels: Vec<(f64, f64)> = self
             .points
             .iter()
-            .filter_map(|p| Some((x.to_px(p.0)?, y.to_px(p.1)?)))
+            .filter_map(|p| Some((x_scale.to_px(p.0)?, y_scale.to_px(p.1)?)))
             .collect();
         if !self.is_scatter {
             let _ = write!(html, "<path class=\"curve\" {} d=\"", stroke_style(index));
@@ -66,15 +66,21 @@ impl Series {
             html.push_str("\"/>");
         }
         if self.points.len() <= DOTS_MAX || self.is_scatter {
-            self.write_dots(html, index, x, y);
+            self.write_dots(html, index, x_scale, y_scale);
         }
     }
 
-    fn write_band(&self, html: &mut String, index: usize, x: &Scale, y: &Scale) {
+    fn write_band(&self, html: &mut String, index: usize, x_scale: &Scale, y_scale: &Scale) {
         let pixels: Vec<(f64, f64, f64)> = self
             .band
             .iter()
-            .filter_map(|b| Some((x.to_px(b.0)?, y.to_px(b.1)?, y.to_px(b.2)?)))
+            .filter_map(|b| {
+                Some((
+                    x_scale.to_px(b.0)?,
+                    y_scale.to_px(b.1)?,
+                    y_scale.to_px(b.2)?,
+                ))
+            })
             .collect();
         if pixels.is_empty() {
             return;
@@ -95,9 +101,9 @@ impl Series {
         html.push_str("\"/>");
     }
 
-    fn write_dots(&self, html: &mut String, index: usize, x: &Scale, y: &Scale) {
+    fn write_dots(&self, html: &mut String, index: usize, x_scale: &Scale, y_scale: &Scale) {
         for &(vx, vy) in &downsample(&self.points) {
-            let (Some(px), Some(py)) = (x.to_px(vx), y.to_px(vy)) else {
+            let (Some(px), Some(py)) = (x_scale.to_px(vx), y_scale.to_px(vy)) else {
                 continue;
             };
             let _ = write!(

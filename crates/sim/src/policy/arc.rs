@@ -1,7 +1,7 @@
 //! ARC: objects used once and objects used again, whose shares adapt to the hits in their ghosts.
 //!
 //! Names as in the paper (Megiddo and Modha, FAST 2003): T1 and T2 hold the cache, B1 and B2 are their ghosts, and
-//! `target` is the target weight of T1. An object is in at most one of the four.
+//! `t1_target` is the target weight of T1. An object is in at most one of the four.
 
 use super::queue::{Locations, Queue, queue_of};
 use super::{Policy, Removable, Weights};
@@ -18,31 +18,31 @@ pub(crate) struct Arc<W> {
     t2: Queue,
     b1: Queue,
     b2: Queue,
-    target: f64,
+    t1_target: f64,
     capacity: u64,
     weights: W,
 }
 
 impl<W: Weights> Arc<W> {
-    pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
+    pub(crate) fn new(object_count: usize, weights: W, capacity: u64) -> Self {
         Self {
-            locations: vec![0; distinct],
+            locations: vec![0; object_count],
             t1: Queue::new(T1),
             t2: Queue::new(T2),
             b1: Queue::new(B1),
             b2: Queue::new(B2),
-            target: 0.0,
+            t1_target: 0.0,
             capacity,
             weights,
         }
     }
 
     /// Moves the oldest of T1 or T2 to its ghost.
-    fn replace(&mut self, is_from_b2: bool) {
+    fn evict_to_ghost(&mut self, is_from_b2: bool) {
         let weights = self.weights;
         let weight = |id: u32| weights.of(id);
         let t1 = self.t1.weight() as f64;
-        let is_t1_over = t1 > self.target || (is_from_b2 && t1 >= self.target);
+        let is_t1_over = t1 > self.t1_target || (is_from_b2 && t1 >= self.t1_target);
         let evicts_from_t1 = self.t1.count() > 0 && (is_t1_over || self.t2.count() == 0);
         let (queue, ghost) = if evicts_from_t1 {
             (&mut self.t1, &mut self.b1)
@@ -57,7 +57,7 @@ impl<W: Weights> Arc<W> {
     /// Evicts until an object of this weight fits into T1 and T2.
     fn make_room(&mut self, weight: u64, is_from_b2: bool) {
         while self.t1.weight() + self.t2.weight() + weight > self.capacity {
-            self.replace(is_from_b2);
+            self.evict_to_ghost(is_from_b2);
         }
     }
 
@@ -66,10 +66,10 @@ impl<W: Weights> Arc<W> {
         let (b1, b2) = (self.b1.weight() as f64, self.b2.weight() as f64);
         let adjustment =
             |other: f64, own_weight: f64| (other / own_weight).max(1.0) * weight as f64;
-        self.target = if is_from_b2 {
-            (self.target - adjustment(b1, b2)).max(0.0)
+        self.t1_target = if is_from_b2 {
+            (self.t1_target - adjustment(b1, b2)).max(0.0)
         } else {
-            (self.target + adjustment(b2, b1)).min(self.capacity as f64)
+            (self.t1_target + adjustment(b2, b1)).min(self.capacity as f64)
         };
         // The object is removed from its ghost first, so that evictions cannot push it out.
         self.locations[id as usize] = 0;

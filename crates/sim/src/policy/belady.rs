@@ -17,7 +17,7 @@ pub(crate) struct Belady<'a, W> {
     weights: W,
     capacity: u64,
     used_weight: u64,
-    next_uses: BitmapTree,
+    next_use_positions: BitmapTree,
     /// Objects in the cache that are never used again.
     never_used_again: Vec<u32>,
     may_bypass: bool,
@@ -36,24 +36,24 @@ impl<'a, W: Weights> Belady<'a, W> {
         capacity: u64,
         may_bypass: bool,
     ) -> Self {
-        let next_uses = BitmapTree::new(ids.len());
+        let next_use_positions = BitmapTree::new(ids.len());
         Self {
             ids,
             links,
             weights,
             capacity,
             used_weight: 0,
-            next_uses,
+            next_use_positions,
             never_used_again: Vec::new(),
             may_bypass,
             next_use_of: Vec::new(),
         }
     }
 
-    /// A cache of up to `distinct` objects, from which they can be removed.
-    pub(crate) fn removable(self, distinct: usize) -> Self {
+    /// A cache of up to `object_count` objects, from which they can be removed.
+    pub(crate) fn with_removal(self, object_count: usize) -> Self {
         Self {
-            next_use_of: vec![ABSENT; distinct],
+            next_use_of: vec![ABSENT; object_count],
             ..self
         }
     }
@@ -81,10 +81,10 @@ impl<'a, W: Weights> Belady<'a, W> {
         let victim = if let Some(id) = self.pop_never_used_again() {
             id
         } else {
-            let Some(position) = self.next_uses.highest() else {
+            let Some(position) = self.next_use_positions.highest() else {
                 return;
             };
-            self.next_uses.remove(position);
+            self.next_use_positions.remove(position);
             self.ids[position as usize]
         };
         self.set_next_use(victim, ABSENT);
@@ -96,7 +96,7 @@ impl<'a, W: Weights> Belady<'a, W> {
         self.set_next_use(id, self.links.next[position as usize]);
         match self.links.next[position as usize] {
             NEVER => self.never_used_again.push(id),
-            next => self.next_uses.insert(next),
+            next => self.next_use_positions.insert(next),
         }
     }
 }
@@ -104,8 +104,8 @@ impl<'a, W: Weights> Belady<'a, W> {
 impl<W: Weights> Policy for Belady<'_, W> {
     #[inline]
     fn request(&mut self, position: u32, id: u32) -> bool {
-        if self.next_uses.contains(position) {
-            self.next_uses.remove(position);
+        if self.next_use_positions.contains(position) {
+            self.next_use_positions.remove(position);
             self.store(position, id);
             return true;
         }
@@ -136,7 +136,7 @@ impl<W: Weights> Removable for Belady<'_, W> {
         }
         self.used_weight -= self.weights.of(id);
         if next != NEVER {
-            self.next_uses.remove(next);
+            self.next_use_positions.remove(next);
         }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) struct BeladySize<'a, W> {
 
 impl<'a, W: Weights> BeladySize<'a, W> {
     pub(crate) fn new(
-        distinct: usize,
+        object_count: usize,
         links: &'a Links,
         weights: W,
         capacity: u64,
@@ -37,7 +37,7 @@ impl<'a, W: Weights> BeladySize<'a, W> {
     ) -> Self {
         Self {
             links,
-            indices: vec![ABSENT; distinct],
+            indices: vec![ABSENT; object_count],
             residents: Vec::new(),
             never_used_again: Vec::new(),
             random: Random::new(seed),

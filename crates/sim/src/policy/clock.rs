@@ -17,10 +17,10 @@ pub(crate) struct Clock<W> {
 }
 
 impl<W: Weights> Clock<W> {
-    pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
+    pub(crate) fn new(object_count: usize, weights: W, capacity: u64) -> Self {
         Self {
-            states: vec![ABSENT; distinct],
-            locations: vec![0; distinct],
+            states: vec![ABSENT; object_count],
+            locations: vec![0; object_count],
             queue: Queue::new(1),
             capacity,
             weights,

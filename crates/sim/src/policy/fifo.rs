@@ -8,16 +8,16 @@ use super::{Policy, Weights};
 /// A FIFO cache.
 pub(crate) struct Fifo<W> {
     /// Weight stored before each object; 0 for one never stored, since the count starts above the capacity.
-    stored_before: Vec<u64>,
+    weight_stored_before: Vec<u64>,
     stored_weight: u64,
     capacity: u64,
     weights: W,
 }
 
 impl<W: Weights> Fifo<W> {
-    pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
+    pub(crate) fn new(object_count: usize, weights: W, capacity: u64) -> Self {
         Self {
-            stored_before: vec![0; distinct],
+            weight_stored_before: vec![0; object_count],
             stored_weight: capacity + 1,
             capacity,
             weights,
@@ -28,10 +28,10 @@ impl<W: Weights> Fifo<W> {
 impl<W: Weights> Policy for Fifo<W> {
     #[inline]
     fn request(&mut self, _: u32, id: u32) -> bool {
-        let stored_before = &mut self.stored_before[id as usize];
-        let is_hit = self.stored_weight - *stored_before <= self.capacity;
-        *stored_before = if is_hit {
-            *stored_before
+        let weight_stored_before = &mut self.weight_stored_before[id as usize];
+        let is_hit = self.stored_weight - *weight_stored_before <= self.capacity;
+        *weight_stored_before = if is_hit {
+            *weight_stored_before
         } else {
             self.stored_weight
         };
@@ -40,7 +40,8 @@ impl<W: Weights> Policy for Fifo<W> {
     }
 
     fn prefetch(&self, ids: &[u32]) -> u32 {
-        ids.iter()
-            .fold(0, |sum, &id| sum ^ self.stored_before[id as usize] as u32)
+        ids.iter().fold(0, |sum, &id| {
+            sum ^ self.weight_stored_before[id as usize] as u32
+        })
     }
 }

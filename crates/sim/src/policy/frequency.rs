@@ -33,7 +33,7 @@ pub(super) struct Frequencies {
 }
 
 impl Frequencies {
-    pub(super) fn new(distinct: usize, requests: usize) -> Self {
+    pub(super) fn new(object_count: usize, requests: usize) -> Self {
         Self {
             nodes: vec![
                 Node {
@@ -41,7 +41,7 @@ impl Frequencies {
                     next: NONE,
                     uses: 0
                 };
-                distinct
+                object_count
             ],
             classes: vec![
                 Class {

@@ -24,10 +24,10 @@ pub(crate) struct Gdsf<W> {
 }
 
 impl<W: Weights> Gdsf<W> {
-    pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
+    pub(crate) fn new(object_count: usize, weights: W, capacity: u64) -> Self {
         Self {
-            priorities: vec![0; distinct],
-            uses: vec![0; distinct],
+            priorities: vec![0; object_count],
+            uses: vec![0; object_count],
             heap: BinaryHeap::new(),
             inflation: 0,
             used_weight: 0,

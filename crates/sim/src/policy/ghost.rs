@@ -12,9 +12,9 @@ pub(super) struct Ghost {
 }
 
 impl Ghost {
-    pub(super) fn new(distinct: usize, capacity: u64) -> Self {
+    pub(super) fn new(object_count: usize, capacity: u64) -> Self {
         Self {
-            locations: vec![0; distinct],
+            locations: vec![0; object_count],
             queue: Queue::new(1),
             capacity,
         }

@@ -111,15 +111,15 @@ impl fmt::Display for PolicyKind {
 
 /// An unknown policy name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no policy is called \"{0}\"; there are {list}", list = names())]
+#[error("no policy is called \"{0}\"; there are {list}", list = list_names())]
 pub struct UnknownPolicy(String);
 
-fn names() -> String {
+fn list_names() -> String {
     PolicyKind::ALL.map(PolicyKind::name).join(", ")
 }
 
 /// The letters and digits of a name, in lower case.
-fn normalized(name: &str) -> String {
+fn normalize_name(name: &str) -> String {
     name.chars()
         .filter(char::is_ascii_alphanumeric)
         .collect::<String>()
@@ -131,7 +131,7 @@ impl FromStr for PolicyKind {
 
     /// Reads a name in any case, with or without hyphens.
     fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
-        let wanted_name = normalized(name);
+        let wanted_name = normalize_name(name);
         #[cfg(feature = "own-policy")]
         if wanted_name == "own" || wanted_name == "glasscache" {
             return Ok(Self::ServerStore);
@@ -139,7 +139,7 @@ impl FromStr for PolicyKind {
         let unknown = || UnknownPolicy(name.to_owned());
         Self::ALL
             .into_iter()
-            .find(|kind| normalized(kind.name()) == wanted_name)
+            .find(|kind| normalize_name(kind.name()) == wanted_name)
             .ok_or_else(unknown)
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct LeCar<W> {
     frequencies: Frequencies,
     ghosts: [Ghost; 2],
     /// Time of eviction and number of uses of each evicted object.
-    evictions: Vec<(u32, u32)>,
+    last_evictions: Vec<(u32, u32)>,
     /// Probability that LRU decides; LFU has the rest.
     lru_share: f64,
     log_discount: f64,
@@ -30,20 +30,20 @@ pub(crate) struct LeCar<W> {
 
 impl<W: Weights> LeCar<W> {
     pub(crate) fn new(
-        distinct: usize,
+        object_count: usize,
         requests: usize,
         weights: W,
         capacity: u64,
         seed: u64,
     ) -> Self {
-        let ghost = || Ghost::new(distinct, share(capacity, 0.5));
-        let objects_that_fit = fitting_objects(weights, distinct, capacity);
+        let ghost = || Ghost::new(object_count, share(capacity, 0.5));
+        let objects_that_fit = fitting_objects(weights, object_count, capacity);
         Self {
-            locations: vec![0; distinct],
+            locations: vec![0; object_count],
             recency_queue: Queue::new(1),
-            frequencies: Frequencies::new(distinct, requests),
+            frequencies: Frequencies::new(object_count, requests),
             ghosts: [ghost(), ghost()],
-            evictions: vec![(0, 0); distinct],
+            last_evictions: vec![(0, 0); object_count],
             lru_share: 0.5,
             log_discount: 0.005_f64.ln() / objects_that_fit,
             random: Random::new(seed),
@@ -62,14 +62,14 @@ impl<W: Weights> LeCar<W> {
         else {
             return 0;
         };
-        let (evicted_at, uses) = self.evictions[id as usize];
+        let (evicted_at, uses) = self.last_evictions[id as usize];
         let regret = (f64::from(position - evicted_at) * self.log_discount).exp();
-        let factor = (-LEARNING_RATE * regret).exp();
+        let penalty = (-LEARNING_RATE * regret).exp();
         let (mut lru, mut lfu) = (self.lru_share, 1.0 - self.lru_share);
         if loser == 0 {
-            lru *= factor;
+            lru *= penalty;
         } else {
-            lfu *= factor;
+            lfu *= penalty;
         }
         self.lru_share = (lru / (lru + lfu)).clamp(0.01, 0.99);
         uses
@@ -83,7 +83,7 @@ impl<W: Weights> LeCar<W> {
         let Some(victim) = (if is_lru { lru_victim } else { lfu_victim }) else {
             return;
         };
-        self.evictions[victim as usize] = (position, self.frequencies.uses(victim));
+        self.last_evictions[victim as usize] = (position, self.frequencies.uses(victim));
         self.frequencies.remove(victim);
         self.recency_queue.note_removed(weights.of(victim));
         self.locations[victim as usize] = 0;

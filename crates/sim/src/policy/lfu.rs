@@ -12,9 +12,9 @@ pub(crate) struct Lfu<W> {
 }
 
 impl<W: Weights> Lfu<W> {
-    pub(crate) fn new(distinct: usize, requests: usize, weights: W, capacity: u64) -> Self {
+    pub(crate) fn new(object_count: usize, requests: usize, weights: W, capacity: u64) -> Self {
         Self {
-            frequencies: Frequencies::new(distinct, requests),
+            frequencies: Frequencies::new(object_count, requests),
             used_weight: 0,
             capacity,
             weights,

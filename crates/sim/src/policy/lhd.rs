@@ -28,7 +28,7 @@ struct Resident {
     /// The request that last used it.
     used_at: u32,
     /// Age, in steps, at the last hit.
-    last_age: u16,
+    last_hit_age: u16,
     is_explorer: bool,
     class: u8,
 }
@@ -36,7 +36,7 @@ struct Resident {
 struct Class {
     hits: Vec<f32>,
     evictions: Vec<f32>,
-    density: Vec<f32>,
+    densities: Vec<f32>,
 }
 
 /// An LHD cache.
@@ -47,7 +47,7 @@ pub(crate) struct Lhd<W> {
     classes: Vec<Class>,
     /// A step is 2 to this many requests.
     step_bits: u32,
-    next_estimate: u32,
+    next_estimate_at: u32,
     estimate_interval: u32,
     random: Random,
     used_weight: u64,
@@ -57,13 +57,13 @@ pub(crate) struct Lhd<W> {
 
 impl<W: Weights> Lhd<W> {
     pub(crate) fn new(
-        distinct: usize,
+        object_count: usize,
         requests: usize,
         weights: W,
         capacity: u64,
         seed: u64,
     ) -> Self {
-        let objects_that_fit = fitting_objects(weights, distinct, capacity);
+        let objects_that_fit = fitting_objects(weights, object_count, capacity);
         // Ages up to 16 times as many requests as objects fit are distinguished, and there is an estimate after as
         // many. Of 4 to 256 times, 16 gave the fewest misses on four real traces; estimates from fewer than 65,536
         // requests were worse than the densities it starts with.
@@ -77,16 +77,16 @@ impl<W: Weights> Lhd<W> {
         let class = |class_number: usize| Class {
             hits: vec![0.0; AGE_COUNT],
             evictions: vec![0.0; AGE_COUNT],
-            density: (0..AGE_COUNT)
+            densities: (0..AGE_COUNT)
                 .map(|age| (class_number + 1) as f32 / (age + 1) as f32)
                 .collect(),
         };
         Self {
-            indices: vec![ABSENT; distinct],
+            indices: vec![ABSENT; object_count],
             residents: Vec::new(),
             classes: (0..CLASS_COUNT).map(class).collect(),
             step_bits,
-            next_estimate: estimate_interval.min(requests as u32),
+            next_estimate_at: estimate_interval.min(requests as u32),
             estimate_interval,
             random: Random::new(seed),
             used_weight: 0,
@@ -107,7 +107,7 @@ impl<W: Weights> Lhd<W> {
         if age == AGE_COUNT - 1 {
             return -1.0;
         }
-        let density = self.classes[resident.class as usize].density[age];
+        let density = self.classes[resident.class as usize].densities[age];
         let bonus = if resident.is_explorer { 1.0 } else { 0.0 };
         (density + bonus) / self.weights.of(resident.id) as f32
     }
@@ -116,10 +116,10 @@ impl<W: Weights> Lhd<W> {
         let resident = self.residents[index];
         let age = self.age(&resident, position);
         self.classes[resident.class as usize].hits[age] += 1.0;
-        let class = class_of(age + usize::from(resident.last_age));
+        let class = class_of(age + usize::from(resident.last_hit_age));
         self.residents[index] = Resident {
             used_at: position,
-            last_age: age as u16,
+            last_hit_age: age as u16,
             is_explorer: false,
             class,
             ..resident
@@ -157,14 +157,14 @@ impl<W: Weights> Lhd<W> {
     /// Computes new densities from the counts, which then decay.
     #[cold]
     fn update_densities(&mut self, position: u32) {
-        self.next_estimate = position.saturating_add(self.estimate_interval);
+        self.next_estimate_at = position.saturating_add(self.estimate_interval);
         for class in &mut self.classes {
             let (mut hits, mut events, mut time) = (0.0, 0.0, 0.0);
             for age in (0..AGE_COUNT).rev() {
                 hits += class.hits[age];
                 events += class.hits[age] + class.evictions[age];
                 time += events;
-                class.density[age] = if events > 1e-5 { hits / time } else { 0.0 };
+                class.densities[age] = if events > 1e-5 { hits / time } else { 0.0 };
                 class.hits[age] *= COUNT_DECAY;
                 class.evictions[age] *= COUNT_DECAY;
             }
@@ -177,7 +177,7 @@ impl<W: Weights> Lhd<W> {
         self.residents.push(Resident {
             id,
             used_at: position,
-            last_age: AGE_COUNT as u16 - 1,
+            last_hit_age: AGE_COUNT as u16 - 1,
             is_explorer,
             class: class_of(AGE_COUNT - 1),
         });
@@ -196,7 +196,7 @@ fn class_of(age_sum: usize) -> u8 {
 impl<W: Weights> Policy for Lhd<W> {
     #[inline]
     fn request(&mut self, position: u32, id: u32) -> bool {
-        if position >= self.next_estimate {
+        if position >= self.next_estimate_at {
             self.update_densities(position);
         }
         let index = self.indices[id as usize];

@@ -13,8 +13,8 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    pub(crate) fn of(ids: &[u32], distinct: usize) -> Self {
-        let mut last_position = vec![NEVER; distinct];
+    pub(crate) fn of(ids: &[u32], object_count: usize) -> Self {
+        let mut last_position = vec![NEVER; object_count];
         let mut previous = Vec::with_capacity(ids.len());
         let mut next = vec![NEVER; ids.len()];
         for (position, &id) in ids.iter().enumerate() {

@@ -24,22 +24,22 @@ pub(crate) struct Lirs<W> {
     queue_locations: Locations,
     trial_queue: Queue,
     non_resident_queue: Queue,
-    lir_used: u64,
+    lir_weight: u64,
     lir_capacity: u64,
     capacity: u64,
     weights: W,
 }
 
 impl<W: Weights> Lirs<W> {
-    pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
+    pub(crate) fn new(object_count: usize, weights: W, capacity: u64) -> Self {
         Self {
-            states: vec![0; distinct],
-            stack_locations: vec![0; distinct],
+            states: vec![0; object_count],
+            stack_locations: vec![0; object_count],
             stack: Queue::new(1),
-            queue_locations: vec![0; distinct],
+            queue_locations: vec![0; object_count],
             trial_queue: Queue::new(1),
             non_resident_queue: Queue::new(2),
-            lir_used: 0,
+            lir_weight: 0,
             lir_capacity: capacity.saturating_sub(share(capacity, 0.01)).max(1),
             capacity,
             weights,
@@ -81,13 +81,13 @@ impl<W: Weights> Lirs<W> {
 
     /// Demotes the lowest LIR objects to trial objects until the others fit.
     fn demote(&mut self) {
-        while self.lir_used > self.lir_capacity {
+        while self.lir_weight > self.lir_capacity {
             self.prune_stack();
             let Some(id) = self.stack.pop(&mut self.stack_locations, |_| 1) else {
                 return;
             };
             let weight = self.weights.of(id);
-            self.lir_used -= weight;
+            self.lir_weight -= weight;
             self.states[id as usize] = TRIAL;
             self.trial_queue.push(&mut self.queue_locations, id, weight);
         }
@@ -122,20 +122,20 @@ impl<W: Weights> Lirs<W> {
 
     fn demote_lowest_lir(&mut self) {
         let full_capacity = self.lir_capacity;
-        self.lir_capacity = self.lir_used.saturating_sub(1);
+        self.lir_capacity = self.lir_weight.saturating_sub(1);
         self.demote();
         self.lir_capacity = full_capacity;
     }
 
     fn promote(&mut self, id: u32, weight: u64) {
         self.states[id as usize] = LIR;
-        self.lir_used += weight;
+        self.lir_weight += weight;
         self.push_to_top(id);
         self.demote();
     }
 
     /// A hit on trial: protected if its last use is still in the stack.
-    fn hit_on_trial(&mut self, id: u32) {
+    fn handle_trial_hit(&mut self, id: u32) {
         if self.stack_locations[id as usize] == 0 {
             self.push_to_top(id);
             self.trial_queue.move_to_end(&mut self.queue_locations, id);
@@ -147,7 +147,7 @@ impl<W: Weights> Lirs<W> {
         self.promote(id, weight);
     }
 
-    fn miss(&mut self, id: u32) {
+    fn handle_miss(&mut self, id: u32) {
         let weight = self.weights.of(id);
         let is_non_resident = self.states[id as usize] == NON_RESIDENT;
         if is_non_resident {
@@ -155,10 +155,11 @@ impl<W: Weights> Lirs<W> {
             self.queue_locations[id as usize] = 0;
             self.states[id as usize] = 0;
         }
-        while self.lir_used + self.trial_queue.weight() + weight > self.capacity {
+        while self.lir_weight + self.trial_queue.weight() + weight > self.capacity {
             self.evict();
         }
-        let has_room = self.lir_used + weight <= self.lir_capacity && self.trial_queue.count() == 0;
+        let has_room =
+            self.lir_weight + weight <= self.lir_capacity && self.trial_queue.count() == 0;
         if is_non_resident || has_room {
             self.promote(id, weight);
         } else {
@@ -182,11 +183,11 @@ impl<W: Weights> Policy for Lirs<W> {
                 true
             }
             TRIAL => {
-                self.hit_on_trial(id);
+                self.handle_trial_hit(id);
                 true
             }
             _ => {
-                self.miss(id);
+                self.handle_miss(id);
                 false
             }
         }
@@ -202,7 +203,7 @@ impl<W: Weights> Removable for Lirs<W> {
     fn remove(&mut self, id: u32) {
         let weight = self.weights.of(id);
         match self.states[id as usize] {
-            LIR => self.lir_used -= weight,
+            LIR => self.lir_weight -= weight,
             TRIAL => {
                 self.trial_queue.note_removed(weight);
                 self.queue_locations[id as usize] = 0;

@@ -21,9 +21,9 @@ mod lfu;
 mod lhd;
 mod links;
 mod lirs;
-mod listed;
 mod lru;
 mod queue;
+mod queue_policy;
 mod s3fifo;
 #[cfg(feature = "own-policy")]
 mod server_store;
@@ -45,8 +45,8 @@ pub(crate) use lfu::Lfu;
 pub(crate) use lhd::Lhd;
 pub(crate) use links::Links;
 pub(crate) use lirs::Lirs;
-pub(crate) use listed::QueuePolicy;
 pub(crate) use lru::Lru;
+pub(crate) use queue_policy::QueuePolicy;
 pub(crate) use s3fifo::S3Fifo;
 #[cfg(feature = "own-policy")]
 pub(crate) use server_store::ServerStore;
@@ -102,9 +102,9 @@ impl Weights for ByteWeights<'_> {
 }
 
 /// How many objects fit, at least 1; in bytes this is an estimate from the mean object size of the trace.
-fn fitting_objects<W: Weights>(weights: W, distinct: usize, capacity: u64) -> f64 {
-    let total_weight: u64 = (0..distinct as u32).map(|id| weights.of(id)).sum();
-    (capacity as f64 * distinct as f64 / total_weight.max(1) as f64).max(1.0)
+fn fitting_objects<W: Weights>(weights: W, object_count: usize, capacity: u64) -> f64 {
+    let total_weight: u64 = (0..object_count as u32).map(|id| weights.of(id)).sum();
+    (capacity as f64 * object_count as f64 / total_weight.max(1) as f64).max(1.0)
 }
 
 /// A share of a capacity, at least 1.

@@ -23,8 +23,8 @@ pub(super) fn queue_of(location: u32) -> u32 {
 pub(super) struct Queue {
     location_bits: u32,
     ring: Vec<u32>,
-    head: u32,
-    tail: u32,
+    end_position: u32,
+    front_position: u32,
     count: u32,
     weight: u64,
 }
@@ -35,8 +35,8 @@ impl Queue {
         Self {
             location_bits: number << POSITION_BITS,
             ring: vec![0; 1024],
-            head: 0,
-            tail: 0,
+            end_position: 0,
+            front_position: 0,
             count: 0,
             weight: 0,
         }
@@ -83,7 +83,7 @@ impl Queue {
         weight: impl Fn(u32) -> u64,
     ) -> Option<u32> {
         let id = self.peek(locations)?;
-        self.tail = self.tail.wrapping_add(1);
+        self.front_position = self.front_position.wrapping_add(1);
         self.note_removed(weight(id));
         locations[id as usize] = 0;
         Some(id)
@@ -92,12 +92,12 @@ impl Queue {
     /// The oldest member.
     #[inline]
     pub(super) fn peek(&mut self, locations: &Locations) -> Option<u32> {
-        while self.tail != self.head {
-            let id = self.ring[self.slot(self.tail)];
-            if locations[id as usize] == self.location(self.tail) {
+        while self.front_position != self.end_position {
+            let id = self.ring[self.slot(self.front_position)];
+            if locations[id as usize] == self.location(self.front_position) {
                 return Some(id);
             }
-            self.tail = self.tail.wrapping_add(1);
+            self.front_position = self.front_position.wrapping_add(1);
         }
         None
     }
@@ -114,13 +114,13 @@ impl Queue {
 
     #[inline]
     fn append(&mut self, locations: &mut Locations, id: u32) {
-        if self.head.wrapping_sub(self.tail) as usize == self.ring.len() {
+        if self.end_position.wrapping_sub(self.front_position) as usize == self.ring.len() {
             self.compact_or_grow(locations);
         }
-        let slot = self.slot(self.head);
+        let slot = self.slot(self.end_position);
         self.ring[slot] = id;
-        locations[id as usize] = self.location(self.head);
-        self.head = self.head.wrapping_add(1);
+        locations[id as usize] = self.location(self.end_position);
+        self.end_position = self.end_position.wrapping_add(1);
     }
 
     /// Drops the stale entries, and doubles the ring if that leaves it more than half full.
@@ -129,15 +129,15 @@ impl Queue {
         let ring_len = self.ring.len();
         let mut ring = Vec::with_capacity(ring_len * 2);
         for offset in 0..ring_len as u32 {
-            let position = self.tail.wrapping_add(offset);
+            let position = self.front_position.wrapping_add(offset);
             let id = self.ring[self.slot(position)];
             if locations[id as usize] == self.location(position) {
                 locations[id as usize] = self.location_bits | ring.len() as u32;
                 ring.push(id);
             }
         }
-        self.tail = 0;
-        self.head = ring.len() as u32;
+        self.front_position = 0;
+        self.end_position = ring.len() as u32;
         let is_over_half_full = ring.len() * 2 > ring_len;
         ring.resize(
             if is_over_half_full {

@@ -23,8 +23,8 @@ const USES_TO_PROMOTE: u8 = 2;
 pub(crate) struct S3Fifo<W> {
     states: Vec<u8>,
     locations: Locations,
-    small: Queue,
-    main: Queue,
+    small_queue: Queue,
+    main_queue: Queue,
     small_capacity: u64,
     capacity: u64,
     ghost: Ghost,
@@ -33,15 +33,15 @@ pub(crate) struct S3Fifo<W> {
 }
 
 impl<W: Weights> S3Fifo<W> {
-    pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
+    pub(crate) fn new(object_count: usize, weights: W, capacity: u64) -> Self {
         Self {
-            states: vec![0; distinct],
-            locations: vec![0; distinct],
-            small: Queue::new(SMALL_QUEUE),
-            main: Queue::new(MAIN_QUEUE),
+            states: vec![0; object_count],
+            locations: vec![0; object_count],
+            small_queue: Queue::new(SMALL_QUEUE),
+            main_queue: Queue::new(MAIN_QUEUE),
             small_capacity: share(capacity, 0.1),
             capacity,
-            ghost: Ghost::new(distinct, share(capacity, 0.9)),
+            ghost: Ghost::new(object_count, share(capacity, 0.9)),
             has_evicted: false,
             weights,
         }
@@ -50,7 +50,7 @@ impl<W: Weights> S3Fifo<W> {
     fn evict(&mut self) {
         self.has_evicted = true;
         let main_capacity = self.capacity - self.small_capacity;
-        if self.main.weight() > main_capacity || self.small.count() == 0 {
+        if self.main_queue.weight() > main_capacity || self.small_queue.count() == 0 {
             self.evict_from_main();
         } else {
             self.evict_from_small();
@@ -61,7 +61,10 @@ impl<W: Weights> S3Fifo<W> {
     /// from the main queue.
     fn evict_from_small(&mut self) {
         let weights = self.weights;
-        while let Some(id) = self.small.pop(&mut self.locations, |id| weights.of(id)) {
+        while let Some(id) = self
+            .small_queue
+            .pop(&mut self.locations, |id| weights.of(id))
+        {
             let state = &mut self.states[id as usize];
             if *state & USES_MASK < USES_TO_PROMOTE {
                 *state = 0;
@@ -69,37 +72,42 @@ impl<W: Weights> S3Fifo<W> {
                 return;
             }
             *state = IN_MAIN;
-            self.main.push(&mut self.locations, id, weights.of(id));
+            self.main_queue
+                .push(&mut self.locations, id, weights.of(id));
         }
     }
 
     fn evict_from_main(&mut self) {
         let weights = self.weights;
-        while let Some(id) = self.main.pop(&mut self.locations, |id| weights.of(id)) {
+        while let Some(id) = self
+            .main_queue
+            .pop(&mut self.locations, |id| weights.of(id))
+        {
             let state = &mut self.states[id as usize];
             if *state & USES_MASK == 0 {
                 *state = 0;
                 return;
             }
             *state -= 1;
-            self.main.push(&mut self.locations, id, weights.of(id));
+            self.main_queue
+                .push(&mut self.locations, id, weights.of(id));
         }
     }
 
     fn store(&mut self, id: u32, weight: u64) {
         let is_remembered = self.ghost.remove_if_present(id, weight);
-        while self.small.weight() + self.main.weight() + weight > self.capacity {
+        while self.small_queue.weight() + self.main_queue.weight() + weight > self.capacity {
             self.evict();
         }
         // Before the first eviction a full small queue has no information about its objects, so new ones go to the
         // main queue.
-        let is_filling = !self.has_evicted && self.small.weight() >= self.small_capacity;
+        let is_filling = !self.has_evicted && self.small_queue.weight() >= self.small_capacity;
         if is_remembered || is_filling {
             self.states[id as usize] = IN_MAIN;
-            self.main.push(&mut self.locations, id, weight);
+            self.main_queue.push(&mut self.locations, id, weight);
         } else {
             self.states[id as usize] = IN_SMALL;
-            self.small.push(&mut self.locations, id, weight);
+            self.small_queue.push(&mut self.locations, id, weight);
         }
     }
 }
@@ -126,8 +134,8 @@ impl<W: Weights> Removable for S3Fifo<W> {
     fn remove(&mut self, id: u32) {
         let weight = self.weights.of(id);
         match queue_of(self.locations[id as usize]) {
-            SMALL_QUEUE => self.small.note_removed(weight),
-            MAIN_QUEUE => self.main.note_removed(weight),
+            SMALL_QUEUE => self.small_queue.note_removed(weight),
+            MAIN_QUEUE => self.main_queue.note_removed(weight),
             _ => return,
         }
         self.locations[id as usize] = 0;

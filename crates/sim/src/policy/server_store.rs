@@ -22,8 +22,8 @@ pub(crate) struct ServerStore<W> {
 }
 
 impl<W: Weights> ServerStore<W> {
-    pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
-        let largest_weight = (0..distinct as u32)
+    pub(crate) fn new(object_count: usize, weights: W, capacity: u64) -> Self {
+        let largest_weight = (0..object_count as u32)
             .map(|id| weights.of(id))
             .max()
             .unwrap_or(0);

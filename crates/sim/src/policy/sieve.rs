@@ -26,9 +26,9 @@ pub(crate) struct Sieve<W> {
 }
 
 impl<W: Weights> Sieve<W> {
-    pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
+    pub(crate) fn new(object_count: usize, weights: W, capacity: u64) -> Self {
         Self {
-            states: vec![ABSENT; distinct],
+            states: vec![ABSENT; object_count],
             queue: Vec::with_capacity(1024),
             slots: Vec::new(),
             hand: 0,
@@ -39,10 +39,10 @@ impl<W: Weights> Sieve<W> {
     }
 
     /// A cache from which objects can be removed.
-    pub(crate) fn removable(distinct: usize, weights: W, capacity: u64) -> Self {
+    pub(crate) fn with_removal(object_count: usize, weights: W, capacity: u64) -> Self {
         Self {
-            slots: vec![0; distinct],
-            ..Self::new(distinct, weights, capacity)
+            slots: vec![0; object_count],
+            ..Self::new(object_count, weights, capacity)
         }
     }
 
@@ -95,20 +95,21 @@ impl<W: Weights> Sieve<W> {
     /// Closes the holes; the array doubles if that leaves it more than half full.
     #[cold]
     fn close_holes(&mut self) {
-        let size = self.queue.capacity();
-        let holes = self.queue[..self.hand]
+        let old_capacity = self.queue.capacity();
+        let hole_count = self.queue[..self.hand]
             .iter()
             .filter(|&&id| id == HOLE)
             .count();
-        self.hand -= holes;
+        self.hand -= hole_count;
         self.queue.retain(|&id| id != HOLE);
         if !self.slots.is_empty() {
             for (slot, &id) in self.queue.iter().enumerate() {
                 self.slots[id as usize] = slot as u32;
             }
         }
-        if self.queue.len() * 2 > size {
-            self.queue.reserve_exact(size * 2 - self.queue.len());
+        if self.queue.len() * 2 > old_capacity {
+            self.queue
+                .reserve_exact(old_capacity * 2 - self.queue.len());
         }
     }
 }

@@ -23,9 +23,9 @@ pub(crate) struct Slru<W> {
 }
 
 impl<W: Weights> Slru<W> {
-    pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
+    pub(crate) fn new(object_count: usize, weights: W, capacity: u64) -> Self {
         Self {
-            locations: vec![0; distinct],
+            locations: vec![0; object_count],
             segments: std::array::from_fn(|position| Queue::new(position as u32 + 1)),
             segment_capacity: capacity / SEGMENTS as u64,
             used_weight: 0,
@@ -36,16 +36,16 @@ impl<W: Weights> Slru<W> {
 
     /// Moves an object from one segment up to the next.
     #[inline]
-    fn promote(&mut self, from: usize, id: u32) {
-        if from + 1 == SEGMENTS {
-            self.segments[from].move_to_end(&mut self.locations, id);
+    fn promote(&mut self, from_segment: usize, id: u32) {
+        if from_segment + 1 == SEGMENTS {
+            self.segments[from_segment].move_to_end(&mut self.locations, id);
             return;
         }
         let weight = self.weights.of(id);
-        self.segments[from].note_removed(weight);
-        self.segments[from + 1].push(&mut self.locations, id, weight);
+        self.segments[from_segment].note_removed(weight);
+        self.segments[from_segment + 1].push(&mut self.locations, id, weight);
         let mut is_lowest_pushed = false;
-        for segment in (1..=from + 1).rev() {
+        for segment in (1..=from_segment + 1).rev() {
             while self.segments[segment].weight() > self.segment_capacity {
                 self.demote(segment);
                 is_lowest_pushed |= segment == 1;
@@ -58,10 +58,11 @@ impl<W: Weights> Slru<W> {
 
     /// Moves the least recently used object of a segment down by one.
     #[inline]
-    fn demote(&mut self, from: usize) {
+    fn demote(&mut self, from_segment: usize) {
         let weights = self.weights;
-        if let Some(id) = self.segments[from].pop(&mut self.locations, |id| weights.of(id)) {
-            self.segments[from - 1].push(&mut self.locations, id, weights.of(id));
+        if let Some(id) = self.segments[from_segment].pop(&mut self.locations, |id| weights.of(id))
+        {
+            self.segments[from_segment - 1].push(&mut self.locations, id, weights.of(id));
         }
     }
 

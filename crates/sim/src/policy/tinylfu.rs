@@ -31,11 +31,11 @@ pub(crate) struct TinyLfu<W> {
 }
 
 impl<W: Weights> TinyLfu<W> {
-    pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
+    pub(crate) fn new(object_count: usize, weights: W, capacity: u64) -> Self {
         let window_capacity = share(capacity, 0.01);
         Self {
-            locations: vec![0; distinct],
-            uses: vec![0; distinct],
+            locations: vec![0; object_count],
+            uses: vec![0; object_count],
             window: Queue::new(WINDOW),
             probation: Queue::new(PROBATION),
             protected: Queue::new(PROTECTED),

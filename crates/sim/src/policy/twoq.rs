@@ -12,8 +12,8 @@ const MAIN: u32 = 2;
 /// A 2Q cache.
 pub(crate) struct TwoQ<W> {
     locations: Locations,
-    fresh: Queue,
-    main: Queue,
+    fresh_queue: Queue,
+    main_queue: Queue,
     ghost: Ghost,
     fresh_capacity: u64,
     capacity: u64,
@@ -21,12 +21,12 @@ pub(crate) struct TwoQ<W> {
 }
 
 impl<W: Weights> TwoQ<W> {
-    pub(crate) fn new(distinct: usize, weights: W, capacity: u64) -> Self {
+    pub(crate) fn new(object_count: usize, weights: W, capacity: u64) -> Self {
         Self {
-            locations: vec![0; distinct],
-            fresh: Queue::new(FRESH),
-            main: Queue::new(MAIN),
-            ghost: Ghost::new(distinct, share(capacity, 0.5)),
+            locations: vec![0; object_count],
+            fresh_queue: Queue::new(FRESH),
+            main_queue: Queue::new(MAIN),
+            ghost: Ghost::new(object_count, share(capacity, 0.5)),
             fresh_capacity: share(capacity, 0.25),
             capacity,
             weights,
@@ -36,12 +36,12 @@ impl<W: Weights> TwoQ<W> {
     fn evict(&mut self) {
         let weights = self.weights;
         let weight = |id: u32| weights.of(id);
-        if self.fresh.weight() >= self.fresh_capacity || self.main.count() == 0 {
-            if let Some(id) = self.fresh.pop(&mut self.locations, weight) {
+        if self.fresh_queue.weight() >= self.fresh_capacity || self.main_queue.count() == 0 {
+            if let Some(id) = self.fresh_queue.pop(&mut self.locations, weight) {
                 self.ghost.remember(id, weights);
             }
         } else {
-            self.main.pop(&mut self.locations, weight);
+            self.main_queue.pop(&mut self.locations, weight);
         }
     }
 }
@@ -52,20 +52,20 @@ impl<W: Weights> Policy for TwoQ<W> {
         match queue_of(self.locations[id as usize]) {
             FRESH => return true,
             MAIN => {
-                self.main.move_to_end(&mut self.locations, id);
+                self.main_queue.move_to_end(&mut self.locations, id);
                 return true;
             }
             _ => {}
         }
         let weight = self.weights.of(id);
         let is_remembered = self.ghost.remove_if_present(id, weight);
-        while self.fresh.weight() + self.main.weight() + weight > self.capacity {
+        while self.fresh_queue.weight() + self.main_queue.weight() + weight > self.capacity {
             self.evict();
         }
         let queue = if is_remembered {
-            &mut self.main
+            &mut self.main_queue
         } else {
-            &mut self.fresh
+            &mut self.fresh_queue
         };
         queue.push(&mut self.locations, id, weight);
         false
@@ -81,8 +81,8 @@ impl<W: Weights> Removable for TwoQ<W> {
     fn remove(&mut self, id: u32) {
         let weight = self.weights.of(id);
         match queue_of(self.locations[id as usize]) {
-            FRESH => self.fresh.note_removed(weight),
-            MAIN => self.main.note_removed(weight),
+            FRESH => self.fresh_queue.note_removed(weight),
+            MAIN => self.main_queue.note_removed(weight),
             _ => return,
         }
         self.locations[id as usize] = 0;

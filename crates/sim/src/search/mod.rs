@@ -243,7 +243,7 @@ mod tests {
     }
 
     /// Each candidate with its added time, replayed to the end or up to the limit of the earlier ones.
-    fn tried(
+    fn evaluate_candidates(
         log: &RequestLog,
         evaluation: Evaluation,
         is_limited: bool,
@@ -253,17 +253,17 @@ mod tests {
         let learned_by_share = LearnedByShare::learn(&prepared, evaluation);
         let mut best_so_far = BestSoFar::default();
         let mut evaluate_candidate = |candidate: Candidate| {
-            let memory = candidate.memory_bytes;
-            let limit = best_so_far.within(memory).filter(|_| is_limited);
+            let memory_bytes = candidate.memory_bytes;
+            let limit_ns = best_so_far.within(memory_bytes).filter(|_| is_limited);
             let ns = added_ns(
                 &prepared,
                 &cost,
                 &candidate,
                 evaluation,
                 &learned_by_share,
-                limit,
+                limit_ns,
             );
-            best_so_far.note(memory, ns);
+            best_so_far.note(memory_bytes, ns);
             (candidate, ns)
         };
         let tried = candidates(&prepared, 500_000, &learned_by_share)
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn the_front_falls_with_memory_and_is_never_beaten() {
-        let (tried, _) = tried(&small_log(), Evaluation::Past, false);
+        let (tried, _) = evaluate_candidates(&small_log(), Evaluation::Past, false);
         let points: Vec<_> = pareto_front(&tried)
             .into_iter()
             .map(|i| (tried[i].0.memory_bytes, tried[i].1))
@@ -294,8 +294,8 @@ mod tests {
     fn stopping_replays_early_changes_no_result() {
         let log = small_log();
         for evaluation in [Evaluation::Past, Evaluation::Hindsight] {
-            let (whole, whole_best) = tried(&log, evaluation, false);
-            let (limited, limited_best) = tried(&log, evaluation, true);
+            let (whole, whole_best) = evaluate_candidates(&log, evaluation, false);
+            let (limited, limited_best) = evaluate_candidates(&log, evaluation, true);
             assert!(
                 whole
                     .iter()
@@ -304,15 +304,18 @@ mod tests {
             );
             assert_eq!(pareto_front(&whole), pareto_front(&limited));
             for (candidate, _) in &whole {
-                let memory = candidate.memory_bytes;
-                assert_eq!(whole_best.within(memory), limited_best.within(memory));
+                let memory_bytes = candidate.memory_bytes;
+                assert_eq!(
+                    whole_best.within(memory_bytes),
+                    limited_best.within(memory_bytes)
+                );
             }
         }
     }
 
     #[test]
     fn hindsight_improves_with_memory() {
-        let (_, best_so_far) = tried(&small_log(), Evaluation::Hindsight, false);
+        let (_, best_so_far) = evaluate_candidates(&small_log(), Evaluation::Hindsight, false);
         let bounds = [0, 100_000, 500_000].map(|bytes| best_so_far.within(bytes).unwrap());
         assert!(bounds.is_sorted_by(|a, b| a >= b) && bounds[2] < bounds[0]);
     }

@@ -45,7 +45,7 @@ impl Comparison {
     /// difference. What was measured where 0 was forecast has no error and is null.
     pub fn error_document(&self) -> Value {
         let (forecast, measured) = (self.forecast.document(), self.measured.document());
-        errors(&forecast, &measured, relative_error)
+        errors_by_name(&forecast, &measured, relative_error)
     }
 }
 
@@ -57,7 +57,7 @@ fn relative_error(forecast: f64, measured: f64) -> Option<f64> {
 }
 
 /// The errors of two documents of figures.
-fn errors(forecast: &Value, measured: &Value, error: fn(f64, f64) -> Option<f64>) -> Value {
+fn errors_by_name(forecast: &Value, measured: &Value, error: fn(f64, f64) -> Option<f64>) -> Value {
     if let (Some(forecast), Some(measured)) = (forecast.as_object(), measured.as_object()) {
         let error_entry = |(name, forecast): (&String, &Value)| {
             let error = if name == "share_slower" {
@@ -66,7 +66,7 @@ fn errors(forecast: &Value, measured: &Value, error: fn(f64, f64) -> Option<f64>
                 error
             };
             let measured = measured.get(name).unwrap_or(&Value::Null);
-            (name.clone(), errors(forecast, measured, error))
+            (name.clone(), errors_by_name(forecast, measured, error))
         };
         return Value::Object(forecast.iter().map(error_entry).collect::<Map<_, _>>());
     }

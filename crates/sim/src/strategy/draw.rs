@@ -42,7 +42,7 @@ impl Quantiles {
     ) -> Result<Self, LatencyError> {
         let mut sizes = table
             .iter()
-            .map(|(size, row)| read_size(size, row))
+            .map(|(size, row)| parse_size_quantiles(size, row))
             .collect::<Result<Vec<_>, _>>()?;
         sizes.sort_by(|a, b| a.size.total_cmp(&b.size));
         if sizes.is_empty() {
@@ -52,29 +52,29 @@ impl Quantiles {
         }
     }
 
-    /// Nanoseconds of a single get of `bytes` at quantile `quantile` (0 to 1, 0 is the fastest).
+    /// Nanoseconds of a single get of `bytes` at quantile `latency_ns_at` (0 to 1, 0 is the fastest).
     pub fn single_ns(&self, bytes: u64, quantile: f64) -> f64 {
         let size = bytes.max(1) as f64;
         let upper_index = self.sizes.partition_point(|row| row.size <= size);
         if upper_index == 0 {
-            return self.sizes[0].quantile(quantile);
+            return self.sizes[0].latency_ns_at(quantile);
         }
         let low = &self.sizes[upper_index - 1];
         match self.sizes.get(upper_index) {
             Some(high) => {
-                low.quantile(quantile)
-                    + (high.quantile(quantile) - low.quantile(quantile))
+                low.latency_ns_at(quantile)
+                    + (high.latency_ns_at(quantile) - low.latency_ns_at(quantile))
                         * (size.log10() - low.log10)
                         / (high.log10 - low.log10)
             }
-            None => low.quantile(quantile) * size / low.size,
+            None => low.latency_ns_at(quantile) * size / low.size,
         }
     }
 }
 
 impl SizeQuantiles {
     /// Below the first percentile and above the last, the result is their value; nothing is extrapolated.
-    fn quantile(&self, quantile: f64) -> f64 {
+    fn latency_ns_at(&self, quantile: f64) -> f64 {
         let rank = quantile * 100.0;
         let upper_index = self.points.partition_point(|&(percent, _)| percent <= rank);
         match (
@@ -109,7 +109,10 @@ fn mix(mut word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-fn read_size(size: &str, row: &BTreeMap<String, f64>) -> Result<SizeQuantiles, LatencyError> {
+fn parse_size_quantiles(
+    size: &str,
+    row: &BTreeMap<String, f64>,
+) -> Result<SizeQuantiles, LatencyError> {
     let distribution_error = |problem: String| LatencyError::Distribution {
         size: size.into(),
         problem,

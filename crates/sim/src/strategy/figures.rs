@@ -68,8 +68,8 @@ pub fn figures(
     select: impl Iterator<Item = usize>,
 ) -> Figures {
     let mut figures = Figures::default();
-    let (mut slowdowns, mut latencies, mut slower) = (Vec::new(), Vec::new(), [0u64; 4]);
-    let mut added = Vec::new();
+    let (mut slowdowns, mut latencies, mut slower_counts) = (Vec::new(), Vec::new(), [0u64; 4]);
+    let mut added_times_ns = Vec::new();
     for request in select {
         let (stats, base_ns) = (&request_stats[request], prepared.base_ns[request]);
         figures.requests += 1;
@@ -78,25 +78,25 @@ pub fn figures(
         figures.used_keys += u64::from(stats.used_keys);
         figures.bytes += stats.bytes;
         figures.added_ns += stats.added_ns;
-        added.push(stats.added_ns);
+        added_times_ns.push(stats.added_ns);
         latencies.push(base_ns + stats.added_ns);
         // A base of 0 counts as 1 us, the log's resolution, so that the ratio stays finite.
         let base_ns = base_ns.max(1000);
         // Doubles of one sign sort as their bits do.
         slowdowns.push((stats.added_ns as f64 / base_ns as f64).to_bits());
-        for (count, (_, hundredths)) in slower.iter_mut().zip(SLOWDOWNS) {
+        for (count, (_, hundredths)) in slower_counts.iter_mut().zip(SLOWDOWNS) {
             *count += u64::from(
                 u128::from(stats.added_ns) * 100 >= u128::from(base_ns) * u128::from(hundredths),
             );
         }
     }
-    figures.added_ns_pct = percentiles(&mut added);
+    figures.added_ns_pct = percentiles(&mut added_times_ns);
     figures.slowdown_pct = percentiles(&mut slowdowns)
         .into_iter()
         .map(f64::from_bits)
         .collect();
     figures.latency_ns_pct = percentiles(&mut latencies);
-    figures.share_slower = slower.map(|count| count as f64 / figures.requests.max(1) as f64);
+    figures.share_slower = slower_counts.map(|count| count as f64 / figures.requests.max(1) as f64);
     figures
 }
 

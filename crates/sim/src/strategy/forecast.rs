@@ -31,13 +31,13 @@ pub fn forecast(
     request_stats: &[RequestStats],
     requests: Range<usize>,
 ) -> Vec<Forecast> {
-    let all: Vec<u32> = requests.clone().map(|request| request as u32).collect();
-    if all.len() < BLOCKS * BLOCK_REQUESTS_MIN {
+    let all_requests: Vec<u32> = requests.clone().map(|request| request as u32).collect();
+    if all_requests.len() < BLOCKS * BLOCK_REQUESTS_MIN {
         return Vec::new();
     }
-    let expected = figure_values(&all, request_stats);
+    let expected = figure_values(&all_requests, request_stats);
     let variance_of = |blocks: Vec<&[u32]>| variances(&blocks, expected, request_stats);
-    let by_time = variance_of(blocks(&all, all.len()).collect());
+    let variances_by_time = variance_of(blocks(&all_requests, all_requests.len()).collect());
     let requests_by_process = prepared
         .requests_by_instance
         .iter()
@@ -46,15 +46,15 @@ pub fn forecast(
                 |end: usize| process_requests.partition_point(|&entry| (entry as usize) < end);
             &process_requests[position(requests.start)..position(requests.end)]
         });
-    let by_process = variance_of(
+    let variances_by_process = variance_of(
         requests_by_process
-            .flat_map(|entry| blocks(entry, all.len()))
+            .flat_map(|entry| blocks(entry, all_requests.len()))
             .collect(),
     );
-    let sampling_factor = 1.0 + REQUESTS_COMPARED as f64 / all.len() as f64;
+    let sampling_factor = 1.0 + REQUESTS_COMPARED as f64 / all_requests.len() as f64;
     let figure_forecast = |index: usize| {
         let (figure, value) = expected[index];
-        let variance = by_time[index].max(by_process[index]) * sampling_factor;
+        let variance = variances_by_time[index].max(variances_by_process[index]) * sampling_factor;
         let margin = MARGIN_DEVIATIONS * variance.sqrt();
         Forecast {
             figure: figure.to_owned(),
@@ -66,9 +66,9 @@ pub fn forecast(
     (0..expected.len()).map(figure_forecast).collect()
 }
 
-/// Requests that follow one another, in as many blocks as their share of `all` has of [`BLOCKS`], at least one.
-fn blocks(requests: &[u32], all: usize) -> impl Iterator<Item = &[u32]> {
-    let count = (requests.len() * BLOCKS / all).max(1);
+/// Requests that follow one another, in as many blocks as their share of `all_requests` has of [`BLOCKS`], at least one.
+fn blocks(requests: &[u32], all_requests: usize) -> impl Iterator<Item = &[u32]> {
+    let count = (requests.len() * BLOCKS / all_requests).max(1);
     requests.chunks_exact((requests.len() / count).max(BLOCK_REQUESTS_MIN))
 }
 
@@ -143,13 +143,17 @@ mod tests {
     }
 
     /// Requests that need a call or several, in spells of 50 requests of which each process sees every second one.
-    fn stats(requests: usize, calls_max: u32, random: &mut Random) -> Vec<RequestStats> {
-        let mut busy = 1;
+    fn draw_request_stats(
+        requests: usize,
+        calls_max: u32,
+        random: &mut Random,
+    ) -> Vec<RequestStats> {
+        let mut calls_bound = 1;
         let draw_stats = |request: usize| {
             if request.is_multiple_of(50) {
-                busy = 1 + random.below(calls_max);
+                calls_bound = 1 + random.below(calls_max);
             }
-            let calls = 1 + random.below(busy + 1);
+            let calls = 1 + random.below(calls_bound + 1);
             RequestStats {
                 added_ns: u64::from(calls * (900_000 + random.below(200_000))),
                 bytes: 0,
@@ -162,8 +166,8 @@ mod tests {
     }
 
     /// The next requests of one of the two processes.
-    fn stats_of_one(calls_max: u32, random: &mut Random) -> Vec<RequestStats> {
-        let both = stats(2 * REQUESTS_COMPARED as usize, calls_max, random);
+    fn draw_stats_of_one_process(calls_max: u32, random: &mut Random) -> Vec<RequestStats> {
+        let both = draw_request_stats(2 * REQUESTS_COMPARED as usize, calls_max, random);
         both.into_iter().step_by(2).collect()
     }
 
@@ -173,8 +177,8 @@ mod tests {
     }
 
     fn is_within(forecast: &[Forecast], stats: &[RequestStats]) -> bool {
-        let all: Vec<u32> = (0..stats.len() as u32).collect();
-        let measured = figure_values(&all, stats);
+        let all_requests: Vec<u32> = (0..stats.len() as u32).collect();
+        let measured = figure_values(&all_requests, stats);
         let pairs = forecast.iter().zip(measured);
         pairs
             .into_iter()
@@ -185,8 +189,8 @@ mod tests {
     fn two_thousand_requests_of_the_same_kind_are_within_the_interval_in_95_of_100_logs() {
         let mut random = Random::new(7);
         let within = (0..100).filter(|_| {
-            let forecast = forecast_of(&stats(10_000, 6, &mut random));
-            is_within(&forecast, &stats_of_one(6, &mut random))
+            let forecast = forecast_of(&draw_request_stats(10_000, 6, &mut random));
+            is_within(&forecast, &draw_stats_of_one_process(6, &mut random))
         });
         let within = within.count();
         assert!(within >= 95, "{within}");
@@ -196,8 +200,8 @@ mod tests {
     fn requests_that_need_half_as_many_calls_again_are_outside() {
         let mut random = Random::new(8);
         for _ in 0..20 {
-            let forecast = forecast_of(&stats(10_000, 6, &mut random));
-            let others = stats_of_one(10, &mut random);
+            let forecast = forecast_of(&draw_request_stats(10_000, 6, &mut random));
+            let others = draw_stats_of_one_process(10, &mut random);
             assert!(!is_within(&forecast, &others));
         }
     }

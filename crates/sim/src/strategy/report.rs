@@ -70,44 +70,44 @@ pub fn report(
         fixed: &fixed,
         learned: &learned.items,
     };
-    let (count, half) = (prepared.len(), prepared.second_half_start());
+    let (count, half_start) = (prepared.len(), prepared.second_half_start());
     let replay = |pricing| run(prepared, cost, strategy, choices, pricing, count);
     let request_stats = replay(Pricing::Median);
     let drawn_figures = |dependence| {
         let seed = options.draw_seed.filter(|_| cost.quantiles().is_some())?;
         let request_stats = replay(Pricing::Drawn { seed, dependence });
-        Some(figures(prepared, &request_stats, half..count))
+        Some(figures(prepared, &request_stats, half_start..count))
     };
     Report {
         all: figures(prepared, &request_stats, 0..count),
-        second_half: figures(prepared, &request_stats, half..count),
+        second_half: figures(prepared, &request_stats, half_start..count),
         drawn: drawn_figures(Dependence::Independent),
         comonotone: drawn_figures(Dependence::Comonotone),
-        routes: by_route(prepared, &request_stats, options),
+        routes: figures_by_route(prepared, &request_stats, options),
         kept: KeptSizes {
             fixed_items: fixed.items.len() as u64,
             fixed_bytes: fixed.bytes,
             local_bytes: local_bytes(strategy.local, prepared),
         },
-        second_half_ns: (half..count)
+        second_half_ns: (half_start..count)
             .map(|request| (request_stats[request].added_ns, prepared.base_ns[request]))
             .collect(),
     }
 }
 
-fn by_route(
+fn figures_by_route(
     prepared: &PreparedLog<'_>,
     request_stats: &[RequestStats],
     options: ReportOptions<'_>,
 ) -> Vec<(Figures, Figures)> {
-    let route_figures = |route: usize, from: usize| {
+    let route_figures = |route: usize, first_request: usize| {
         let is_on_route = move |request: &usize| {
             options.route_of[prepared.log_index[*request] as usize] as usize == route
         };
         figures(
             prepared,
             request_stats,
-            (from..prepared.len()).filter(is_on_route),
+            (first_request..prepared.len()).filter(is_on_route),
         )
     };
     (0..options.routes)

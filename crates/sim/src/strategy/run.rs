@@ -267,11 +267,11 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
     }
 
     fn companions(&self, item: &u32, fetch_list: &mut Vec<u32>) {
-        fetch_list.extend_from_slice(self.choices.learned.with_item(*item));
+        fetch_list.extend_from_slice(self.choices.learned.fetched_with_item(*item));
     }
 
     fn page_companions(&self, page: &u32, fetch_list: &mut Vec<u32>) {
-        fetch_list.extend_from_slice(self.choices.learned.with_page(*page));
+        fetch_list.extend_from_slice(self.choices.learned.fetched_with_page(*page));
     }
 }
 

@@ -66,7 +66,7 @@ impl ColumnDecoder {
     }
 
     /// Reads up to `rows` numbers, null as `None`, each at most `max`.
-    pub(super) fn numbers(
+    pub(super) fn read_numbers(
         &mut self,
         rows: usize,
         max: u64,
@@ -97,10 +97,14 @@ impl ColumnDecoder {
     }
 
     /// Reads up to `rows` numbers of 64 bits, which must not be null; used for the key column.
-    pub(super) fn keys(&mut self, rows: usize, output: &mut Vec<u64>) -> Result<(), TraceError> {
+    pub(super) fn read_keys(
+        &mut self,
+        rows: usize,
+        output: &mut Vec<u64>,
+    ) -> Result<(), TraceError> {
         self.decode_rows(rows)?;
         if self.numbers.len() != rows {
-            return Err(self.null_key());
+            return Err(self.null_key_error());
         }
         if self.is_signed {
             for (row, &number) in self.numbers.iter().enumerate() {
@@ -113,7 +117,7 @@ impl ColumnDecoder {
     }
 
     /// The error that one of the rows just read has no key.
-    fn null_key(&self) -> TraceError {
+    fn null_key_error(&self) -> TraceError {
         let null = self
             .definitions
             .iter()
@@ -123,14 +127,14 @@ impl ColumnDecoder {
     }
 
     /// Reads up to `rows` strings, which must not be null, and hands each to `consume`; used for the key column.
-    pub(super) fn required_strings(
+    pub(super) fn read_required_strings(
         &mut self,
         rows: usize,
         mut consume: impl FnMut(&[u8]),
     ) -> Result<(), TraceError> {
         self.decode_rows(rows)?;
         if self.strings.len() != rows {
-            return Err(self.null_key());
+            return Err(self.null_key_error());
         }
         self.strings.iter().for_each(|text| consume(text.data()));
         self.next_row += rows as u64;
@@ -138,7 +142,7 @@ impl ColumnDecoder {
     }
 
     /// Reads up to `rows` strings and hands each to `consume`, null as `None`.
-    pub(super) fn strings(
+    pub(super) fn read_strings(
         &mut self,
         rows: usize,
         mut consume: impl FnMut(Option<&[u8]>),
@@ -162,7 +166,7 @@ impl ColumnDecoder {
 
     /// Reads up to `rows` lists of numbers, each at most `max`, appending the numbers to `output` and, for each row,
     /// the length of `output` after it to `list_ends`. A null list is an empty one.
-    pub(super) fn lists(
+    pub(super) fn read_lists(
         &mut self,
         rows: usize,
         max: u64,

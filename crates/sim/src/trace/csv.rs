@@ -24,7 +24,7 @@ pub(super) fn open<R: BufRead + Send>(
 ) -> Result<LineRows<R, ColumnIndexes>, TraceError> {
     let mut lines = Lines::new(name, source);
     let header = lines
-        .header()?
+        .read_header()?
         .ok_or_else(|| TraceError::file(name, "is empty"))?;
     let columns = find_fields(name, &header, layout)?;
     let names = layout.names.clone();
@@ -126,16 +126,16 @@ fn split(line: &[u8], separator: u8) -> Vec<Cow<'_, [u8]>> {
         if byte == b'"' {
             is_quoted = !is_quoted;
         } else if byte == separator && !is_quoted {
-            fields.push(unquoted(&line[start..index]));
+            fields.push(strip_quotes(&line[start..index]));
             start = index + 1;
         }
     }
-    fields.push(unquoted(&line[start..]));
+    fields.push(strip_quotes(&line[start..]));
     fields
 }
 
 /// A field without the quotes around it, doubled quotes within made single.
-fn unquoted(field: &[u8]) -> Cow<'_, [u8]> {
+fn strip_quotes(field: &[u8]) -> Cow<'_, [u8]> {
     let field = field.trim_ascii();
     let [b'"', between_quotes @ .., b'"'] = field else {
         return Cow::Borrowed(field);
@@ -162,7 +162,7 @@ struct CsvRow<'a> {
 }
 
 impl CsvRow<'_> {
-    fn cell(&self, index: Option<usize>) -> Option<&[u8]> {
+    fn non_empty_cell(&self, index: Option<usize>) -> Option<&[u8]> {
         index
             .map(|index| self.cells[index].as_ref())
             .filter(|field| !field.is_empty())
@@ -174,12 +174,12 @@ impl CsvRow<'_> {
         TraceError::row(self.file, self.row_number, fault).in_column(column)
     }
 
-    fn number(
+    fn parse_number(
         &self,
         column: &'static str,
         index: Option<usize>,
     ) -> Result<Option<u64>, TraceError> {
-        let Some(field) = self.cell(index) else {
+        let Some(field) = self.non_empty_cell(index) else {
             return Ok(None);
         };
         let max = u64::from(u32::MAX);
@@ -195,20 +195,23 @@ impl CsvRow<'_> {
         columns: &ColumnIndexes,
         sink: &RowSink<'_>,
     ) -> Result<RowFields<'r>, TraceError> {
-        let null = || {
+        let null_key_error = || {
             TraceError::row(self.file, self.row_number, "a key may not be null").in_column("key")
         };
-        let time_us = self.cell(columns.time).map(|field| {
+        let time_us = self.non_empty_cell(columns.time).map(|field| {
             parse_time(field, sink.time_unit)
                 .ok_or_else(|| self.field_error("time", TIME_FORMATS, field))
         });
         Ok(RowFields {
             row: self.row_number,
-            key: KeyCell::Text(self.cell(Some(columns.key)).ok_or_else(null)?),
+            key: KeyCell::Text(
+                self.non_empty_cell(Some(columns.key))
+                    .ok_or_else(null_key_error)?,
+            ),
             time: time_us.transpose()?,
-            size: self.number("size", columns.size)?,
-            ttl: self.number("ttl", columns.ttl)?,
-            op: self.cell(columns.op).map(Op::parse),
+            size: self.parse_number("size", columns.size)?,
+            ttl: self.parse_number("ttl", columns.ttl)?,
+            op: self.non_empty_cell(columns.op).map(Op::parse),
         })
     }
 }

@@ -20,13 +20,13 @@ pub struct Interner {
     slots: Vec<Entry>,
     shift: u32,
     /// Number of ids given so far.
-    count: u32,
+    id_count: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     key: u64,
-    extra: u32,
+    second_key: u32,
     id: u32,
 }
 
@@ -44,51 +44,55 @@ impl Interner {
             slots: vec![
                 Entry {
                     key: 0,
-                    extra: 0,
+                    second_key: 0,
                     id: FREE_SLOT
                 };
                 1 << bits
             ],
             shift: 64 - bits,
-            count: 0,
+            id_count: 0,
         }
     }
 
     /// Distinct keys so far; ids are below this.
     pub fn len(&self) -> u32 {
-        self.count
+        self.id_count
     }
 
     /// Whether no key has been seen.
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.id_count == 0
     }
 
     /// The number of the pair (key, extra), a new one at its first use.
-    pub fn intern(&mut self, key: u64, extra: u32) -> u32 {
-        let mut slot = self.first_slot(key, extra);
+    pub fn intern(&mut self, key: u64, second_key: u32) -> u32 {
+        let mut slot = self.first_slot(key, second_key);
         let mask = self.slots.len() - 1;
         loop {
             let entry = self.slots[slot & mask];
             if entry.id == FREE_SLOT {
                 break;
             }
-            if entry.key == key && entry.extra == extra {
+            if entry.key == key && entry.second_key == second_key {
                 return entry.id;
             }
             slot += 1;
         }
-        let id = self.count;
-        self.slots[slot & mask] = Entry { key, extra, id };
-        self.count += 1;
-        if self.count as usize * 2 > self.slots.len() {
+        let id = self.id_count;
+        self.slots[slot & mask] = Entry {
+            key,
+            second_key,
+            id,
+        };
+        self.id_count += 1;
+        if self.id_count as usize * 2 > self.slots.len() {
             self.grow();
         }
         id
     }
 
-    fn first_slot(&self, key: u64, extra: u32) -> usize {
-        ((key ^ u64::from(extra).rotate_left(32)).wrapping_mul(HASH_MULTIPLIER) >> self.shift)
+    fn first_slot(&self, key: u64, second_key: u32) -> usize {
+        ((key ^ u64::from(second_key).rotate_left(32)).wrapping_mul(HASH_MULTIPLIER) >> self.shift)
             as usize
     }
 
@@ -97,7 +101,7 @@ impl Interner {
         let empty_slots = vec![
             Entry {
                 key: 0,
-                extra: 0,
+                second_key: 0,
                 id: FREE_SLOT
             };
             self.slots.len() * 2
@@ -105,7 +109,7 @@ impl Interner {
         let old_slots = std::mem::replace(&mut self.slots, empty_slots);
         let mask = self.slots.len() - 1;
         for entry in old_slots.into_iter().filter(|entry| entry.id != FREE_SLOT) {
-            let mut slot = self.first_slot(entry.key, entry.extra);
+            let mut slot = self.first_slot(entry.key, entry.second_key);
             while self.slots[slot & mask].id != FREE_SLOT {
                 slot += 1;
             }

@@ -110,7 +110,7 @@ impl<'a> JsonRow<'a> {
             .ok_or_else(|| self.field_error(column, "a string", value))
     }
 
-    pub(super) fn required<T>(
+    pub(super) fn require_value<T>(
         &self,
         column: &'static str,
         value: Option<T>,
@@ -149,7 +149,7 @@ impl<'a> JsonRow<'a> {
                 Some(value) => self.parse_whole_number(column, value, max).map(Some),
             }
         };
-        let key = self.required("key", self.member(names.name("key")))?;
+        let key = self.require_value("key", self.member(names.name("key")))?;
         let key = match key {
             Value::String(text) => KeyCell::Text(text.as_bytes()),
             value => KeyCell::Number(

@@ -13,7 +13,7 @@ pub(super) const LINE_BYTES_MAX: u64 = 64 << 20;
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// A line without its line end; a separator before it stays, for it ends an empty field.
-fn without_end(line: &[u8]) -> &[u8] {
+fn strip_line_end(line: &[u8]) -> &[u8] {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     line.strip_suffix(b"\r").unwrap_or(line)
 }
@@ -23,7 +23,7 @@ pub(super) struct Lines<R> {
     file: String,
     source: R,
     line: Vec<u8>,
-    row: u64,
+    row_number: u64,
     is_truncated: bool,
 }
 
@@ -33,17 +33,17 @@ impl<R: BufRead> Lines<R> {
             file: file.to_owned(),
             source,
             line: Vec::new(),
-            row: 0,
+            row_number: 0,
             is_truncated: false,
         }
     }
 
     /// Reads the header of a CSV file, which does not count as a row.
-    pub(super) fn header(&mut self) -> Result<Option<String>, TraceError> {
+    pub(super) fn read_header(&mut self) -> Result<Option<String>, TraceError> {
         let header = self
             .next()?
             .map(|line| String::from_utf8_lossy(line).into_owned());
-        self.row = 0;
+        self.row_number = 0;
         Ok(header)
     }
 
@@ -51,21 +51,21 @@ impl<R: BufRead> Lines<R> {
     pub(super) fn next(&mut self) -> Result<Option<&[u8]>, TraceError> {
         loop {
             self.line.clear();
-            let mut limited = std::io::Read::take(&mut self.source, LINE_BYTES_MAX);
-            let read = limited.read_until(b'\n', &mut self.line);
-            self.row += 1;
-            if self.row == 1 && self.line.starts_with(BYTE_ORDER_MARK) {
+            let mut limited_source = std::io::Read::take(&mut self.source, LINE_BYTES_MAX);
+            let read_result = limited_source.read_until(b'\n', &mut self.line);
+            self.row_number += 1;
+            if self.row_number == 1 && self.line.starts_with(BYTE_ORDER_MARK) {
                 self.line.drain(..BYTE_ORDER_MARK.len());
             }
-            match read {
-                Err(error) => return Err(TraceError::row(&self.file, self.row, error)),
+            match read_result {
+                Err(error) => return Err(TraceError::row(&self.file, self.row_number, error)),
                 Ok(0) => return Ok(None),
                 Ok(bytes) if bytes as u64 == LINE_BYTES_MAX => {
                     let fault = format!("the line is longer than {LINE_BYTES_MAX} bytes");
-                    return Err(TraceError::row(&self.file, self.row, fault));
+                    return Err(TraceError::row(&self.file, self.row_number, fault));
                 }
-                Ok(_) if self.line.trim_ascii().is_empty() => self.row -= 1,
-                Ok(_) => return Ok(Some(without_end(&self.line))),
+                Ok(_) if self.line.trim_ascii().is_empty() => self.row_number -= 1,
+                Ok(_) => return Ok(Some(strip_line_end(&self.line))),
             }
         }
     }
@@ -77,7 +77,7 @@ impl<R: BufRead> Lines<R> {
 
     /// The line last read and its number, counted from 1.
     pub(super) fn last(&self) -> (&[u8], u64) {
-        (without_end(&self.line), self.row)
+        (strip_line_end(&self.line), self.row_number)
     }
 
     /// Treats an error in the last line as the end of the stream if the line has no line end.

@@ -42,7 +42,7 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
         let table = Table::open(file, source)?;
         let names = &layout.names;
         let (key, has_text_keys) = table
-            .find_keys(names.name("key"))
+            .find_key_column(names.name("key"))
             .and_then(|column| column.ok_or_else(|| table.missing_column_error(names.name("key"))))
             .map_err(|error| names.with_name_in_file(error))?;
         let find_number_column = |column: &'static str| {
@@ -58,7 +58,7 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
                 &table,
                 names,
                 "op",
-                table.find_strings_as("op", names.name("op")),
+                table.find_string_column_as("op", names.name("op")),
             )?,
             ttl: find_number_column("ttl")?,
         };
@@ -109,9 +109,9 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
             let keys = &mut self.keys;
             decoders
                 .key
-                .required_strings(rows, |text| batch.key.push(keys.key(text)))?;
+                .read_required_strings(rows, |text| batch.key.push(keys.key_of_text(text)))?;
         } else {
-            decoders.key.keys(rows, &mut batch.key)?;
+            decoders.key.read_keys(rows, &mut batch.key)?;
         }
         if self.columns.time {
             match &mut decoders.time {
@@ -144,7 +144,7 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
         }
         if self.columns.op {
             match &mut decoders.op {
-                Some(op) => op.strings(rows, |text| batch.op.push(text.map(Op::parse)))?,
+                Some(op) => op.read_strings(rows, |text| batch.op.push(text.map(Op::parse)))?,
                 None => batch.op.resize(batch.op.len() + rows, None),
             }
         }
@@ -179,7 +179,7 @@ fn decode_numbers(
     scratch: &mut Vec<Option<u64>>,
 ) -> Result<(), TraceError> {
     scratch.clear();
-    decoder.numbers(rows, max, scratch)
+    decoder.read_numbers(rows, max, scratch)
 }
 
 /// Appends a column of 32-bit numbers, nulls where the file has no such column.

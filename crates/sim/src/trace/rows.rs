@@ -138,7 +138,7 @@ impl RowFields<'_> {
         let batch = &mut *sink.batch;
         batch.key.push(match self.key {
             KeyCell::Number(number) => number,
-            KeyCell::Text(text) => sink.keys.key(text),
+            KeyCell::Text(text) => sink.keys.key_of_text(text),
         });
         if sink.columns_wanted.time {
             batch.time.push(self.time.unwrap_or(self.row - 1));

@@ -90,7 +90,10 @@ impl<S: ChunkReader + 'static> Table<S> {
     }
 
     /// A column of whole numbers.
-    pub(super) fn find_numbers(&self, name: &'static str) -> Result<Option<ColumnRef>, TraceError> {
+    pub(super) fn find_number_column(
+        &self,
+        name: &'static str,
+    ) -> Result<Option<ColumnRef>, TraceError> {
         self.find_number_column_as(name, name)
     }
 
@@ -118,7 +121,7 @@ impl<S: ChunkReader + 'static> Table<S> {
     }
 
     /// The column of keys, and whether they are strings.
-    pub(super) fn find_keys(
+    pub(super) fn find_key_column(
         &self,
         name_in_file: &str,
     ) -> Result<Option<(ColumnRef, bool)>, TraceError> {
@@ -130,17 +133,23 @@ impl<S: ChunkReader + 'static> Table<S> {
     }
 
     /// A column of lists of whole numbers.
-    pub(super) fn find_lists(&self, name: &'static str) -> Result<Option<ColumnRef>, TraceError> {
+    pub(super) fn find_list_column(
+        &self,
+        name: &'static str,
+    ) -> Result<Option<ColumnRef>, TraceError> {
         self.find(name, name, &[Type::INT32, Type::INT64], true)
     }
 
     /// A column of strings.
-    pub(super) fn find_strings(&self, name: &'static str) -> Result<Option<ColumnRef>, TraceError> {
-        self.find_strings_as(name, name)
+    pub(super) fn find_string_column(
+        &self,
+        name: &'static str,
+    ) -> Result<Option<ColumnRef>, TraceError> {
+        self.find_string_column_as(name, name)
     }
 
     /// A column of strings that has another name in the file.
-    pub(super) fn find_strings_as(
+    pub(super) fn find_string_column_as(
         &self,
         name: &'static str,
         name_in_file: &str,

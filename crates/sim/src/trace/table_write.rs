@@ -32,7 +32,7 @@ pub(super) enum Column {
 
 impl Column {
     /// A nullable column of numbers.
-    pub(super) fn nullable(cells: impl Iterator<Item = Option<u32>>) -> Self {
+    pub(super) fn nullable_numbers(cells: impl Iterator<Item = Option<u32>>) -> Self {
         let (mut values, mut definition_levels) = (Vec::new(), Vec::new());
         for cell in cells {
             definition_levels.push(i16::from(cell.is_some()));

@@ -18,7 +18,7 @@ pub(super) struct TextKeys {
 
 impl TextKeys {
     /// The key of a text: its value if it is a whole number of 64 bits as it would be printed, else its hash (XXH3).
-    pub(super) fn key(&mut self, text: &[u8]) -> u64 {
+    pub(super) fn key_of_text(&mut self, text: &[u8]) -> u64 {
         if let Some(number) = printed_number(text) {
             return number;
         }
@@ -137,8 +137,8 @@ mod tests {
     #[test]
     fn numbers_stay_and_other_texts_are_hashed() {
         let mut keys = TextKeys::default();
-        assert_eq!(keys.key(b"17"), 17);
-        assert_eq!(keys.key(b"18446744073709551615"), u64::MAX);
+        assert_eq!(keys.key_of_text(b"17"), 17);
+        assert_eq!(keys.key_of_text(b"18446744073709551615"), u64::MAX);
         let texts: [&[u8]; 6] = [
             b"007",
             b"+7",
@@ -148,7 +148,7 @@ mod tests {
             b" 7",
         ];
         for text in texts {
-            assert_eq!(keys.key(text), xxh3_64(text));
+            assert_eq!(keys.key_of_text(text), xxh3_64(text));
         }
         assert_eq!((keys.distinct_hashes(), keys.collisions()), (6, 0));
     }
@@ -157,9 +157,9 @@ mod tests {
     fn two_texts_with_one_hash_are_counted() {
         let mut keys = TextKeys::default();
         keys.second_hashes.insert(xxh3_64(b"a"), 0);
-        keys.key(b"a");
-        keys.key(b"b");
-        keys.key(b"a");
+        keys.key_of_text(b"a");
+        keys.key_of_text(b"b");
+        keys.key_of_text(b"a");
         assert_eq!(keys.collisions(), 2);
     }
 

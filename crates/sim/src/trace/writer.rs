@@ -200,9 +200,9 @@ fn write_group<W: Write + Send>(table: &mut TableWriter<W>, batch: &mut Batch) -
     table.write_group(&[
         longs(&batch.time),
         longs(&batch.key),
-        Column::nullable(batch.size.iter().copied()),
+        Column::nullable_numbers(batch.size.iter().copied()),
         Column::nullable_strings(batch.op.iter().map(|op| op.map(super::Op::name))),
-        Column::nullable(batch.ttl.iter().copied()),
+        Column::nullable_numbers(batch.ttl.iter().copied()),
     ])?;
     batch.clear();
     Ok(())

@@ -153,7 +153,7 @@ fn live_bytes_fit(store: &Store, candidates: &Candidates) -> bool {
     let segments = &store.segments;
     let live_bytes = (candidates.small_bytes + candidates.main_bytes)
         .saturating_sub(candidates.live_bytes_error_max);
-    live_bytes * 4 < segments.allowed() * store.arena().segment_bytes() * COMPACT_QUARTERS
+    live_bytes * 4 < segments.backing_limit() * store.arena().segment_bytes() * COMPACT_QUARTERS
 }
 
 fn choose_victim(store: &Store, candidates: &Candidates, hand: u64) -> Option<SegmentView> {

@@ -59,7 +59,7 @@ pub(crate) struct LockedSlot<'i> {
 pub(crate) struct Bucket<'i> {
     index: &'i Index,
     primary: &'i Line,
-    position: usize,
+    number: usize,
 }
 
 impl<'i> LockedSlot<'i> {
@@ -73,8 +73,8 @@ impl<'i> LockedSlot<'i> {
 }
 
 impl<'i> Bucket<'i> {
-    pub(super) fn lock(index: &'i Index, position: usize) -> Self {
-        let primary = index.bucket_line(position);
+    pub(super) fn lock(index: &'i Index, bucket_number: usize) -> Self {
+        let primary = index.bucket_line(bucket_number);
         let mut round = 0;
         loop {
             let word = primary.control_word.load(Ordering::Relaxed);
@@ -91,7 +91,7 @@ impl<'i> Bucket<'i> {
                 return Bucket {
                     index,
                     primary,
-                    position,
+                    number: bucket_number,
                 };
             }
             spin_or_yield(&mut round);
@@ -154,7 +154,7 @@ impl<'i> Bucket<'i> {
             .take(&self.index.lines, source)
             .ok_or(ChainFull)?;
         line.control_word
-            .store(self.position as u64, Ordering::Relaxed);
+            .store(self.number as u64, Ordering::Relaxed);
         for slot in &line.slots {
             slot.store(0, Ordering::Relaxed);
         }

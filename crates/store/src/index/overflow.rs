@@ -51,7 +51,7 @@ impl Overflow {
         }
     }
 
-    /// What [`Overflow::restored`] needs.
+    /// What [`Overflow::from_snapshot`] needs.
     pub(super) fn snapshot(&self) -> Vec<OverflowSnapshot> {
         let segments = self.lock();
         let snapshot = |overflow_segment: &OverflowSegment| OverflowSnapshot {
@@ -63,7 +63,7 @@ impl Overflow {
         segments.iter().map(snapshot).collect()
     }
 
-    pub(super) fn restored(lines_per_segment: usize, snapshot: &[OverflowSnapshot]) -> Self {
+    pub(super) fn from_snapshot(lines_per_segment: usize, snapshot: &[OverflowSnapshot]) -> Self {
         let segment = |overflow: &OverflowSnapshot| OverflowSegment {
             segment: SegmentId(overflow.segment),
             used_lines: overflow.used_lines as usize,

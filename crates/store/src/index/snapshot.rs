@@ -32,12 +32,12 @@ impl IndexSnapshot {
 }
 
 /// Which lines of the overflow segments were reached, by segment.
-struct Reached {
+struct ReachedLines {
     segments: Vec<Option<Box<[bool]>>>,
     per_segment: usize,
 }
 
-impl Reached {
+impl ReachedLines {
     /// Marks a line; false if it is not an overflow line, or if it was reached before.
     fn mark(&mut self, id: LineId) -> bool {
         let (segment, line) = (
@@ -52,7 +52,7 @@ impl Reached {
 }
 
 impl Index {
-    /// What [`Index::restored`] needs; nobody changes the index meanwhile.
+    /// What [`Index::from_snapshot`] needs; nobody changes the index meanwhile.
     pub(crate) fn snapshot(&self) -> IndexSnapshot {
         let buckets = self.bucket_count();
         let directory = self.directory.iter();
@@ -68,7 +68,7 @@ impl Index {
 
     /// The index whose lines are in the segments that the snapshot names. [`Index::check`] must accept it before it
     /// is used.
-    pub(crate) fn restored(
+    pub(crate) fn from_snapshot(
         lines: Lines,
         snapshot: &IndexSnapshot,
         segments_max: usize,
@@ -83,13 +83,13 @@ impl Index {
         {
             return Err("the number of buckets is wrong");
         }
-        let named = snapshot.directory.iter().copied();
+        let bucket_segments = snapshot.directory.iter().copied();
         let unused = std::iter::repeat_n(0, segments_max - segments);
         Ok(Index {
-            directory: named.chain(unused).map(AtomicU32::new).collect(),
+            directory: bucket_segments.chain(unused).map(AtomicU32::new).collect(),
             bucket_count: AtomicUsize::new(buckets),
             lines_per_segment_shift: per_segment.trailing_zeros(),
-            overflow: Overflow::restored(per_segment, &snapshot.overflow),
+            overflow: Overflow::from_snapshot(per_segment, &snapshot.overflow),
             resize: Resize::new(segments),
             lines,
         })
@@ -103,18 +103,18 @@ impl Index {
         mut visit: impl FnMut(usize, Entry),
     ) -> Result<(), &'static str> {
         let per_segment = 1 << self.lines_per_segment_shift;
-        let mut reached = Reached {
+        let mut reached_lines = ReachedLines {
             segments: (0..self.directory.len()).map(|_| None).collect(),
             per_segment,
         };
         for overflow in &snapshot.overflow {
-            if let Some(lines) = reached.segments.get_mut(overflow.segment as usize) {
+            if let Some(lines) = reached_lines.segments.get_mut(overflow.segment as usize) {
                 *lines = Some(vec![false; per_segment].into());
             }
         }
         let buckets = self.bucket_count();
-        for number in 0..buckets {
-            self.check_chain(number, &mut reached, &mut visit)?;
+        for bucket_number in 0..buckets {
+            self.check_chain(bucket_number, &mut reached_lines, &mut visit)?;
         }
         let is_empty = |line: &Line| {
             let word = line.control_word.load(Ordering::Relaxed);
@@ -122,20 +122,20 @@ impl Index {
             !is_locked(word) && link_of(word).is_none() && line.slots.iter().all(is_zero)
         };
         let mut unused = buckets..snapshot.directory.len() * per_segment;
-        if !unused.all(|number| is_empty(self.bucket_line(number))) {
+        if !unused.all(|bucket_number| is_empty(self.bucket_line(bucket_number))) {
             return Err("a bucket that is not in use holds something");
         }
         let mut overflow = snapshot.overflow.iter();
-        overflow.try_for_each(|overflow| self.check_overflow(overflow, &mut reached))
+        overflow.try_for_each(|overflow| self.check_overflow(overflow, &mut reached_lines))
     }
 
     fn check_chain(
         &self,
-        number: usize,
-        reached: &mut Reached,
+        bucket_number: usize,
+        reached_lines: &mut ReachedLines,
         visit: &mut impl FnMut(usize, Entry),
     ) -> Result<(), &'static str> {
-        let mut line = self.bucket_line(number);
+        let mut line = self.bucket_line(bucket_number);
         let mut word = line.control_word.load(Ordering::Relaxed);
         if is_locked(word) {
             return Err("a bucket is locked");
@@ -145,16 +145,16 @@ impl Index {
             let entries = slots.map(|slot| Entry(slot.load(Ordering::Relaxed)));
             entries
                 .filter(|entry| entry.0 != 0)
-                .for_each(|entry| visit(number, entry));
+                .for_each(|entry| visit(bucket_number, entry));
             let Some(next) = link_of(word) else {
                 return Ok(());
             };
-            if !reached.mark(next) {
+            if !reached_lines.mark(next) {
                 return Err("a chain leads to a line that is not its own");
             }
             line = self.lines.line(next);
             word = line.control_word.load(Ordering::Relaxed);
-            if owner_of(word) != number {
+            if owner_of(word) != bucket_number {
                 return Err("an overflow line belongs to another bucket");
             }
         }
@@ -165,30 +165,31 @@ impl Index {
     fn check_overflow(
         &self,
         overflow: &OverflowSnapshot,
-        reached: &mut Reached,
+        reached_lines: &mut ReachedLines,
     ) -> Result<(), &'static str> {
-        let count = |reached: &Reached| {
-            let lines = reached.segments.get(overflow.segment as usize);
+        let count = |reached_lines: &ReachedLines| {
+            let lines = reached_lines.segments.get(overflow.segment as usize);
             let lines = lines.and_then(Option::as_deref).unwrap_or_default();
-            let is_beyond_end = lines.iter().skip(overflow.allocated_end as usize);
+            let lines_beyond_end = lines.iter().skip(overflow.allocated_end as usize);
             let used = lines.iter().filter(|is_reached| **is_reached).count();
             (
                 used,
-                is_beyond_end.filter(|is_reached| **is_reached).count(),
+                lines_beyond_end.filter(|is_reached| **is_reached).count(),
             )
         };
-        if count(reached).0 != overflow.used_lines as usize {
+        if count(reached_lines).0 != overflow.used_lines as usize {
             return Err("the number of overflow lines is wrong");
         }
-        let mut free = (overflow.free_list_head != 0).then_some(LineId(overflow.free_list_head));
-        while let Some(id) = free {
+        let mut next_free_line =
+            (overflow.free_list_head != 0).then_some(LineId(overflow.free_list_head));
+        while let Some(id) = next_free_line {
             let segment = id.0 as usize >> self.lines_per_segment_shift;
-            if segment != overflow.segment as usize || !reached.mark(id) {
+            if segment != overflow.segment as usize || !reached_lines.mark(id) {
                 return Err("the list of free overflow lines is wrong");
             }
-            free = link_of(self.lines.line(id).control_word.load(Ordering::Relaxed));
+            next_free_line = link_of(self.lines.line(id).control_word.load(Ordering::Relaxed));
         }
-        if count(reached) != (overflow.allocated_end as usize, 0) {
+        if count(reached_lines) != (overflow.allocated_end as usize, 0) {
             return Err("an overflow line is neither free nor in use");
         }
         Ok(())

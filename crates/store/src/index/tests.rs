@@ -28,17 +28,17 @@ impl Keys for NumberKeys {
 /// Segments one after the other; returned ones are only counted.
 struct CountingSource {
     next: std::sync::atomic::AtomicU32,
-    limit: u32,
+    segments_max: u32,
     /// Whether returned segments are allocated again at once; the store waits for all readers first.
     reuses: bool,
     returned: std::sync::Mutex<Vec<SegmentId>>,
 }
 
 impl CountingSource {
-    fn new(limit: u32) -> Self {
+    fn new(segments_max: u32) -> Self {
         CountingSource {
             next: std::sync::atomic::AtomicU32::new(1),
-            limit,
+            segments_max,
             reuses: true,
             returned: std::sync::Mutex::default(),
         }
@@ -53,7 +53,7 @@ impl SegmentSource for CountingSource {
             return Some(id);
         }
         let next = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        (next < self.limit).then_some(SegmentId(next))
+        (next < self.segments_max).then_some(SegmentId(next))
     }
     fn give(&self, segment: SegmentId) {
         self.returned.lock().unwrap().push(segment);
@@ -83,7 +83,7 @@ mod alone {
     use crate::memory::Arena;
 
     /// Keys of one bucket of the first table, with one tag.
-    fn colliding(number: u64) -> u64 {
+    fn colliding_number(number: u64) -> u64 {
         number << 32
     }
 
@@ -93,9 +93,9 @@ mod alone {
     fn a_chain_at_its_bound_takes_no_more_and_every_item_in_it_is_found() {
         let (index, source) = index(8);
         for number in 0..CHAIN_ITEMS_MAX {
-            insert(&index, colliding(number), &source);
+            insert(&index, colliding_number(number), &source);
         }
-        let newcomer = colliding(CHAIN_ITEMS_MAX);
+        let newcomer = colliding_number(CHAIN_ITEMS_MAX);
         let entry = Entry::new(hash_of(newcomer), 0, item_of(newcomer));
         let mut bucket = index.lock(hash_of(newcomer));
         assert_eq!(bucket.insert(entry, &source), Err(bucket::ChainFull));
@@ -105,8 +105,8 @@ mod alone {
         index.entries_of(hash_of(newcomer), &mut entries);
         assert_eq!(entries.len() as u64, CHAIN_ITEMS_MAX);
         for number in 0..CHAIN_ITEMS_MAX {
-            assert!(contains(&index, colliding(number)), "{number}");
-            assert!(remove(&index, colliding(number)), "{number}");
+            assert!(contains(&index, colliding_number(number)), "{number}");
+            assert!(remove(&index, colliding_number(number)), "{number}");
         }
     }
 
@@ -115,11 +115,11 @@ mod alone {
         let (index, source) = index(8);
         for number in 0..CHAIN_ITEMS_MAX {
             let entry = Entry::new(
-                hash_of(colliding(number)),
+                hash_of(colliding_number(number)),
                 (number % 2) as u8,
                 item_of(number),
             );
-            let mut bucket = index.lock(hash_of(colliding(number)));
+            let mut bucket = index.lock(hash_of(colliding_number(number)));
             bucket.insert(entry, &source).unwrap();
         }
         let bucket = index.lock(hash_of(0));
@@ -138,13 +138,13 @@ mod alone {
         // In a table of 128 buckets, and one more, bit 7 decides between buckets 0 and 128.
         assert_eq!(index.split(&NumberKeys, &source), ResizeOutcome::Done);
         for number in 0..CHAIN_ITEMS_MAX {
-            insert(&index, colliding(number), &source);
-            insert(&index, colliding(number) | 128, &source);
+            insert(&index, colliding_number(number), &source);
+            insert(&index, colliding_number(number) | 128, &source);
         }
         assert_eq!(index.merge(&source), ResizeOutcome::NoRoom);
         for number in 0..CHAIN_ITEMS_MAX {
-            assert!(contains(&index, colliding(number)), "{number}");
-            assert!(contains(&index, colliding(number) | 128), "{number}");
+            assert!(contains(&index, colliding_number(number)), "{number}");
+            assert!(contains(&index, colliding_number(number) | 128), "{number}");
         }
     }
 

@@ -4,7 +4,7 @@ use super::*;
 
 const NONE_OUTDATED: fn() -> u64 = || 0;
 
-fn flushes(prefixes: &[&[u8]]) -> PrefixFlushes {
+fn record_prefixes(prefixes: &[&[u8]]) -> PrefixFlushes {
     let flushes = PrefixFlushes::new(7);
     for (number, prefix) in (1..).zip(prefixes) {
         flushes.record(prefix, number, NONE_OUTDATED).unwrap();
@@ -16,7 +16,7 @@ fn flushes(prefixes: &[&[u8]]) -> PrefixFlushes {
 fn a_key_matches_exactly_the_prefixes_that_it_starts_with() {
     let key: Vec<u8> = (0..250).map(|index| b'a' + (index % 26) as u8).collect();
     for length in 1..=250 {
-        let flushes = flushes(&[&key[..length]]);
+        let flushes = record_prefixes(&[&key[..length]]);
         for end in 0..=250 {
             let is_flushed = flushes.is_flushed_since(&key[..end], 0);
             assert_eq!(is_flushed, end >= length, "{length} of {end}");
@@ -29,7 +29,7 @@ fn a_key_matches_exactly_the_prefixes_that_it_starts_with() {
 
 #[test]
 fn the_latest_flush_among_all_prefixes_of_a_key_decides() {
-    let flushes = flushes(&[b"a:b:", b"a:", b"x"]);
+    let flushes = record_prefixes(&[b"a:b:", b"a:", b"x"]);
     assert!(flushes.is_flushed_since(b"a:b:c", 0));
     assert!(flushes.is_flushed_since(b"a:b:c", 1));
     assert!(!flushes.is_flushed_since(b"a:b:c", 2));

@@ -30,15 +30,15 @@ pub(super) type Reason = &'static str;
 
 /// An entry of the index as one number that sorts by the offset: offset over two, tag and bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Named(u64);
+struct PackedEntry(u64);
 
 /// Bits of a bucket's number.
 const BUCKET_BITS: u32 = 30;
 
-impl Named {
+impl PackedEntry {
     fn new(offset: usize, tag: u64, bucket: usize) -> Self {
         let position = (offset / ITEM_ALIGN) as u64;
-        Named((position << TAG_BITS | tag) << BUCKET_BITS | bucket as u64)
+        PackedEntry((position << TAG_BITS | tag) << BUCKET_BITS | bucket as u64)
     }
 
     fn offset(self) -> usize {
@@ -53,7 +53,7 @@ impl Named {
 
 /// The entries of the index, by segment.
 pub(super) struct Entries {
-    by_segment: Vec<Vec<Named>>,
+    by_segment: Vec<Vec<PackedEntry>>,
     /// One that names no address of an item.
     has_stray: bool,
 }
@@ -70,9 +70,9 @@ impl Entries {
         let addr = entry.item();
         let segment = store.arena().segment_of(addr).0 as usize;
         match self.by_segment.get_mut(segment) {
-            Some(named) if addr.0.is_multiple_of(ITEM_ALIGN as u64) => {
+            Some(segment_entries) if addr.0.is_multiple_of(ITEM_ALIGN as u64) => {
                 let offset = store.arena().offset_of(addr);
-                named.push(Named::new(offset, entry.tag(), bucket));
+                segment_entries.push(PackedEntry::new(offset, entry.tag(), bucket));
             }
             _ => self.has_stray = true,
         }
@@ -97,21 +97,21 @@ struct Piece {
 /// The contents of segments, as walks over them find them.
 struct Contents {
     /// Live bytes of each segment.
-    live: Vec<(SegmentId, usize)>,
+    live_bytes_by_segment: Vec<(SegmentId, usize)>,
     pieces: Vec<Piece>,
     /// The live items whose values are in pieces.
-    chained: Vec<(LocatedItem, KeyHash)>,
+    chained_items: Vec<(LocatedItem, KeyHash)>,
     /// Counts the live items.
-    block: CounterBlock,
+    counters: CounterBlock,
 }
 
 impl Contents {
     fn new(store: &Store) -> Self {
         Contents {
-            live: Vec::new(),
+            live_bytes_by_segment: Vec::new(),
             pieces: Vec::new(),
-            chained: Vec::new(),
-            block: CounterBlock::new(store.config().slab_chunk_bytes.len()),
+            chained_items: Vec::new(),
+            counters: CounterBlock::new(store.config().slab_chunk_bytes.len()),
         }
     }
 
@@ -120,20 +120,20 @@ impl Contents {
         &mut self,
         store: &Store,
         segment: &ItemSegment,
-        entries: &[Named],
+        entries: &[PackedEntry],
     ) -> Result<(), Reason> {
-        let (start, used) = (
+        let (start, used_bytes) = (
             store.arena().start(SegmentId(segment.id)),
-            segment.used as usize,
+            segment.used_bytes as usize,
         );
-        let bytes = store.arena().bytes(start, used);
-        let mut named = entries.iter().copied().peekable();
+        let bytes = store.arena().bytes(start, used_bytes);
+        let mut segment_entries = entries.iter().copied().peekable();
         let (mut offset, mut live_bytes) = (0, 0);
-        while offset < used {
+        while offset < used_bytes {
             let record = bytes.get(offset..).and_then(extent);
             let extent = record.ok_or("a segment holds bytes that are not a record")?;
             let addr = start.plus(offset);
-            let entry = named.next_if(|entry| entry.offset() == offset);
+            let entry = segment_entries.next_if(|entry| entry.offset() == offset);
             match (extent.record, entry) {
                 (Record::Item, Some(entry)) => {
                     self.adopt(store, addr, entry)?;
@@ -150,15 +150,16 @@ impl Contents {
             }
             offset += extent.bytes;
         }
-        self.live.push((SegmentId(segment.id), live_bytes));
+        self.live_bytes_by_segment
+            .push((SegmentId(segment.id), live_bytes));
         // Two entries for one item, or one for no start of a record.
-        named
+        segment_entries
             .next()
             .map_or(Ok(()), |_| Err("an entry names no item"))
     }
 
     /// Compares a live item, whose extent was checked, with its entry, and counts it.
-    fn adopt(&mut self, store: &Store, addr: Addr, entry: Named) -> Result<(), Reason> {
+    fn adopt(&mut self, store: &Store, addr: Addr, entry: PackedEntry) -> Result<(), Reason> {
         let item = store.locate(addr);
         let hash = store.hash(store.key_of(&item));
         let (tag, bucket) = entry.tag_and_bucket();
@@ -167,7 +168,7 @@ impl Contents {
             return Err("an entry names an item with another key");
         }
         if item.header.is_chained {
-            self.chained.push((item, hash));
+            self.chained_items.push((item, hash));
         } else {
             self.count(store, &item);
         }
@@ -176,23 +177,24 @@ impl Contents {
 
     /// Counts an item as one that was stored, as memcached does.
     fn count(&self, store: &Store, item: &LocatedItem) {
-        count_item(store, &self.block, item, 1);
-        self.block.add(CounterId::ItemsTotal, 1);
+        count_item(store, &self.counters, item, 1);
+        self.counters.add(CounterId::ItemsTotal, 1);
     }
 
     /// Adds the contents of other segments.
     fn add(&mut self, other: Contents) {
-        self.live.extend(other.live);
+        self.live_bytes_by_segment
+            .extend(other.live_bytes_by_segment);
         self.pieces.extend(other.pieces);
-        self.chained.extend(other.chained);
-        self.block.add_all(&other.block);
+        self.chained_items.extend(other.chained_items);
+        self.counters.add_all(&other.counters);
     }
 
     /// Gives each live item in pieces its own, and counts them.
     fn adopt_pieces(&mut self, store: &Store) -> Result<(), Reason> {
-        self.live.sort_unstable();
+        self.live_bytes_by_segment.sort_unstable();
         self.pieces.sort_unstable_by_key(|piece| piece.addr);
-        for (item, hash) in std::mem::take(&mut self.chained) {
+        for (item, hash) in std::mem::take(&mut self.chained_items) {
             let mut value_bytes = 0;
             for addr in store.pieces_of(&item) {
                 let index = self.pieces.binary_search_by_key(&addr, |piece| piece.addr);
@@ -203,8 +205,13 @@ impl Contents {
                 value_bytes += piece.data_bytes;
                 let record_bytes = piece_record_bytes(piece.data_bytes);
                 let segment = store.arena().segment_of(addr);
-                let live = self.live.binary_search_by_key(&segment, |&(id, _)| id);
-                if let Some((_, live)) = live.ok().and_then(|live| self.live.get_mut(live)) {
+                let live = self
+                    .live_bytes_by_segment
+                    .binary_search_by_key(&segment, |&(id, _)| id);
+                if let Some((_, live)) = live
+                    .ok()
+                    .and_then(|live| self.live_bytes_by_segment.get_mut(live))
+                {
                     *live += record_bytes;
                 }
             }
@@ -230,10 +237,10 @@ impl Check<'_> {
     /// argument in several threads at once.
     pub(super) fn run(&self, in_parallel: impl Fn(&(dyn Fn() + Sync))) -> Result<(), Reason> {
         let store = self.store;
-        let next = AtomicUsize::new(0);
+        let next_segment_index = AtomicUsize::new(0);
         let outcome = Mutex::new(Ok(Contents::new(store)));
         let walk_some = || {
-            let contents = self.walk_some(&next);
+            let contents = self.walk_some(&next_segment_index);
             let mut outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
             match (&mut *outcome, contents) {
                 (Ok(all), Ok(contents)) => all.add(contents),
@@ -249,34 +256,34 @@ impl Check<'_> {
             return Err("an entry names an address outside of the items");
         }
         contents.adopt_pieces(store)?;
-        for &(segment, live_bytes) in &contents.live {
+        for &(segment, live_bytes) in &contents.live_bytes_by_segment {
             store.segments.adopt(segment, live_bytes as u32);
         }
         if let Some(block) = store.counter_blocks.first() {
-            block.add_all(&contents.block);
+            block.add_all(&contents.counters);
         }
         Ok(())
     }
 
     /// Walks over segments that no other thread has taken, until there are none.
-    fn walk_some(&self, next: &AtomicUsize) -> Result<Contents, Reason> {
+    fn walk_some(&self, next_segment_index: &AtomicUsize) -> Result<Contents, Reason> {
         let mut contents = Contents::new(self.store);
         let mut entries = Vec::new();
         loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
+            let index = next_segment_index.fetch_add(1, Ordering::Relaxed);
             let (Some(segment), Some(&checksum)) =
                 (self.segments.get(index), self.checksums.get(index))
             else {
                 return Ok(contents);
             };
-            check_sum(
+            compare_checksum(
                 self.store.arena(),
-                (segment.id, segment.used as usize),
+                (segment.id, segment.used_bytes as usize),
                 checksum,
             )?;
-            let named = self.entries.by_segment.get(segment.id as usize);
+            let segment_entries = self.entries.by_segment.get(segment.id as usize);
             entries.clear();
-            entries.extend_from_slice(named.map_or(&[], Vec::as_slice));
+            entries.extend_from_slice(segment_entries.map_or(&[], Vec::as_slice));
             entries.sort_unstable();
             contents.walk(self.store, segment, &entries)?;
         }
@@ -285,21 +292,21 @@ impl Check<'_> {
     /// Whether an entry names something outside of the segments that were walked.
     fn has_unwalked(&self) -> bool {
         let count = |segment: &ItemSegment| {
-            let named = self.entries.by_segment.get(segment.id as usize);
-            named.map_or(0, Vec::len)
+            let segment_entries = self.entries.by_segment.get(segment.id as usize);
+            segment_entries.map_or(0, Vec::len)
         };
         let walked: usize = self.segments.iter().map(count).sum();
         self.entries.has_stray || walked != self.entries.by_segment.iter().map(Vec::len).sum()
     }
 }
 
-/// Compares the first `used` bytes of a segment with their checksum.
-pub(super) fn check_sum(
+/// Compares the first `used_bytes` bytes of a segment with their checksum.
+pub(super) fn compare_checksum(
     arena: &Arena,
-    (id, used): (u32, usize),
+    (id, used_bytes): (u32, usize),
     expected: u64,
 ) -> Result<(), Reason> {
-    let bytes = arena.bytes(arena.start(SegmentId(id)), used);
+    let bytes = arena.bytes(arena.start(SegmentId(id)), used_bytes);
     if checksum(bytes) == expected {
         Ok(())
     } else {
@@ -315,10 +322,10 @@ fn extent(bytes: &[u8]) -> Option<Extent> {
         Record::Piece { data_bytes, .. } => PIECE_HEADER_BYTES + data_bytes,
         Record::Item => item_bytes(bytes)?,
     };
-    let padded = item::padded(unpadded);
-    (padded <= bytes.len()).then_some(Extent {
+    let padded_bytes = item::padded_bytes(unpadded);
+    (padded_bytes <= bytes.len()).then_some(Extent {
         record,
-        bytes: padded,
+        bytes: padded_bytes,
     })
 }
 

@@ -237,7 +237,7 @@ impl Store {
             .map_err(|error| SnapshotError::Unusable(error.to_string()))?;
         if config.slab_chunk_bytes != handover.slab_chunk_bytes {
             let mut snapshot = snapshot.clone();
-            let used = snapshot.used(arena.segment_bytes());
+            let used = snapshot.used_bytes_by_segment(arena.segment_bytes());
             let sum = |(id, used)| checksum(arena.bytes(arena.start(SegmentId(id)), used));
             snapshot.checksums = used.map(sum).collect();
             let store = recover(config, layout, &arena, &snapshot, in_parallel);
@@ -245,7 +245,7 @@ impl Store {
         }
         let store = restore(config, layout, &arena, snapshot).map_err(SnapshotError::damaged)?;
         for (segment, &live_bytes) in snapshot.segments.items.iter().zip(&handover.live_bytes) {
-            if live_bytes == 0 || live_bytes > segment.used {
+            if live_bytes == 0 || live_bytes > segment.used_bytes {
                 return Err(SnapshotError::damaged("live bytes are out of range"));
             }
             store.segments.adopt(SegmentId(segment.id), live_bytes);

@@ -24,7 +24,7 @@ use crate::policy::PolicyKind;
 use crate::store::{Config, Layout, Store, segment_shift};
 
 use bytes::checksum;
-use check::{Check, Entries, Reason, check_sum};
+use check::{Check, Entries, Reason, compare_checksum};
 
 impl Store {
     /// Bytes of memory of an empty store with these settings, which a file for it must have.
@@ -79,7 +79,7 @@ impl Store {
         let arena = self.arena();
         let uncommitted = UncommittedBytes::default();
         let (mut snapshot, _) = self.snapshot_without_checksums(stop, &uncommitted)?;
-        let used = snapshot.used(arena.segment_bytes());
+        let used = snapshot.used_bytes_by_segment(arena.segment_bytes());
         let bytes = |(id, used)| arena.bytes(arena.start(SegmentId(id)), used);
         snapshot.checksums = used.map(|used| checksum(bytes(used))).collect();
         Some(snapshot.encode())
@@ -134,7 +134,10 @@ impl Store {
             let bytes = memory.get(start..start.saturating_add(used));
             checksum(bytes.unwrap_or_default())
         };
-        snapshot.checksums = snapshot.used(segment_bytes).map(used).collect();
+        snapshot.checksums = snapshot
+            .used_bytes_by_segment(segment_bytes)
+            .map(used)
+            .collect();
         Ok(snapshot.encode())
     }
 }
@@ -153,7 +156,7 @@ fn recover(
         .split_at_checked(item_segments.len())
         .ok_or("a checksum is missing")?;
     for (id, &checksum) in snapshot.index.segments().zip(line_checksums) {
-        check_sum(arena, (id, arena.segment_bytes()), checksum)?;
+        compare_checksum(arena, (id, arena.segment_bytes()), checksum)?;
     }
     let mut entries = Entries::new(arena.segments());
     store.index.check(&snapshot.index, |bucket, entry| {
@@ -182,11 +185,11 @@ fn restore(
     arena: &Arc<Arena>,
     snapshot: &Snapshot,
 ) -> Result<Store, Reason> {
-    let segments = layout.table(&config, arena);
+    let segments = layout.build_segments(&config, arena);
     segments.flushes.restore(&snapshot.flushes);
     segments.restore(&snapshot.segments, snapshot.index.segments())?;
     let lines = Lines::new(Arc::clone(arena));
-    let index = Index::restored(lines, &snapshot.index, arena.segments())?;
+    let index = Index::from_snapshot(lines, &snapshot.index, arena.segments())?;
     let policy = PolicyKind::default();
     Ok(Store::assemble(config, policy, layout, segments, index))
 }

@@ -114,9 +114,12 @@ impl Snapshot {
     }
 
     /// Each segment with its bytes in use, in the order of the checksums.
-    pub(super) fn used(&self, segment_bytes: usize) -> impl Iterator<Item = (u32, usize)> + '_ {
+    pub(super) fn used_bytes_by_segment(
+        &self,
+        segment_bytes: usize,
+    ) -> impl Iterator<Item = (u32, usize)> + '_ {
         let items = self.segments.items.iter();
-        let items = items.map(|segment| (segment.id, segment.used as usize));
+        let items = items.map(|segment| (segment.id, segment.used_bytes as usize));
         items.chain(self.index.segments().map(move |id| (id, segment_bytes)))
     }
 
@@ -175,16 +178,16 @@ pub(super) fn write(snapshot: &Snapshot, to: &mut Writer) {
     });
     to.u64(snapshot.segments.sequence);
     to.u64(snapshot.segments.counted_unique);
-    to.u64(snapshot.segments.order);
+    to.u64(snapshot.segments.queue_position);
     to.list(&snapshot.segments.items, |to, segment| {
         to.u32(segment.id);
         to.u32(u32::from(segment.queue == Queue::Main));
-        to.u32(segment.used);
+        to.u32(segment.used_bytes);
         to.u32(segment.expires);
-        to.u64(segment.order);
+        to.u64(segment.queue_position);
         to.u64(segment.sequence);
         to.u64(segment.generation);
-        to.u32(segment.base);
+        to.u32(segment.base_time);
     });
     to.u64(snapshot.index.buckets);
     to.list(&snapshot.index.directory, |to, segment| to.u32(*segment));
@@ -217,7 +220,7 @@ pub(super) fn read(from: &mut Reader<'_>) -> Option<Snapshot> {
         segments: SegmentsSnapshot {
             sequence: from.u64()?,
             counted_unique: from.u64()?,
-            order: from.u64()?,
+            queue_position: from.u64()?,
             items: from.list(read_segment)?,
         },
         index: IndexSnapshot {
@@ -237,12 +240,12 @@ fn read_segment(from: &mut Reader<'_>) -> Option<ItemSegment> {
         } else {
             Queue::Main
         },
-        used: from.u32()?,
+        used_bytes: from.u32()?,
         expires: from.u32()?,
-        order: from.u64()?,
+        queue_position: from.u64()?,
         sequence: from.u64()?,
         generation: from.u64()?,
-        base: from.u32()?,
+        base_time: from.u32()?,
     })
 }
 

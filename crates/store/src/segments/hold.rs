@@ -57,9 +57,13 @@ impl Segments {
     }
 
     fn held_segments_max(&self) -> usize {
-        let allowed = self.allowed();
-        let largest_item_segments = self.largest_item_span.min(allowed / LARGEST_ITEM_DIVISOR);
-        (allowed / HELD_DIVISOR).max(largest_item_segments).max(1)
+        let backing_limit = self.backing_limit();
+        let largest_item_segments = self
+            .largest_item_span
+            .min(backing_limit / LARGEST_ITEM_DIVISOR);
+        (backing_limit / HELD_DIVISOR)
+            .max(largest_item_segments)
+            .max(1)
     }
 
     /// Segments held beyond the epoch.

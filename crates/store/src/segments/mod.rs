@@ -7,12 +7,12 @@
 
 mod hold;
 mod life;
-mod plan;
+mod pools;
 mod ranking;
 mod snapshot;
 mod view;
 
-use plan::SegmentPools;
+use pools::SegmentPools;
 pub(crate) use ranking::Candidates;
 use ranking::Ranking;
 pub(crate) use snapshot::{ItemSegment, SegmentsSnapshot};
@@ -112,7 +112,7 @@ pub(crate) struct Segments {
     /// Which items are dead, given the generation of their segment.
     pub(crate) flushes: Flushes,
     /// Segments that the budget allows now, without the separate ones.
-    allowed: AtomicUsize,
+    backing_limit: AtomicUsize,
     /// Segments of lines allowed in addition.
     index_extra: AtomicUsize,
     /// Segments of lines.
@@ -181,7 +181,7 @@ impl Segments {
             counted_unique: AtomicU64::new(0),
             queue_position: AtomicU64::new(1),
             flushes: Flushes::new(hash_seed),
-            allowed: AtomicUsize::new(budget.segments.min(count)),
+            backing_limit: AtomicUsize::new(budget.segments.min(count)),
             index_extra: AtomicUsize::new(budget.index_extra),
             index_lines_in_use: AtomicUsize::new(0),
             in_use: AtomicUsize::new(0),
@@ -209,10 +209,10 @@ impl Segments {
 
     /// What may still be taken before the budget is used up. Includes limbo, which drains by itself, but not held
     /// segments.
-    pub(crate) fn spare(&self) -> usize {
+    pub(crate) fn spare_segments(&self) -> usize {
         let unavailable =
             self.in_use.load(Ordering::Relaxed) + self.held_in_limbo.load(Ordering::Relaxed);
-        self.allowed().saturating_sub(unavailable)
+        self.backing_limit().saturating_sub(unavailable)
     }
 
     /// Segments that hold items or lines.
@@ -221,13 +221,13 @@ impl Segments {
     }
 
     /// The maximum number of segments now: including separate ones of lines.
-    pub(crate) fn allowed(&self) -> usize {
+    pub(crate) fn backing_limit(&self) -> usize {
         let index_extra = self.index_extra.load(Ordering::Relaxed);
         let index_extra = self
             .index_lines_in_use
             .load(Ordering::Relaxed)
             .min(index_extra);
-        (self.allowed.load(Ordering::Relaxed) + index_extra).min(self.metas.len())
+        (self.backing_limit.load(Ordering::Relaxed) + index_extra).min(self.metas.len())
     }
 
     /// Takes a segment if more than `spare_min` are spare; open, with its origin set.
@@ -260,11 +260,13 @@ impl Segments {
     }
 
     /// Whether the next segments opened would be memory that was never written, while sparse ones could be emptied
-    /// instead. `ahead` is how many written ones should be ready.
+    /// instead. `reusable_min` is how many written ones should be ready.
     #[inline]
-    pub(crate) fn should_sweep_sparse(&self, ahead: usize) -> bool {
+    pub(crate) fn should_sweep_sparse(&self, reusable_min: usize) -> bool {
         let reusable = self.reusable.load(Ordering::Relaxed);
-        !self.sparse.is_empty() && reusable < ahead && self.in_use() + reusable < self.allowed()
+        !self.sparse.is_empty()
+            && reusable < reusable_min
+            && self.in_use() + reusable < self.backing_limit()
     }
 
     /// Takes a segment from the list of sparse ones; `None` if none is still sparse.
@@ -282,7 +284,7 @@ impl Segments {
     }
 
     /// Returns a segment of lines that nothing refers to any more.
-    pub(crate) fn give_index_segment(&self, id: SegmentId) {
+    pub(crate) fn return_index_segment(&self, id: SegmentId) {
         self.index_lines_in_use.fetch_sub(1, Ordering::Relaxed);
         self.retire(id);
     }

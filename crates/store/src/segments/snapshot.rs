@@ -15,12 +15,12 @@ const SEQUENCE_MAX: u64 = 1 << 40;
 pub(crate) struct ItemSegment {
     pub(crate) id: u32,
     pub(crate) queue: Queue,
-    pub(crate) used: u32,
+    pub(crate) used_bytes: u32,
     pub(crate) expires: u32,
-    pub(crate) order: u64,
+    pub(crate) queue_position: u64,
     pub(crate) sequence: u64,
     pub(crate) generation: u64,
-    pub(crate) base: u32,
+    pub(crate) base_time: u32,
 }
 
 /// The table and the counters from which uniques and orders are made.
@@ -28,7 +28,7 @@ pub(crate) struct ItemSegment {
 pub(crate) struct SegmentsSnapshot {
     pub(crate) sequence: u64,
     pub(crate) counted_unique: u64,
-    pub(crate) order: u64,
+    pub(crate) queue_position: u64,
     pub(crate) items: Vec<ItemSegment>,
 }
 
@@ -53,18 +53,18 @@ impl Segments {
             items.push(ItemSegment {
                 id: view.id.0,
                 queue: view.queue,
-                used: meta.used_bytes.load(Ordering::Relaxed),
+                used_bytes: meta.used_bytes.load(Ordering::Relaxed),
                 expires: view.expires,
-                order: view.queue_position,
+                queue_position: view.queue_position,
                 sequence: origin.sequence.load(Ordering::Relaxed),
                 generation: view.generation,
-                base: origin.base_time.load(Ordering::Relaxed),
+                base_time: origin.base_time.load(Ordering::Relaxed),
             });
         }
         let snapshot = SegmentsSnapshot {
             sequence: self.sequence.load(Ordering::Relaxed),
             counted_unique: self.counted_unique.load(Ordering::Relaxed),
-            order: self.queue_position.load(Ordering::Relaxed),
+            queue_position: self.queue_position.load(Ordering::Relaxed),
             items,
         };
         Some((snapshot, live_bytes))
@@ -79,14 +79,15 @@ impl Segments {
     ) -> Result<(), &'static str> {
         if snapshot.sequence > SEQUENCE_MAX
             || snapshot.counted_unique > NUMBER_MAX
-            || snapshot.order > NUMBER_MAX
+            || snapshot.queue_position > NUMBER_MAX
         {
             return Err("a counter is out of range");
         }
         self.sequence.store(snapshot.sequence, Ordering::Relaxed);
         self.counted_unique
             .store(snapshot.counted_unique, Ordering::Relaxed);
-        self.queue_position.store(snapshot.order, Ordering::Relaxed);
+        self.queue_position
+            .store(snapshot.queue_position, Ordering::Relaxed);
         if !snapshot.items.is_sorted_by_key(|segment| segment.id) {
             return Err("the segments are not in order");
         }
@@ -97,20 +98,20 @@ impl Segments {
             self.claim(id, SegmentState::Lines)?;
             self.index_lines_in_use.fetch_add(1, Ordering::Relaxed);
         }
-        let mut plan = self.lock();
+        let mut pools = self.lock();
         for (id, meta) in (0..).zip(&self.metas) {
             if meta.state.load(Ordering::Relaxed) != SegmentState::Free as u32 {
-                plan.first_never_used = id + 1;
+                pools.first_never_used = id + 1;
             }
         }
         let is_free = |id: &u32| self.view(SegmentId(*id)).has_state(SegmentState::Free);
-        plan.free = (0..plan.first_never_used)
+        pools.free = (0..pools.first_never_used)
             .rev()
             .filter(is_free)
             .map(SegmentId)
             .collect();
-        plan.backed_count = plan.first_never_used as usize;
-        self.update_reusable(&plan);
+        pools.backed_count = pools.first_never_used as usize;
+        self.update_reusable(&pools);
         Ok(())
     }
 
@@ -119,11 +120,16 @@ impl Segments {
         segment: &ItemSegment,
         snapshot: &SegmentsSnapshot,
     ) -> Result<(), &'static str> {
-        let used = segment.used as usize;
-        if used == 0 || used > self.arena.segment_bytes() || !used.is_multiple_of(ITEM_ALIGN) {
+        let used_bytes = segment.used_bytes as usize;
+        if used_bytes == 0
+            || used_bytes > self.arena.segment_bytes()
+            || !used_bytes.is_multiple_of(ITEM_ALIGN)
+        {
             return Err("the length of a segment is wrong");
         }
-        if segment.sequence >= snapshot.sequence || segment.order >= snapshot.order {
+        if segment.sequence >= snapshot.sequence
+            || segment.queue_position >= snapshot.queue_position
+        {
             return Err("a segment is younger than the last one");
         }
         if segment.generation > self.flushes.generation() {
@@ -133,14 +139,15 @@ impl Segments {
         let (meta, origin) = (self.meta(id), self.origin(id));
         meta.is_main
             .store(u32::from(segment.queue == Queue::Main), Ordering::Relaxed);
-        meta.used_bytes.store(segment.used, Ordering::Relaxed);
+        meta.used_bytes.store(segment.used_bytes, Ordering::Relaxed);
         meta.expires.store(segment.expires, Ordering::Relaxed);
-        meta.queue_position.store(segment.order, Ordering::Relaxed);
+        meta.queue_position
+            .store(segment.queue_position, Ordering::Relaxed);
         origin.sequence.store(segment.sequence, Ordering::Relaxed);
         origin
             .generation
             .store(segment.generation, Ordering::Relaxed);
-        origin.base_time.store(segment.base, Ordering::Relaxed);
+        origin.base_time.store(segment.base_time, Ordering::Relaxed);
         Ok(())
     }
 

@@ -47,17 +47,17 @@ impl RangeSummary {
         latest_progress: None,
     };
 
-    fn from_upload(open: &OpenUpload, index: usize) -> RangeSummary {
+    fn from_upload(upload: &OpenUpload, index: usize) -> RangeSummary {
         RangeSummary {
-            held_bytes: open.held_bytes,
-            needed_bytes: open.missing_bytes,
-            waits_since: if open.is_waiting {
-                open.last_progress.0
+            held_bytes: upload.held_bytes,
+            needed_bytes: upload.missing_bytes,
+            waits_since: if upload.is_waiting {
+                upload.last_progress.0
             } else {
                 u32::MAX
             },
-            idlest: (open.is_waiting, open.last_progress.0, index),
-            latest_progress: (open.held_bytes > 0).then_some(open.last_progress.0),
+            idlest: (upload.is_waiting, upload.last_progress.0, index),
+            latest_progress: (upload.held_bytes > 0).then_some(upload.last_progress.0),
         }
     }
 
@@ -92,14 +92,14 @@ pub(super) struct UploadsByArrival {
 
 impl UploadsByArrival {
     /// Adds the next upload and returns its number.
-    pub(super) fn add(&mut self, open: OpenUpload) -> u64 {
+    pub(super) fn add(&mut self, upload: OpenUpload) -> u64 {
         if self.ids.len() >= WALKED_UPLOADS_MAX.max(self.tree.len() / 2) {
             self.rebuild();
         }
         let id = self.next_id;
         self.next_id += 1;
         self.ids.push(id);
-        self.uploads.push(Some(open));
+        self.uploads.push(Some(upload));
         self.update_tree(self.ids.len() - 1);
         id
     }
@@ -111,9 +111,9 @@ impl UploadsByArrival {
             self.ids.remove(index);
             return self.uploads.remove(index);
         }
-        let open = self.uploads.get_mut(index)?.take()?;
+        let upload = self.uploads.get_mut(index)?.take()?;
         self.update_tree(index);
-        Some(open)
+        Some(upload)
     }
 
     pub(super) fn get(&self, id: u64) -> Option<OpenUpload> {
@@ -123,9 +123,9 @@ impl UploadsByArrival {
     /// Changes an upload that is open.
     pub(super) fn change(&mut self, id: u64, change: impl FnOnce(&mut OpenUpload)) {
         if let Some(index) = self.index_of(id)
-            && let Some(Some(open)) = self.uploads.get_mut(index)
+            && let Some(Some(upload)) = self.uploads.get_mut(index)
         {
-            change(open);
+            change(upload);
             self.update_tree(index);
         }
     }
@@ -170,10 +170,10 @@ impl UploadsByArrival {
 
     /// The summary that the tree would have of the uploads at `indexes`.
     fn walk(&self, indexes: Range<usize>) -> RangeSummary {
-        let open = self.uploads.get(indexes.clone()).unwrap_or_default();
-        let summaries = indexes.zip(open).filter_map(|(index, open)| {
+        let upload = self.uploads.get(indexes.clone()).unwrap_or_default();
+        let summaries = indexes.zip(upload).filter_map(|(index, upload)| {
             self.count_step();
-            Some(RangeSummary::from_upload(open.as_ref()?, index))
+            Some(RangeSummary::from_upload(upload.as_ref()?, index))
         });
         summaries.fold(RangeSummary::EMPTY, |older, younger| {
             older.followed_by(&younger)
@@ -191,9 +191,9 @@ impl UploadsByArrival {
             return;
         }
         let mut node = self.tree.len() / 2 + index;
-        let open = self.uploads.get(index).copied().flatten();
-        let mut span = open.map_or(RangeSummary::EMPTY, |open| {
-            RangeSummary::from_upload(&open, index)
+        let upload = self.uploads.get(index).copied().flatten();
+        let mut span = upload.map_or(RangeSummary::EMPTY, |upload| {
+            RangeSummary::from_upload(&upload, index)
         });
         loop {
             if let Some(node_summary) = self.tree.get_mut(node) {
@@ -211,7 +211,8 @@ impl UploadsByArrival {
 
     /// Closes the gaps of ended uploads; half of the indexes are free afterwards. A few that are left need no tree.
     fn rebuild(&mut self) {
-        let open_uploads = |(&id, open): (&u64, &Option<OpenUpload>)| open.map(|open| (id, open));
+        let open_uploads =
+            |(&id, upload): (&u64, &Option<OpenUpload>)| upload.map(|upload| (id, upload));
         let open_uploads: Vec<(u64, OpenUpload)> = self
             .ids
             .iter()
@@ -219,16 +220,19 @@ impl UploadsByArrival {
             .filter_map(open_uploads)
             .collect();
         self.ids = open_uploads.iter().map(|&(id, _)| id).collect();
-        self.uploads = open_uploads.iter().map(|&(_, open)| Some(open)).collect();
+        self.uploads = open_uploads
+            .iter()
+            .map(|&(_, upload)| Some(upload))
+            .collect();
         self.tree = Vec::new();
         if open_uploads.len() < WALKED_UPLOADS_MAX / 2 {
             return;
         }
         let indexes = (2 * open_uploads.len()).next_power_of_two();
         self.tree = vec![RangeSummary::EMPTY; 2 * indexes];
-        for (index, (_, open)) in open_uploads.iter().enumerate() {
+        for (index, (_, upload)) in open_uploads.iter().enumerate() {
             if let Some(node_summary) = self.tree.get_mut(indexes + index) {
-                *node_summary = RangeSummary::from_upload(open, index);
+                *node_summary = RangeSummary::from_upload(upload, index);
             }
         }
         for node in (1..indexes).rev() {

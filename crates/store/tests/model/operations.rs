@@ -76,7 +76,7 @@ pub(crate) fn operate(
         }
         12..=13 => {
             let options = DeleteOptions {
-                compare: (rng.below(3) == 0)
+                required_cas: (rng.below(3) == 0)
                     .then(|| compared(rng, old.as_ref()))
                     .flatten(),
                 invalidate: rng.below(4) == 0,
@@ -86,7 +86,7 @@ pub(crate) fn operate(
             let Some(old) = old else {
                 return assert_eq!(outcome, DeleteOutcome::NotFound);
             };
-            if options.compare.is_some_and(|c| c != old.unique) {
+            if options.required_cas.is_some_and(|c| c != old.unique) {
                 return assert_eq!(outcome, DeleteOutcome::Exists);
             }
             assert_eq!(outcome, DeleteOutcome::Deleted);
@@ -107,11 +107,11 @@ pub(crate) fn operate(
                     worker.get_with(&key, hash, &options, now).unwrap().1
                 };
                 let blind = lease_of(false);
-                assert!(blind.is_stale && !blind.won && !blind.win_sent);
+                assert!(blind.is_stale && !blind.won && !blind.already_won);
                 let first = lease_of(true);
                 assert!(first.is_stale && first.won);
                 let second = lease_of(true);
-                assert!(second.is_stale && second.win_sent && !second.won);
+                assert!(second.is_stale && second.already_won && !second.won);
             } else {
                 model.entries.remove(&key);
             }
@@ -168,14 +168,14 @@ fn write(
         3 => SetMode::Prepend,
         _ => SetMode::Set,
     };
-    let compare = (rng.below(6) == 0)
+    let required_cas = (rng.below(6) == 0)
         .then(|| compared(rng, old.as_ref()))
         .flatten();
     let options = SetOptions {
         mode,
         flags,
         expiry,
-        compare,
+        required_cas,
         hides_unique: rng.below(2) == 0,
         ..SetOptions::default()
     };
@@ -196,7 +196,7 @@ fn check_write(
     let replaces = matches!(options.mode, SetMode::Set | SetMode::Replace);
     let mismatch = old
         .as_ref()
-        .is_some_and(|o| options.compare.is_some_and(|c| c != o.unique));
+        .is_some_and(|o| options.required_cas.is_some_and(|c| c != o.unique));
     match outcome {
         SetOutcome::Stored(unique) => {
             assert!(!mismatch || options.mode == SetMode::Add);
@@ -221,7 +221,9 @@ fn check_write(
             model.settle(worker, key);
         }
         SetOutcome::Exists => assert!(mismatch && (extends || replaces)),
-        SetOutcome::NotFound => assert!(replaces && old.is_none() && options.compare.is_some()),
+        SetOutcome::NotFound => {
+            assert!(replaces && old.is_none() && options.required_cas.is_some());
+        }
         SetOutcome::NotStored => match options.mode {
             SetMode::Add => assert!(old.is_some()),
             SetMode::Set => panic!("a set is stored or refused for a reason"),
@@ -241,7 +243,7 @@ fn check_write(
 fn count(rng: &mut Rng, worker: &mut Worker, model: &mut Model, key: &[u8], old: Option<Entry>) {
     let now = model.now;
     let options = ArithOptions {
-        decrement: rng.below(2) == 0,
+        is_decrement: rng.below(2) == 0,
         delta: rng.below(1000),
         initial: (rng.below(2) == 0).then_some((500, Expiry::Never)),
         hides_unique: rng.below(2) == 0,
@@ -276,7 +278,7 @@ fn count(rng: &mut Rng, worker: &mut Worker, model: &mut Model, key: &[u8], old:
                     .take_while(char::is_ascii_digit)
                     .collect();
                 let before: u64 = digits.parse().unwrap();
-                let after = if options.decrement {
+                let after = if options.is_decrement {
                     before.saturating_sub(options.delta)
                 } else {
                     before.wrapping_add(options.delta)

@@ -62,7 +62,7 @@ pub struct GroupCounts {
     /// Requests that failed, which are counted nowhere else.
     pub failed_requests: u64,
     /// How many requests had an added time of each class.
-    added: BTreeMap<u32, u64>,
+    requests_by_class: BTreeMap<u32, u64>,
     blocks: Vec<Block>,
     /// Requests of a full block.
     block_requests: u64,
@@ -75,15 +75,15 @@ impl GroupCounts {
         added_ns_counts: impl IntoIterator<Item = (u64, u64)>,
         blocks: Vec<Block>,
     ) -> Self {
-        let mut added = BTreeMap::new();
+        let mut requests_by_class = BTreeMap::new();
         for (added_ns, count) in added_ns_counts {
-            *added.entry(class_of(added_ns)).or_default() += count;
+            *requests_by_class.entry(class_of(added_ns)).or_default() += count;
         }
         Self {
             sum,
             bytes,
             failed_requests,
-            added,
+            requests_by_class,
             blocks,
             block_requests: 0,
         }
@@ -103,7 +103,10 @@ impl GroupCounts {
         };
         self.sum.add(request);
         self.bytes += cost.bytes;
-        *self.added.entry(class_of(cost.added_ns)).or_default() += 1;
+        *self
+            .requests_by_class
+            .entry(class_of(cost.added_ns))
+            .or_default() += 1;
         self.add_to_block(request);
     }
 
@@ -135,8 +138,8 @@ impl GroupCounts {
         self.sum.add(other.sum);
         self.bytes += other.bytes;
         self.failed_requests += other.failed_requests;
-        for (class, count) in &other.added {
-            *self.added.entry(*class).or_default() += count;
+        for (class, count) in &other.requests_by_class {
+            *self.requests_by_class.entry(*class).or_default() += count;
         }
         self.blocks.extend_from_slice(&other.blocks);
     }
@@ -148,7 +151,7 @@ impl GroupCounts {
 
     /// The added time of each class that has any, in nanoseconds, ascending, with the number of its requests.
     pub fn added_ns_counts(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.added
+        self.requests_by_class
             .iter()
             .map(|(class, count)| (middle_of(*class), *count))
     }
@@ -241,7 +244,7 @@ mod tests {
             all.added_ns_counts(),
             all.blocks().to_vec(),
         );
-        assert_eq!(parts.added, all.added);
+        assert_eq!(parts.requests_by_class, all.requests_by_class);
         assert_eq!(parts.blocks, all.blocks);
     }
 }

@@ -71,25 +71,29 @@ impl fmt::Display for Miss {
 }
 
 /// Why the strategy should not run, if its requests show that.
-pub fn miss(forecast: &[Forecast], strategy: &GroupCounts, control: &GroupCounts) -> Option<Miss> {
-    let missed = |line| missed_forecast(line, strategy, control);
+pub fn find_miss(
+    forecast: &[Forecast],
+    strategy: &GroupCounts,
+    control: &GroupCounts,
+) -> Option<Miss> {
+    let missed = |line| check_forecast(line, strategy, control);
     let missed_forecast = forecast.iter().find_map(missed);
-    missed_forecast.or_else(|| slower_than_control(strategy, control))
+    missed_forecast.or_else(|| check_against_control(strategy, control))
 }
 
 /// The upper end of a forecast's interval for this many requests, tolerance included.
-pub fn bound(forecast: &Forecast, figure: Figure, requests: u64) -> f64 {
+pub fn forecast_bound(forecast: &Forecast, figure: Figure, requests: u64) -> f64 {
     let fewer = (REQUESTS_COMPARED as f64 / requests.max(1) as f64).max(1.0);
-    let (share, least) = if figure.is_time() {
+    let (share, tolerance_min) = if figure.is_time() {
         TIME_TOLERANCE
     } else {
         COUNT_TOLERANCE
     };
     let margin = (forecast.high - forecast.value) * fewer.sqrt();
-    forecast.value + margin.max(forecast.value * share).max(least)
+    forecast.value + margin.max(forecast.value * share).max(tolerance_min)
 }
 
-fn missed_forecast(
+fn check_forecast(
     forecast: &Forecast,
     strategy: &GroupCounts,
     control: &GroupCounts,
@@ -104,8 +108,11 @@ fn missed_forecast(
     if requests < requests_min {
         return None;
     }
-    let (measured, bound) = (figure.value(strategy)?, bound(forecast, figure, requests));
-    let is_excused = figure.is_time() && is_below(figure.difference(strategy, control));
+    let (measured, bound) = (
+        figure.value(strategy)?,
+        forecast_bound(forecast, figure, requests),
+    );
+    let is_excused = figure.is_time() && is_below_zero(figure.difference(strategy, control));
     (measured > bound && !is_excused).then_some(Miss::Forecast {
         figure,
         measured,
@@ -114,7 +121,7 @@ fn missed_forecast(
     })
 }
 
-fn slower_than_control(strategy: &GroupCounts, control: &GroupCounts) -> Option<Miss> {
+fn check_against_control(strategy: &GroupCounts, control: &GroupCounts) -> Option<Miss> {
     let difference = Figure::AddedMean.difference(strategy, control)?;
     let (share, least_ms) = TIME_TOLERANCE;
     let tolerance = (Figure::AddedMean.value(control)? * share).max(least_ms);
@@ -122,13 +129,13 @@ fn slower_than_control(strategy: &GroupCounts, control: &GroupCounts) -> Option<
     is_slower.then_some(Miss::Control { difference })
 }
 
-fn is_below(difference: Option<Estimate>) -> bool {
+fn is_below_zero(difference: Option<Estimate>) -> bool {
     difference.is_some_and(|it| it.high < 0.0)
 }
 
 /// What the processes of an application have measured.
 #[derive(Debug, Clone, Default)]
-pub struct Measured {
+pub struct RolloutMeasurements {
     /// Processes that run the strategy in some of their requests.
     pub processes: usize,
     /// Those in which it has disabled itself.
@@ -171,17 +178,17 @@ pub struct Recommendation {
 }
 
 /// Recommends what to do with a roll-out.
-pub fn recommend(forecast: &[Forecast], measured: &Measured) -> Recommendation {
-    let (action, reason) = recommended(forecast, measured);
+pub fn recommend(forecast: &[Forecast], measured: &RolloutMeasurements) -> Recommendation {
+    let (action, reason) = choose_action(forecast, measured);
     Recommendation { action, reason }
 }
 
-fn recommended(forecast: &[Forecast], measured: &Measured) -> (Action, String) {
+fn choose_action(forecast: &[Forecast], measured: &RolloutMeasurements) -> (Action, String) {
     let (strategy, control) = (&measured.strategy, &measured.control);
-    if let Some(miss) = miss(forecast, strategy, control) {
+    if let Some(miss) = find_miss(forecast, strategy, control) {
         return (Action::RollBack, miss.to_string());
     }
-    let Measured {
+    let RolloutMeasurements {
         processes,
         disabled,
         ..
@@ -196,7 +203,7 @@ fn recommended(forecast: &[Forecast], measured: &Measured) -> (Action, String) {
             format!("{requests} requests ran the strategy; a forecast is for {REQUESTS_COMPARED}");
         return (Action::Wait, reason);
     }
-    let held = if forecast.is_empty() {
+    let forecast_result = if forecast.is_empty() {
         "the strategy file has no forecast"
     } else {
         "the forecast held"
@@ -207,12 +214,15 @@ fn recommended(forecast: &[Forecast], measured: &Measured) -> (Action, String) {
         } else {
             Action::Continue
         };
-        return (action, format!("{held}; there is no control group"));
+        return (
+            action,
+            format!("{forecast_result}; there is no control group"),
+        );
     }
-    let (action, compared) = compare_times(strategy, control);
+    let (action, time_comparison) = compare_times(strategy, control);
     let reason = match action {
-        Action::Continue => format!("{held}, and {compared}"),
-        Action::Wait | Action::RollBack => compared,
+        Action::Continue => format!("{forecast_result}, and {time_comparison}"),
+        Action::Wait | Action::RollBack => time_comparison,
     };
     (action, reason)
 }
@@ -277,8 +287,8 @@ mod tests {
         figures.map(line).to_vec()
     }
 
-    fn measured(strategy: GroupCounts, control: GroupCounts) -> Measured {
-        Measured {
+    fn measured(strategy: GroupCounts, control: GroupCounts) -> RolloutMeasurements {
+        RolloutMeasurements {
             processes: 1,
             disabled: 0,
             strategy,
@@ -295,14 +305,14 @@ mod tests {
             high: 5.0,
         };
         for (requests, expected) in [(2000, 5.0), (500, 6.0), (1_000_000, 5.0)] {
-            assert!((bound(&line, Figure::Calls, requests) - expected).abs() < 1e-9);
+            assert!((forecast_bound(&line, Figure::Calls, requests) - expected).abs() < 1e-9);
         }
         let exact = Forecast {
             high: 4.0,
             ..line.clone()
         };
-        assert!((bound(&exact, Figure::Calls, 2000) - 4.2).abs() < 1e-9);
-        assert!((bound(&exact, Figure::AddedP50, 2000) - 4.8).abs() < 1e-9);
+        assert!((forecast_bound(&exact, Figure::Calls, 2000) - 4.2).abs() < 1e-9);
+        assert!((forecast_bound(&exact, Figure::AddedP50, 2000) - 4.8).abs() < 1e-9);
     }
 
     #[test]
@@ -310,7 +320,7 @@ mod tests {
         let mut random = Random(3);
         let lines = forecast_of(Traffic::usual(), &mut random);
         let control = Traffic::usual().with_calls(3.0).group(1800, &mut random);
-        let miss_of = |strategy: &GroupCounts| miss(&lines, strategy, &control);
+        let miss_of = |strategy: &GroupCounts| find_miss(&lines, strategy, &control);
         let more = Traffic::usual().with_calls(2.0).group(200, &mut random);
         let missed = miss_of(&more).unwrap();
         assert!(matches!(
@@ -335,9 +345,9 @@ mod tests {
         let slow = Traffic::usual().with_time(3.0);
         let strategy = slow.group(1000, &mut random);
         let control = slow.with_calls(3.0).group(1000, &mut random);
-        assert_eq!(miss(&lines, &strategy, &control), None);
+        assert_eq!(find_miss(&lines, &strategy, &control), None);
         assert!(matches!(
-            miss(&lines, &strategy, &GroupCounts::default()),
+            find_miss(&lines, &strategy, &GroupCounts::default()),
             Some(Miss::Forecast {
                 figure: Figure::AddedP50,
                 ..
@@ -350,7 +360,7 @@ mod tests {
         let mut random = Random(6);
         let control = Traffic::usual().group(1000, &mut random);
         let slow = Traffic::usual().with_time(2.0).group(1000, &mut random);
-        let missed = miss(&[], &slow, &control).unwrap();
+        let missed = find_miss(&[], &slow, &control).unwrap();
         assert!(matches!(missed, Miss::Control { .. }));
         assert!(
             missed
@@ -358,7 +368,7 @@ mod tests {
                 .contains("longer than the control group's")
         );
         let equal = Traffic::usual().group(1000, &mut random);
-        assert_eq!(miss(&[], &equal, &control), None);
+        assert_eq!(find_miss(&[], &equal, &control), None);
     }
 
     #[test]
@@ -371,7 +381,7 @@ mod tests {
         assert_eq!(recommend(&lines, &both).action, Action::Continue);
         let reason = recommend(&lines, &both).reason;
         assert!(reason.contains("below the control group's"), "{reason}");
-        let disabled = Measured {
+        let disabled = RolloutMeasurements {
             disabled: 1,
             ..both
         };

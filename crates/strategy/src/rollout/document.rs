@@ -9,12 +9,12 @@ use crate::notation::Strategy;
 /// The document of a process that runs this strategy (docs/reference/json.md).
 pub fn document(strategy: &Strategy, trial: &Trial) -> String {
     let disabled = trial
-        .disabled()
+        .disable_reason()
         .map_or("null".to_owned(), |miss| format!("\"{miss}\""));
     let forecast = trial.forecast().iter().map(|line| {
         format!(
             "{{\"figure\":{},\"value\":{},\"low\":{},\"high\":{}}}",
-            quoted(&line.figure),
+            quote_json(&line.figure),
             line.value,
             line.low,
             line.high
@@ -30,12 +30,12 @@ pub fn document(strategy: &Strategy, trial: &Trial) -> String {
         trial.share().by,
         trial.warm_up_requests(),
         forecast.collect::<Vec<_>>().join(","),
-        group(&groups.strategy),
-        group(&groups.control),
+        group_json(&groups.strategy),
+        group_json(&groups.control),
     )
 }
 
-fn group(group: &GroupCounts) -> String {
+fn group_json(group: &GroupCounts) -> String {
     let Block {
         requests,
         calls,
@@ -64,7 +64,7 @@ fn group(group: &GroupCounts) -> String {
 }
 
 /// A text in quotes: the name of a figure may be any word of the strategy file.
-fn quoted(text: &str) -> String {
+fn quote_json(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
         match c {

@@ -7,7 +7,7 @@ pub(super) struct Random(pub(super) u64);
 
 impl Random {
     /// A number from 0 to 1.
-    pub(super) fn number(&mut self) -> f64 {
+    pub(super) fn draw_fraction(&mut self) -> f64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -44,14 +44,14 @@ impl Traffic {
         Self { time, ..self }
     }
 
-    pub(super) fn request(&mut self, random: &mut Random) -> RequestCost {
+    pub(super) fn draw_request(&mut self, random: &mut Random) -> RequestCost {
         if self.spell.1 == 0 {
-            self.spell = (1.0 + random.number(), 10);
+            self.spell = (1.0 + random.draw_fraction(), 10);
         }
         self.spell.1 -= 1;
-        let calls = (random.number() * 4.0 * self.spell.0 * self.calls).round() as u32;
+        let calls = (random.draw_fraction() * 4.0 * self.spell.0 * self.calls).round() as u32;
         // A median of a millisecond, and one of 100 calls above 10 ms.
-        let call_ns = |random: &mut Random| 1e6 * (-random.number().ln() / 0.693).powf(1.2);
+        let call_ns = |random: &mut Random| 1e6 * (-random.draw_fraction().ln() / 0.693).powf(1.2);
         let added_ns: f64 = (0..calls).map(|_| call_ns(random)).sum();
         RequestCost {
             calls,
@@ -65,7 +65,7 @@ impl Traffic {
     pub(super) fn group(mut self, requests: usize, random: &mut Random) -> GroupCounts {
         let mut group = GroupCounts::default();
         for _ in 0..requests {
-            group.add(&self.request(random));
+            group.add(&self.draw_request(random));
         }
         group
     }

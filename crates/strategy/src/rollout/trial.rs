@@ -6,7 +6,7 @@
 //! process has thousands a day, so after the first window it takes several in succession.
 
 use super::counts::{GroupCounts, RequestCost};
-use super::decision::{Miss, REQUESTS_COMPARED, miss};
+use super::decision::{Miss, REQUESTS_COMPARED, find_miss};
 use super::share::{Group, Share};
 use crate::file::Forecast;
 
@@ -54,7 +54,7 @@ pub struct Trial {
     warm_up_requests: u64,
     window: Window,
     /// Why the strategy has disabled itself.
-    disabled: Option<Miss>,
+    disable_reason: Option<Miss>,
 }
 
 /// Requests that are compared with the forecast together.
@@ -65,7 +65,7 @@ struct Window {
     requests: u64,
     groups: Groups,
     /// Windows before it in succession that missed the forecast.
-    missed: u32,
+    missed_windows: u32,
 }
 
 impl Trial {
@@ -81,7 +81,7 @@ impl Trial {
             groups: Groups::default(),
             warm_up_requests: 0,
             window: Window::default(),
-            disabled: None,
+            disable_reason: None,
         }
     }
 
@@ -89,7 +89,7 @@ impl Trial {
     pub fn begin_request(&mut self) -> Group {
         let number = self.next_request;
         self.next_request += 1;
-        match self.disabled {
+        match self.disable_reason {
             Some(_) => Group::Control,
             None => self.share.group_of(number, self.process),
         }
@@ -97,7 +97,7 @@ impl Trial {
 
     /// The group of reads outside requests; `None`: they are in no group and do not run the strategy.
     pub fn group_outside_requests(&self) -> Option<Group> {
-        match self.disabled {
+        match self.disable_reason {
             Some(_) => Some(Group::Control),
             None => self.share.group_outside_requests(self.process),
         }
@@ -124,31 +124,31 @@ impl Trial {
         } else {
             self.warm_up_requests += 1;
         }
-        let can_decide = self.is_rollout && self.disabled.is_none();
+        let can_decide = self.is_rollout && self.disable_reason.is_none();
         if !can_decide || !self.window.requests.is_multiple_of(CHECK_REQUESTS) {
             return None;
         }
-        self.disabled = self.check();
-        self.disabled.as_ref()
+        self.disable_reason = self.evaluate_window();
+        self.disable_reason.as_ref()
     }
 
     /// Evaluates the window; begins a new one if this one is complete.
-    fn check(&mut self) -> Option<Miss> {
+    fn evaluate_window(&mut self) -> Option<Miss> {
         let is_complete = self.window.requests >= REQUESTS_COMPARED
             && self.window.groups.strategy.sum.requests >= STRATEGY_REQUESTS_MIN;
         if self.window.is_later && !is_complete {
             return None;
         }
         let groups = &self.window.groups;
-        let miss = miss(&self.forecast, &groups.strategy, &groups.control);
-        let missed = self.window.missed + u32::from(miss.is_some());
-        if miss.is_some() && (!self.window.is_later || missed == WINDOWS_MISSED) {
+        let miss = find_miss(&self.forecast, &groups.strategy, &groups.control);
+        let missed_windows = self.window.missed_windows + u32::from(miss.is_some());
+        if miss.is_some() && (!self.window.is_later || missed_windows == WINDOWS_MISSED) {
             return miss;
         }
         if is_complete {
             self.window = Window {
                 is_later: true,
-                missed: if miss.is_some() { missed } else { 0 },
+                missed_windows: if miss.is_some() { missed_windows } else { 0 },
                 ..Window::default()
             };
         }
@@ -161,8 +161,8 @@ impl Trial {
     }
 
     /// Why the strategy has disabled itself.
-    pub fn disabled(&self) -> Option<&Miss> {
-        self.disabled.as_ref()
+    pub fn disable_reason(&self) -> Option<&Miss> {
+        self.disable_reason.as_ref()
     }
 
     /// How much of the application runs the strategy.
@@ -253,8 +253,8 @@ mod tests {
         (1..=requests).find(|_| {
             let group = trial.begin_request();
             let cost = match group {
-                Group::Strategy => strategy.request(random),
-                Group::Control => control.request(random),
+                Group::Strategy => strategy.draw_request(random),
+                Group::Control => control.draw_request(random),
             };
             trial.end_request(group, &cost, true).is_some()
         })
@@ -310,7 +310,7 @@ mod tests {
             disabled_after(&mut trial, 2000, (bad, bad), random),
             Some(500)
         );
-        assert!(trial.disabled().is_some() && trial.is_control_process());
+        assert!(trial.disable_reason().is_some() && trial.is_control_process());
         assert_eq!(disabled_after(&mut trial, 5000, (bad, bad), random), None);
         assert_eq!(trial.groups().strategy.sum.requests, 500);
         assert_eq!(trial.groups().control.sum.requests, 5000);
@@ -332,7 +332,7 @@ mod tests {
         let mut random = Random(2);
         let after = (1..=2000).find(|_| {
             let group = trial.begin_request();
-            let cost = bad.request(&mut random);
+            let cost = bad.draw_request(&mut random);
             trial.end_request(group, &cost, false).is_some()
         });
         assert_eq!((after, trial.warm_up_requests()), (Some(1500), 1000));

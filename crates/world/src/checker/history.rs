@@ -54,13 +54,13 @@ pub(crate) struct Request {
     /// The connection.
     pub(crate) link: LinkId,
     /// Its bytes are between these of the connection, with what was written before it.
-    pub(crate) begin: u64,
+    pub(crate) begin_offset: u64,
     /// Behind its last byte.
-    pub(crate) end: u64,
+    pub(crate) end_offset: u64,
     /// What it does; a flush does nothing to any one key.
     pub(crate) effects: Vec<(Key, Effect)>,
     /// What is known of these.
-    pub(crate) known: Vec<KnownOutcome>,
+    pub(crate) known_outcomes: Vec<KnownOutcome>,
     /// It may be made twice.
     pub(crate) is_repeatable: bool,
     /// The life of the client that made it.
@@ -120,10 +120,10 @@ impl History {
         &mut self,
         id: RequestId,
         effect_index: usize,
-        known: KnownOutcome,
+        known_outcome: KnownOutcome,
     ) {
-        if let Some(slot) = self.requests[id].known.get_mut(effect_index) {
-            *slot = known;
+        if let Some(slot) = self.requests[id].known_outcomes.get_mut(effect_index) {
+            *slot = known_outcome;
         }
     }
 
@@ -137,7 +137,7 @@ impl History {
         let request = &self.requests[id];
         let is_single_step = !request.is_multi_step;
         let begin = || self.first_byte_position(id, network);
-        match network.execution_state(request.link, request.end) {
+        match network.execution_state(request.link, request.end_offset) {
             ExecutionState::At(position, _) if is_single_step => Some((position, position)),
             ExecutionState::At(position, _) => Some((begin().unwrap_or(position), position)),
             ExecutionState::NotYet if is_single_step => Some((network.position(), Position::MAX)),
@@ -151,7 +151,7 @@ impl History {
     /// When the first of a request's bytes, or of what was written before it, were used up.
     fn first_byte_position(&self, id: RequestId, network: &Network) -> Option<Position> {
         let request = &self.requests[id];
-        match network.execution_state(request.link, request.begin + 1) {
+        match network.execution_state(request.link, request.begin_offset + 1) {
             ExecutionState::At(position, _) => Some(position),
             ExecutionState::NotYet | ExecutionState::Never => None,
         }
@@ -165,12 +165,15 @@ impl History {
         network: &Network,
     ) -> Option<Window> {
         let request = &self.requests[id];
-        let (effect, known) = (request.effects[effect_index].1, request.known[effect_index]);
-        if !certainly_overwrites(effect, known) {
+        let (effect, known_outcome) = (
+            request.effects[effect_index].1,
+            request.known_outcomes[effect_index],
+        );
+        if !certainly_overwrites(effect, known_outcome) {
             return None;
         }
         let (first, last) = self.execution_window(id, network)?;
-        let was_stored = matches!(known, KnownOutcome::Done(_));
+        let was_stored = matches!(known_outcome, KnownOutcome::Done(_));
         if matches!(effect, Effect::Store(..)) && !was_stored {
             // If it was refused the older value went when its line was read.
             return Some((self.first_byte_position(id, network).unwrap_or(first), last));
@@ -218,7 +221,7 @@ impl History {
         let may_write_source = move |(id, effect_index): &(RequestId, usize)| {
             let request = &self.requests[*id];
             source_of(request.effects[*effect_index].1) == Some(source)
-                && request.known[*effect_index] != KnownOutcome::NotDone
+                && request.known_outcomes[*effect_index] != KnownOutcome::NotDone
         };
         key_changes
             .copied()
@@ -267,12 +270,12 @@ impl History {
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
         let changes = key_changes.map(|(id, effect_index)| {
             let request = &self.requests[*id];
-            let (effect, known) = (
+            let (effect, known_outcome) = (
                 request.effects[*effect_index].1,
-                request.known[*effect_index],
+                request.known_outcomes[*effect_index],
             );
             format!(
-                "{effect:?} {known:?} {:?}",
+                "{effect:?} {known_outcome:?} {:?}",
                 self.execution_window(*id, network)
             )
         });
@@ -296,7 +299,7 @@ impl History {
         let mut additions = key_changes.filter(|(id, effect_index)| {
             let request = &self.requests[*id];
             request.effects[*effect_index].1 == Effect::Add(bit)
-                && request.known[*effect_index] != KnownOutcome::NotDone
+                && request.known_outcomes[*effect_index] != KnownOutcome::NotDone
         });
         additions.any(|(id, _)| {
             self.execution_window(*id, network)
@@ -317,7 +320,7 @@ impl History {
             let request = &self.requests[*id];
             let (Effect::Add(bit), KnownOutcome::Done(Some(number))) = (
                 request.effects[*effect_index].1,
-                request.known[*effect_index],
+                request.known_outcomes[*effect_index],
             ) else {
                 return None;
             };
@@ -338,7 +341,7 @@ impl History {
     pub(crate) fn stored_second(&self, key: Key, source: Source, network: &Network) -> Option<u32> {
         let seconds = self.requests_from_source(key, source).map(|id| {
             let request = &self.requests[id];
-            match network.execution_state(request.link, request.end) {
+            match network.execution_state(request.link, request.end_offset) {
                 ExecutionState::At(_, second) => Some(second),
                 ExecutionState::NotYet | ExecutionState::Never => None,
             }
@@ -348,12 +351,12 @@ impl History {
 }
 
 /// Whether a request that was executed left nothing of what was there before.
-fn certainly_overwrites(effect: Effect, known: KnownOutcome) -> bool {
+fn certainly_overwrites(effect: Effect, known_outcome: KnownOutcome) -> bool {
     match effect {
         // One that is refused removes the older value too.
         Effect::Store(_, Condition::Always) | Effect::Delete => true,
         Effect::Store(_, Condition::Conditional) | Effect::Create(_) => {
-            matches!(known, KnownOutcome::Done(_))
+            matches!(known_outcome, KnownOutcome::Done(_))
         }
         Effect::Read | Effect::Add(_) | Effect::Touch => false,
     }

@@ -74,7 +74,7 @@ impl fmt::Display for Violation {
 /// One life of a client: from its begin, or from a fork, to the next fork.
 #[derive(Debug, Default)]
 struct ClientGeneration {
-    uncertain: Vec<UncertainKeys>,
+    uncertain_by_server: Vec<UncertainKeys>,
     /// Quiet writes in meta that are counted if they are lost.
     quiet_writes: Vec<RequestId>,
 }
@@ -86,13 +86,13 @@ pub(crate) struct Checker {
     pub(crate) history: History,
     violation: Option<Violation>,
     writes_by_id: HashMap<WriteId, (Key, u32, Ttl)>,
-    creations: u16,
+    creation_count: u16,
     has_protocol_text: bool,
     generations: Vec<ClientGeneration>,
     /// The longest value that each server takes.
     value_bytes_limits: Vec<u32>,
     /// Requests that were certainly not done, as their callers were told.
-    undone: Vec<RequestId>,
+    undone_requests: Vec<RequestId>,
 }
 
 impl Checker {
@@ -102,11 +102,11 @@ impl Checker {
             history: History::default(),
             violation: None,
             writes_by_id: HashMap::new(),
-            creations: 0,
+            creation_count: 0,
             has_protocol_text,
             generations: Vec::new(),
             value_bytes_limits,
-            undone: Vec::new(),
+            undone_requests: Vec::new(),
         }
     }
 
@@ -131,7 +131,7 @@ impl Checker {
             .map(|_| UncertainKeys::default())
             .collect();
         self.generations.push(ClientGeneration {
-            uncertain,
+            uncertain_by_server: uncertain,
             quiet_writes: Vec::new(),
         });
         self.generations.len() - 1
@@ -145,8 +145,8 @@ impl Checker {
 
     /// A creation of a number.
     pub(crate) fn next_creation(&mut self) -> u16 {
-        self.creations += 1;
-        self.creations
+        self.creation_count += 1;
+        self.creation_count
     }
 
     /// Notes a request that was written on a connection.
@@ -169,9 +169,9 @@ impl Checker {
         let request = self.history.request(id);
         // Of one in pieces the first may be replied to before the last is there.
         let end = if request.is_multi_step {
-            request.begin + 1
+            request.begin_offset + 1
         } else {
-            request.end
+            request.end_offset
         };
         match network.execution_state(request.link, end) {
             ExecutionState::At(..) => self.history.execution_window(id, network),
@@ -251,7 +251,8 @@ impl Checker {
     ) {
         let Ttl::Seconds(seconds) = ttl else { return };
         let request = self.history.request(id);
-        let ExecutionState::At(_, second) = network.execution_state(request.link, request.end)
+        let ExecutionState::At(_, second) =
+            network.execution_state(request.link, request.end_offset)
         else {
             return;
         };
@@ -345,7 +346,9 @@ impl Checker {
         };
         // A server that starts again begins anew with its uniques too.
         let mut restarts = network.restart_positions(server).iter();
-        let has_restarted = restarts.any(|at| read.0 < *at && *at < write_window.1);
+        let has_restarted = restarts.any(|restart_position| {
+            read.0 < *restart_position && *restart_position < write_window.1
+        });
         if network.has_misbehaved(server) || has_restarted {
             return;
         }
@@ -362,13 +365,13 @@ impl Checker {
     /// The caller of a request was told that it was certainly not done.
     pub(crate) fn record_undone(&mut self, id: RequestId) {
         if !self.history.request(id).is_repeatable {
-            self.undone.push(id);
+            self.undone_requests.push(id);
         }
     }
 
     /// A call to a server begins.
     pub(crate) fn record_call_begin(&mut self, generation: usize, server: usize, call: usize) {
-        self.generations[generation].uncertain[server].begin(call);
+        self.generations[generation].uncertain_by_server[server].begin(call);
     }
 
     /// A call to a server has ended, by a reply or not.
@@ -379,7 +382,9 @@ impl Checker {
         (call, had_reply): (usize, bool),
         now: Position,
     ) {
-        for (key, since) in self.generations[generation].uncertain[server].end(call, had_reply) {
+        for (key, since) in
+            self.generations[generation].uncertain_by_server[server].end(call, had_reply)
+        {
             self.history.add_removal(key, (since, now));
         }
     }
@@ -400,7 +405,8 @@ impl Checker {
     /// What a request left behind is not known to the client that made it.
     pub(crate) fn record_uncertain(&mut self, id: RequestId, network: &Network) {
         let request = self.history.request(id);
-        let uncertain = &mut self.generations[request.generation].uncertain[request.server];
+        let uncertain =
+            &mut self.generations[request.generation].uncertain_by_server[request.server];
         for (key, effect) in &request.effects {
             // The client does not remove a number whose addition is doubtful: it is right either way.
             let is_removed = matches!(
@@ -425,7 +431,7 @@ impl Checker {
     pub(crate) fn is_executed(&self, id: RequestId, network: &Network) -> bool {
         let request = self.history.request(id);
         matches!(
-            network.execution_state(request.link, request.end),
+            network.execution_state(request.link, request.end_offset),
             ExecutionState::At(..)
         )
     }
@@ -449,7 +455,7 @@ impl Checker {
         let quiet = &self.generations[generation].quiet_writes;
         let is_lost = |id: &&RequestId| {
             let request = self.history.request(**id);
-            network.execution_state(request.link, request.end) == ExecutionState::Never
+            network.execution_state(request.link, request.end_offset) == ExecutionState::Never
                 || self.is_too_large(request) && !network.has_misbehaved(request.server)
         };
         (
@@ -460,11 +466,11 @@ impl Checker {
 
     /// What can be checked only at the end.
     pub(crate) fn end(&mut self, network: &Network) {
-        let executed_undone = self.undone.iter().copied().find(|id| {
+        let executed_undone = self.undone_requests.iter().copied().find(|id| {
             let request = self.history.request(*id);
             !network.has_misbehaved(request.server)
                 && matches!(
-                    network.execution_state(request.link, request.end),
+                    network.execution_state(request.link, request.end_offset),
                     ExecutionState::At(..)
                 )
         });

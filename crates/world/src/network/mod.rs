@@ -120,16 +120,23 @@ impl Network {
     /// Bytes of a server's items and their limit.
     pub(crate) fn memory_usage(&mut self, server: usize) -> Option<(u64, u64)> {
         let now = self.now;
-        let (bytes, limit) = self.hosts[server].memory_usage(now)?;
+        let (bytes, limit_bytes) = self.hosts[server].memory_usage(now)?;
         let keeps_more = self.sabotage == Some(Sabotage::KeepsTooMuch);
-        Some((if keeps_more { bytes + limit } else { bytes }, limit))
+        Some((
+            if keeps_more {
+                bytes + limit_bytes
+            } else {
+                bytes
+            },
+            limit_bytes,
+        ))
     }
 
     /// Begins a connection.
     pub(crate) fn connect(&mut self, server: usize) -> LinkId {
         self.links.push(Link::new(server));
         let link = self.links.len() - 1;
-        let wait = self.latency();
+        let wait = self.draw_latency();
         self.schedule(wait, Event::Connected(link));
         link
     }
@@ -158,7 +165,7 @@ impl Network {
         link.session.is_some() && link.client_end.is_none() && !link.is_closed
     }
 
-    fn latency(&mut self) -> Micros {
+    fn draw_latency(&mut self) -> Micros {
         let NetworkPlan {
             latency_min: min,
             latency_max: max,
@@ -229,7 +236,7 @@ impl Network {
     }
 
     fn enqueue_packet(&mut self, link: LinkId, to_server: bool, packet: Packet) {
-        let arrival = self.now + self.latency();
+        let arrival = self.now + self.draw_latency();
         let pipe = self.pipe(link, to_server);
         pipe.last_arrival = pipe.last_arrival.max(arrival);
         if let Packet::Bytes(bytes) = &packet {

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use glasscache_client::Error;
 use glasscache_client::engine::connection::{self, Connection, Failure};
-use glasscache_client::engine::retry::{Cause, FailedRequest, Next};
+use glasscache_client::engine::retry::{Cause, FailedRequest, RetryDecision};
 use glasscache_client::error::{Context, Phase};
 use glasscache_client::pipeline::{Fault, Reply};
 use glasscache_client::request::{CommandSet, Request as ClientRequest};
@@ -33,7 +33,7 @@ impl World {
             .is_down()
         {
             self.check_health(process, server); // it may have gone down by what nobody waited for
-            let error = self.unavailable(server, Phase::Connect, "it is down");
+            let error = self.unavailable_error(server, Phase::Connect, "it is down");
             return self.fail_part(part, &error);
         }
         match self.processes[process].plan.driver {
@@ -56,14 +56,14 @@ impl World {
         }
     }
 
-    pub(super) fn unavailable(&self, server: usize, phase: Phase, why: &str) -> Error {
+    pub(super) fn unavailable_error(&self, server: usize, phase: Phase, why: &str) -> Error {
         Error::Unavailable(self.error_context(server, phase), why.to_owned())
     }
 
     /// Writes the next exchange of a part on a connection that takes requests.
     pub(super) fn submit(&mut self, socket: SocketId, part: PartId) {
         let (process, server) = self.process_and_server_of(part);
-        let attempt = self.calls[self.parts[part].call].attempt(self.parts[part].is_retry);
+        let attempt = self.calls[self.parts[part].call].new_attempt(self.parts[part].is_retry);
         let state = &mut self.sockets[socket];
         let (Some(engine), Some(job)) = (&mut state.engine, &self.parts[part].job) else {
             return;
@@ -72,7 +72,7 @@ impl World {
             engine.server().uncertain.take();
         }
         let has_quiet = has_quiet_writes(engine);
-        let begin = engine.appended_bytes();
+        let begin_offset = engine.appended_bytes();
         let is_owned = state.owner.is_some();
         let (ticket, is_repeatable) = job.with_requests(has_quiet, |requests| {
             let is_repeatable = requests.iter().all(ClientRequest::is_repeatable);
@@ -95,9 +95,9 @@ impl World {
         let request = Request {
             server,
             link: state.link,
-            begin,
-            end,
-            known: vec![crate::checker::KnownOutcome::Unknown; effects.len()],
+            begin_offset,
+            end_offset: end,
+            known_outcomes: vec![crate::checker::KnownOutcome::Unknown; effects.len()],
             effects,
             is_repeatable,
             generation: self.processes[process].generation,
@@ -107,15 +107,17 @@ impl World {
         let id = self
             .checker
             .record_request(request, is_flush, is_quiet && has_quiet);
-        self.note(|_| format!("socket {socket} request {id} of part {part}: {begin} to {end}"));
+        self.note(|_| {
+            format!("socket {socket} request {id} of part {part}: {begin_offset} to {end}")
+        });
         let state = &mut self.sockets[socket];
         let part_state = &mut self.parts[part];
-        part_state.connection = Some(socket);
+        part_state.socket = Some(socket);
         part_state.requests.push(id);
         if let Some(ticket) = ticket {
             state.calls.push((ticket, part));
         } else {
-            part_state.quiet_begin = Some(begin);
+            part_state.quiet_begin_offset = Some(begin_offset);
             state.quiet_writes.extend(has_quiet.then_some(id));
         }
         self.set_timer(socket);
@@ -188,7 +190,7 @@ impl World {
         if takes_requests {
             self.submit(socket, part);
         } else {
-            self.parts[part].connection = None;
+            self.parts[part].socket = None;
             self.start_part(part);
         }
     }
@@ -208,24 +210,31 @@ impl World {
     ) {
         self.forget_ticket(socket, part);
         let (process, server) = self.process_and_server_of(part);
-        self.note(|_| format!("part {part}: {:?} then {:?}", failure.error, failure.next));
+        self.note(|_| {
+            format!(
+                "part {part}: {:?} then {:?}",
+                failure.error, failure.decision
+            )
+        });
         let is_first = !self.parts[part].is_retry;
-        let next = match failure.next {
-            Next::End(_) if is_first && self.is_sabotaged_by(Sabotage::RepeatsAdditions) => {
-                Next::Retry
+        let decision = match failure.decision {
+            RetryDecision::End(_)
+                if is_first && self.is_sabotaged_by(Sabotage::RepeatsAdditions) =>
+            {
+                RetryDecision::Retry
             }
-            next => next,
+            decision => decision,
         };
-        match next {
-            Next::Retry | Next::RetryClassic => {
+        match decision {
+            RetryDecision::Retry | RetryDecision::RetryClassic => {
                 self.count("retry");
-                if next == Next::RetryClassic {
+                if decision == RetryDecision::RetryClassic {
                     self.parts[part].presumes_classic = true;
                 } else {
                     self.close_idle(process, server);
                 }
                 self.parts[part].is_retry = true;
-                self.parts[part].connection = None;
+                self.parts[part].socket = None;
                 self.replace(socket, part);
                 let call = &self.calls[self.parts[part].call];
                 // A driver waits for a connection no longer than to the deadline of the call that needs it.
@@ -233,7 +242,7 @@ impl World {
                     self.expire_part(part);
                 }
             }
-            Next::End(_) => {
+            RetryDecision::End(_) => {
                 self.note_uncertain(socket, part);
                 self.fail_part(part, &failure.error);
             }
@@ -246,10 +255,10 @@ impl World {
         let Some(engine) = &self.sockets[socket].engine else {
             return;
         };
-        let sent = engine.sent_bytes();
+        let sent_bytes = engine.sent_bytes();
         for id in self.parts[part].requests.clone() {
             let request = self.checker.history.request(id);
-            if request.link == self.sockets[socket].link && request.end <= sent {
+            if request.link == self.sockets[socket].link && request.end_offset <= sent_bytes {
                 self.checker.record_uncertain(id, &self.network);
             }
         }
@@ -311,7 +320,7 @@ impl World {
         let mut hasher = DefaultHasher::new();
         (self.results_hash, part, end, self.network.now).hash(&mut hasher);
         self.results_hash = hasher.finish();
-        if let Some(socket) = self.parts[part].connection.take() {
+        if let Some(socket) = self.parts[part].socket.take() {
             self.release_connection(socket, part);
         }
         if self.is_sabotaged_by(Sabotage::EndsTwice) && end == "hit" {
@@ -362,14 +371,14 @@ impl World {
 
     fn expire_part(&mut self, part: PartId) {
         let (process, server) = self.process_and_server_of(part);
-        let Some(socket) = self.parts[part].connection else {
-            let waiting = &mut self.processes[process].servers[server].waiting_parts;
-            waiting.retain(|other_part| *other_part != part);
+        let Some(socket) = self.parts[part].socket else {
+            let waiting_parts = &mut self.processes[process].servers[server].waiting_parts;
+            waiting_parts.retain(|other_part| *other_part != part);
             let error = Error::Deadline(self.error_context(server, Phase::Wait));
             return self.fail_part(part, &error);
         };
-        if let Some(begin) = self.parts[part].quiet_begin {
-            return self.expire_quiet_writes(socket, part, begin);
+        if let Some(begin_offset) = self.parts[part].quiet_begin_offset {
+            return self.expire_quiet_writes(socket, part, begin_offset);
         }
         let state = &self.sockets[socket];
         let call = &self.calls[self.parts[part].call];
@@ -380,8 +389,10 @@ impl World {
         if opens_for_call || state.calls.iter().any(|(_, it)| *it == part) {
             return; // the engine ends it
         }
-        let allowed = Duration::from_micros(call.deadline - call.started);
-        if let Next::End(mark) = FailedRequest::CONNECTING.next(Cause::Deadline(allowed)) {
+        let time_limit = Duration::from_micros(call.deadline - call.started);
+        if let RetryDecision::End(mark) =
+            FailedRequest::CONNECTING.decide(Cause::Deadline(time_limit))
+        {
             self.processes[process].servers[server]
                 .state
                 .health
@@ -393,14 +404,14 @@ impl World {
     }
 
     /// Quiet writes could not all be sent in time.
-    fn expire_quiet_writes(&mut self, socket: SocketId, part: PartId, begin: u64) {
-        let attempt = self.calls[self.parts[part].call].attempt(self.parts[part].is_retry);
+    fn expire_quiet_writes(&mut self, socket: SocketId, part: PartId, begin_offset: u64) {
+        let attempt = self.calls[self.parts[part].call].new_attempt(self.parts[part].is_retry);
         let (Some(engine), Some(job)) = (&mut self.sockets[socket].engine, &self.parts[part].job)
         else {
             return;
         };
         let failure = job.with_requests(true, |requests| {
-            engine.fail_quiet(requests, attempt, begin, connection::End::Deadline)
+            engine.fail_quiet(requests, attempt, begin_offset, connection::End::Deadline)
         });
         engine.handle_disconnect(false, "quiet writes were late");
         for id in self.parts[part].requests.clone() {
@@ -421,10 +432,10 @@ impl World {
                 continue;
             }
             let (process, server) = self.process_and_server_of(part);
-            match self.parts[part].connection {
+            match self.parts[part].socket {
                 None => {
-                    let waiting = &mut self.processes[process].servers[server].waiting_parts;
-                    waiting.retain(|other_part| *other_part != part);
+                    let waiting_parts = &mut self.processes[process].servers[server].waiting_parts;
+                    waiting_parts.retain(|other_part| *other_part != part);
                 }
                 Some(_) if self.is_sabotaged_by(Sabotage::KeepsUnread) => {}
                 Some(socket) if self.sockets[socket].owner == Some(part) => {

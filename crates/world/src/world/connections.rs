@@ -1,7 +1,7 @@
 //! Connections as drivers handle them: taken from a pool or shared, read, written, given back, closed.
 
 use glasscache_client::engine::connection::{Connection, Progress};
-use glasscache_client::engine::retry::{Cause, FailedRequest, Next};
+use glasscache_client::engine::retry::{Cause, FailedRequest, RetryDecision};
 use glasscache_client::error::Phase;
 
 use super::calls::has_quiet_writes;
@@ -17,7 +17,7 @@ impl World {
     /// Takes a connection of a pool for a part, or makes one, or waits for one.
     pub(super) fn check_out(&mut self, part: PartId, connections_max: usize) {
         let (process, server) = self.process_and_server_of(part);
-        while let Some(socket) = self.processes[process].servers[server].idle.pop() {
+        while let Some(socket) = self.processes[process].servers[server].idle_sockets.pop() {
             let is_trusted =
                 self.network.now - self.sockets[socket].idle_since < TRUSTED_IDLE_MICROS;
             if !is_trusted && !self.is_reusable(socket) {
@@ -29,7 +29,7 @@ impl World {
             if let Some(engine) = &mut state.engine {
                 engine.mark_reused();
             }
-            self.parts[part].connection = Some(socket);
+            self.parts[part].socket = Some(socket);
             self.submit(socket, part);
             return self.pump(socket);
         }
@@ -38,7 +38,7 @@ impl World {
             pool.open_count += 1;
             let socket = self.dial(process, server);
             self.sockets[socket].owner = Some(part);
-            self.parts[part].connection = Some(socket);
+            self.parts[part].socket = Some(socket);
         } else {
             pool.waiting_parts.push_back(part);
         }
@@ -50,7 +50,7 @@ impl World {
         let Some(engine) = &mut state.engine else {
             return false;
         };
-        if !engine.has_pending() {
+        if !engine.has_unacknowledged_writes() {
             return !self.network.is_readable(state.link);
         }
         loop {
@@ -83,7 +83,7 @@ impl World {
             self.processes[process].servers[server].shared_socket = Some(socket);
             socket
         });
-        self.parts[part].connection = Some(socket);
+        self.parts[part].socket = Some(socket);
         if self.sockets[socket].is_ready {
             self.submit(socket, part);
         } else {
@@ -158,7 +158,7 @@ impl World {
             return self.close_socket(socket); // whoever wanted it gave up
         };
         let part = &self.parts[first];
-        let attempt = self.calls[part.call].attempt(part.is_retry);
+        let attempt = self.calls[part.call].new_attempt(part.is_retry);
         let presumes_classic = part.presumes_classic;
         let state = &mut self.sockets[socket];
         state.is_open = true;
@@ -171,16 +171,16 @@ impl World {
     fn fail_refused_socket(&mut self, socket: SocketId) {
         let (process, server) = (self.sockets[socket].process, self.sockets[socket].server);
         let cause = Cause::Closed { is_orderly: false };
-        if let Next::End(mark) = FailedRequest::CONNECTING.next(cause) {
+        if let RetryDecision::End(mark) = FailedRequest::CONNECTING.decide(cause) {
             self.processes[process].servers[server]
                 .state
                 .health
                 .note(mark);
         }
-        let waiting = self.waiting_on(socket);
+        let waiting_parts = self.waiting_on(socket);
         self.sockets[socket].waiting_parts.clear();
-        for part in waiting {
-            let error = self.unavailable(server, Phase::Connect, "refused");
+        for part in waiting_parts {
+            let error = self.unavailable_error(server, Phase::Connect, "refused");
             self.fail_part(part, &error);
         }
         self.close_socket(socket);
@@ -191,8 +191,9 @@ impl World {
     pub(super) fn check_in_sync(&mut self, socket: SocketId) {
         let state = &self.sockets[socket];
         let Some(engine) = &state.engine else { return };
-        let is_settled =
-            has_quiet_writes(engine) && engine.takes_requests() && !engine.has_pending();
+        let is_settled = has_quiet_writes(engine)
+            && engine.takes_requests()
+            && !engine.has_unacknowledged_writes();
         if is_settled
             && !state.was_refused
             && self.network.is_established(state.link)
@@ -221,7 +222,9 @@ impl World {
             if state.is_ready && (keeps_unread || engine.is_ready_for_reuse()) {
                 state.idle_since = self.network.now;
                 self.check_in_sync(socket);
-                self.processes[process].servers[server].idle.push(socket);
+                self.processes[process].servers[server]
+                    .idle_sockets
+                    .push(socket);
             } else {
                 self.close_socket(socket);
             }
@@ -235,7 +238,7 @@ impl World {
             return;
         };
         let pool = &mut self.processes[process].servers[server];
-        if pool.idle.is_empty() && pool.open_count >= connections_max {
+        if pool.idle_sockets.is_empty() && pool.open_count >= connections_max {
             return;
         }
         if let Some(next) = pool.waiting_parts.pop_front() {
@@ -256,12 +259,12 @@ impl World {
         self.processes[process].servers[server].open_count += 1;
         let new_socket = self.dial(process, server);
         self.sockets[new_socket].owner = Some(part);
-        self.parts[part].connection = Some(new_socket);
+        self.parts[part].socket = Some(new_socket);
     }
 
     /// Closes the connections of a pool that nobody uses.
     pub(super) fn close_idle(&mut self, process: usize, server: usize) {
-        for socket in std::mem::take(&mut self.processes[process].servers[server].idle) {
+        for socket in std::mem::take(&mut self.processes[process].servers[server].idle_sockets) {
             self.close_socket(socket);
         }
     }
@@ -274,11 +277,11 @@ impl World {
         self.note(|_| format!("socket {socket} is closed"));
         let state = &mut self.sockets[socket];
         let (process, server, link) = (state.process, state.server, state.link);
-        let quiet = std::mem::take(&mut state.quiet_writes);
+        let quiet_writes = std::mem::take(&mut state.quiet_writes);
         self.network.close(link);
         self.set_watcher(link, Watcher::Gone);
-        let sent = engine.sent_bytes();
-        let has_pending = engine.has_pending();
+        let sent_bytes = engine.sent_bytes();
+        let has_pending = engine.has_unacknowledged_writes();
         if self.is_sabotaged_by(Sabotage::ForgetsQuiet) {
             engine.abandon();
         }
@@ -292,30 +295,33 @@ impl World {
             }
         }
         drop(engine);
-        for id in quiet {
+        for id in quiet_writes {
             let request = self.checker.history.request(id);
-            if has_pending && request.end <= sent && !self.checker.is_executed(id, &self.network) {
+            if has_pending
+                && request.end_offset <= sent_bytes
+                && !self.checker.is_executed(id, &self.network)
+            {
                 self.checker.record_uncertain(id, &self.network);
             }
         }
         if !self.is_shared(socket) {
             let pool = &mut self.processes[process].servers[server];
             pool.open_count -= 1;
-            pool.idle.retain(|other_part| *other_part != socket);
+            pool.idle_sockets.retain(|other_part| *other_part != socket);
         } else if self.processes[process].servers[server].shared_socket == Some(socket) {
             self.processes[process].servers[server].shared_socket = None;
         }
         for (part, failure) in failed_parts {
             for id in self.parts[part].requests.clone() {
                 let request = self.checker.history.request(id);
-                if request.link == link && request.end <= sent {
+                if request.link == link && request.end_offset <= sent_bytes {
                     self.checker.record_uncertain(id, &self.network);
                 }
             }
             self.handle_failed_attempt(socket, part, &failure);
         }
         for part in std::mem::take(&mut self.sockets[socket].waiting_parts) {
-            self.parts[part].connection = None;
+            self.parts[part].socket = None;
             self.start_part(part);
         }
     }
@@ -326,13 +332,14 @@ impl World {
             let is_of_server = |socket: &&Socket| {
                 socket.process == process && socket.server == server && socket.engine.is_some()
             };
-            let open = self.sockets.iter().filter(is_of_server).count();
+            let open_count = self.sockets.iter().filter(is_of_server).count();
             let connections_max = match self.processes[process].plan.driver {
                 Driver::Pooled(connections_max) => connections_max,
                 Driver::Shared => 1,
             };
-            if open > connections_max {
-                let text = format!("process {process} has {open} connections to server {server}");
+            if open_count > connections_max {
+                let text =
+                    format!("process {process} has {open_count} connections to server {server}");
                 self.checker.report_broken(Invariant::Closed, text);
             }
         }

@@ -25,10 +25,10 @@ impl World {
                 .report_broken(Invariant::Once, "a call has not ended");
         }
         for server in 0..self.server_count() {
-            if let Some((bytes, limit)) = self.network.memory_usage(server)
-                && bytes > limit + limit / 4
+            if let Some((bytes, limit_bytes)) = self.network.memory_usage(server)
+                && bytes > limit_bytes + limit_bytes / 4
             {
-                let text = format!("server {server} has {bytes} bytes of {limit}");
+                let text = format!("server {server} has {bytes} bytes of {limit_bytes}");
                 self.checker.report_broken(Invariant::Memory, text);
             }
         }
@@ -51,10 +51,10 @@ impl World {
         let failures = |pool: &ServerPool| pool.state.noreply_failures.load(Ordering::Relaxed);
         let counted: u64 = servers.iter().map(failures).sum();
         let any_misbehaved = (0..servers.len()).any(|server| self.network.has_misbehaved(server));
-        let (lost, all) = self.checker.count_quiet_writes(*generation, &self.network);
-        if counted < lost || counted > all && !any_misbehaved {
+        let (lost_count, quiet_count) = self.checker.count_quiet_writes(*generation, &self.network);
+        if counted < lost_count || counted > quiet_count && !any_misbehaved {
             let text = format!(
-                "{lost} of {all} quiet writes were lost or refused, {counted} counted as failed"
+                "{lost_count} of {quiet_count} quiet writes were lost or refused, {counted} counted as failed"
             );
             self.checker.report_broken(Invariant::Quiet, text);
         }

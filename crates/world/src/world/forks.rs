@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{World, server_pools};
+use super::{World, new_server_pools};
 use crate::checker::Invariant;
 use crate::plan::Sabotage;
 
@@ -22,8 +22,8 @@ impl World {
         let servers = self.server_count();
         for server in 0..servers {
             let peer = &mut self.processes[process].servers[server];
-            let waiting = std::mem::take(&mut peer.waiting_parts);
-            for part in waiting {
+            let waiting_parts = std::mem::take(&mut peer.waiting_parts);
+            for part in waiting_parts {
                 self.fail_forked(part);
             }
             self.end_probe(process, server);
@@ -33,7 +33,7 @@ impl World {
         process.generation = generation;
         let inherited = std::mem::take(&mut process.servers);
         let require_login = inherited.iter().map(|peer| peer.requires_login);
-        process.servers = server_pools(require_login, process.plan.protocol);
+        process.servers = new_server_pools(require_login, process.plan.protocol);
     }
 
     fn noreply_failures(&self, process: usize) -> u64 {
@@ -71,12 +71,12 @@ impl World {
         let calls = std::mem::take(&mut state.calls)
             .into_iter()
             .map(|call| call.1);
-        let waiting = std::mem::take(&mut state.waiting_parts);
+        let waiting_parts = std::mem::take(&mut state.waiting_parts);
         let parts: Vec<usize> = state
             .owner
             .take()
             .into_iter()
-            .chain(waiting)
+            .chain(waiting_parts)
             .chain(calls)
             .collect();
         self.set_watcher(link, super::Watcher::Gone);
@@ -89,7 +89,7 @@ impl World {
     }
 
     fn fail_forked(&mut self, part: usize) {
-        self.parts[part].connection = None;
+        self.parts[part].socket = None;
         self.end_forked_part(part);
     }
 }

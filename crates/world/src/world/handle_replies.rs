@@ -5,14 +5,16 @@
 use std::collections::HashMap;
 
 use glasscache_client::engine::operation::{
-    Calculate, Delete, Get, GetAndTouch, Operation, Touch, Value, stored,
+    Calculate, Delete, Get, GetAndTouch, Operation, Touch, Value, store_outcome,
 };
 use glasscache_client::engine::{Counter, StepReply, Steps, interpret};
 use glasscache_client::outcome::{Outcome, outcome_of_code};
 use glasscache_client::pipeline::{Pipeline, Reply};
 use glasscache_client::{Error, StoreMode, WireKey};
 
-use super::job::{Action, BulkEntry, Job, ReadUnique, StoreAction, increment, to_wire_key};
+use super::job::{
+    Action, BulkEntry, Job, ReadUnique, StoreAction, addition_arithmetic, to_wire_key,
+};
 use crate::checker::{Checker, KnownOutcome, Number, RequestId, Source};
 use crate::network::Network;
 use crate::plan::{Key, is_number_key};
@@ -122,7 +124,7 @@ fn handle_single_reply(
                 cas: *cas,
             }
             .read(reply, pipeline, server)?;
-            read_value(key, value, *cas, context)
+            check_value_reply(key, value, *cas, context)
         }
         Action::GetAndTouch(exptime) => {
             let exptime = *exptime;
@@ -131,7 +133,7 @@ fn handle_single_reply(
                 exptime,
             }
             .read(reply, pipeline, server)?;
-            read_value(key, value, false, context)
+            check_value_reply(key, value, false, context)
         }
         Action::Store(store) => return handle_store_reply(key, wire_key, store, reply, context),
         Action::Delete(noreply) => {
@@ -160,17 +162,17 @@ fn handle_single_reply(
         Action::Add(bit, noreply) => {
             let calculate = Calculate {
                 key: wire_key,
-                arithmetic: increment(*bit),
+                arithmetic: addition_arithmetic(*bit),
                 noreply: *noreply,
             };
             let number = calculate.read(reply, pipeline, server)?;
-            read_number(key, *bit, number, context);
+            check_number_reply(key, *bit, number, context);
             "add to a number"
         }
     }))
 }
 
-fn read_value(
+fn check_value_reply(
     key: Key,
     value: Option<Value>,
     cas: bool,
@@ -188,7 +190,7 @@ fn read_value(
     "hit"
 }
 
-fn read_number(key: Key, bit: u8, number: Option<u64>, context: &mut ReplyContext<'_>) {
+fn check_number_reply(key: Key, bit: u8, number: Option<u64>, context: &mut ReplyContext<'_>) {
     let Some(number) = number.map(Number::from_value) else {
         return context.set_known_outcome(0, KnownOutcome::NotDone);
     };
@@ -219,7 +221,7 @@ fn handle_store_reply(
         }
     };
     context.set_known_outcome(0, known_outcome_of(outcome));
-    match (outcome, store.compared) {
+    match (outcome, store.compared_read) {
         (Outcome::Done, Some(compared)) => {
             let request_and_key = (context.request, key);
             context
@@ -280,8 +282,8 @@ fn handle_set_many_reply(
     let Some(entry) = entries.get(index) else {
         return Err(Error::Closed);
     };
-    let item = entry.item();
-    let known = match stored(reply, item.key, item.body.len(), context.server) {
+    let item = entry.to_item();
+    let known = match store_outcome(reply, item.key, item.body.len(), context.server) {
         Ok(outcome) => known_outcome_of(outcome),
         Err(_) => KnownOutcome::NotDone,
     };
@@ -329,7 +331,7 @@ fn handle_counter_reply(
     };
     let result = step.read(reply, context.pipeline, context.server);
     match &result {
-        Ok(StepReply::Number(number)) => read_number(key, bit, *number, context),
+        Ok(StepReply::Number(number)) => check_number_reply(key, bit, *number, context),
         Ok(StepReply::Outcome(outcome)) => context.set_known_outcome(0, known_outcome_of(*outcome)),
         Ok(StepReply::ItemBytesMax(_)) => {}
         Err(_) => context.set_known_outcome(0, KnownOutcome::NotDone),

@@ -57,7 +57,7 @@ pub(super) struct StoreAction {
     pub(super) exptime: i64,
     pub(super) noreply: bool,
     /// What a comparison refers to.
-    pub(super) compared: Option<(Source, RequestId)>,
+    pub(super) compared_read: Option<(Source, RequestId)>,
 }
 
 pub(super) fn to_wire_key(key: Key, bytes: &[u8]) -> WireKey<'_> {
@@ -68,7 +68,7 @@ pub(super) fn to_wire_key(key: Key, bytes: &[u8]) -> WireKey<'_> {
 }
 
 impl BulkEntry {
-    pub(super) fn item(&self) -> Item<'_> {
+    pub(super) fn to_item(&self) -> Item<'_> {
         Item {
             key: to_wire_key(self.key, &self.wire_key),
             flags: flags(self.write),
@@ -96,7 +96,7 @@ impl StoreAction {
     }
 }
 
-pub(super) fn increment(bit: u8) -> Arithmetic {
+pub(super) fn addition_arithmetic(bit: u8) -> Arithmetic {
     Arithmetic {
         delta: addend(bit),
         is_decrement: false,
@@ -172,7 +172,7 @@ impl Job {
                     },
                     Action::Add(bit, noreply) => Request::Arithmetic {
                         key,
-                        arithmetic: increment(*bit),
+                        arithmetic: addition_arithmetic(*bit),
                         noreply: *noreply,
                     },
                 };
@@ -187,7 +187,7 @@ impl Job {
                 }])
             }
             Self::SetMany(entries, exptime, _) => {
-                let items: Vec<Item<'_>> = entries.iter().map(BulkEntry::item).collect();
+                let items: Vec<Item<'_>> = entries.iter().map(BulkEntry::to_item).collect();
                 write(&[Request::StoreMany {
                     mode: StoreMode::Set,
                     items: &items,

@@ -26,7 +26,8 @@ use crate::plan::{
 use clock::{instant, micros};
 use count_names::{error_name, fault_name};
 use state::{
-    CallId, CallPart, CallState, PartId, Process, ServerPool, Socket, SocketId, Task, server_pools,
+    CallId, CallPart, CallState, PartId, Process, ServerPool, Socket, SocketId, Task,
+    new_server_pools,
 };
 
 /// Events of a world, at most: more is a loop without an end.
@@ -86,19 +87,19 @@ pub(crate) struct World {
 pub(crate) fn run(plan: &Plan, is_logged: bool) -> Outcome {
     let mut world = World::new(plan, is_logged);
     world.run();
-    world.outcome()
+    world.into_outcome()
 }
 
 impl World {
     fn new(plan: &Plan, is_logged: bool) -> Self {
         let servers = plan.servers.len();
         let any_misbehaves = (0..servers).any(|server| plan.misbehaves(server));
-        let limits = plan.servers.iter().map(|server| server.item_bytes_max);
-        let mut checker = Checker::new(limits.collect(), !any_misbehaves);
+        let item_bytes_limits = plan.servers.iter().map(|server| server.item_bytes_max);
+        let mut checker = Checker::new(item_bytes_limits.collect(), !any_misbehaves);
         let processes = plan.processes.iter().map(|process| Process {
             plan: *process,
             generation: checker.begin_generation(),
-            servers: server_pools(
+            servers: new_server_pools(
                 plan.servers.iter().map(|server| server.requires_login),
                 process.protocol,
             ),
@@ -171,7 +172,7 @@ impl World {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Task(task) => self.run_when_awake(self.process_of(task), event, |world| {
-                world.next_step(task);
+                world.run_next_steps(task);
             }),
             Event::Deadline(call) => {
                 self.run_when_awake(self.calls[call].process, event, |world| {
@@ -245,7 +246,7 @@ impl World {
         task % self.processes.len()
     }
 
-    fn next_step(&mut self, task: usize) {
+    fn run_next_steps(&mut self, task: usize) {
         loop {
             match self.tasks[task].steps.pop_front() {
                 None => return self.finish_task(),
@@ -311,7 +312,7 @@ impl World {
         }
     }
 
-    fn outcome(self) -> Outcome {
+    fn into_outcome(self) -> Outcome {
         Outcome {
             violation: self.checker.violation().cloned(),
             digest: self.network.digest() ^ self.results_hash,
@@ -337,7 +338,7 @@ fn final_call(operation: Operation, must_succeed: bool) -> Step {
 
 impl Outcome {
     /// Of a world that came to no end.
-    pub fn of(violation: Violation) -> Self {
+    pub fn from_violation(violation: Violation) -> Self {
         Self {
             violation: Some(violation),
             digest: 0,

@@ -51,7 +51,7 @@ impl World {
                     }
                 }
                 Progress::Failed(ticket, failure) => {
-                    for part in self.parts_of(socket, ticket) {
+                    for part in self.parts_of_ticket(socket, ticket) {
                         self.handle_failed_attempt(socket, part, &failure);
                     }
                     let (process, server) = self.process_and_server(socket);
@@ -67,7 +67,7 @@ impl World {
                 }
             }
         }
-        self.after_pump(socket);
+        self.finish_pump(socket);
     }
 
     /// The process and the server of a connection.
@@ -77,7 +77,7 @@ impl World {
     }
 
     /// Those whom a failure concerns: who waits while a connection is opened, or one call.
-    fn parts_of(&self, socket: SocketId, ticket: Ticket) -> Vec<PartId> {
+    fn parts_of_ticket(&self, socket: SocketId, ticket: Ticket) -> Vec<PartId> {
         if ticket == Ticket::OPENING {
             return self.waiting_on(socket);
         }
@@ -90,9 +90,9 @@ impl World {
 
     fn submit_waiting(&mut self, socket: SocketId) {
         self.sockets[socket].is_ready = true;
-        let waiting = self.waiting_on(socket);
+        let waiting_parts = self.waiting_on(socket);
         self.sockets[socket].waiting_parts.clear();
-        for part in waiting {
+        for part in waiting_parts {
             self.submit(socket, part);
         }
     }
@@ -155,17 +155,17 @@ impl World {
         let Some(part) = self.sockets[socket].owner else {
             return;
         };
-        let Some(begin) = self.parts[part].quiet_begin else {
+        let Some(begin_offset) = self.parts[part].quiet_begin_offset else {
             return;
         };
-        let attempt = self.calls[self.parts[part].call].attempt(self.parts[part].is_retry);
+        let attempt = self.calls[self.parts[part].call].new_attempt(self.parts[part].is_retry);
         let (Some(engine), Some(job)) = (&mut self.sockets[socket].engine, &self.parts[part].job)
         else {
             return;
         };
         let failure = job.with_requests(true, |requests| {
             let end = connection::End::Closed { is_orderly, why };
-            engine.fail_quiet(requests, attempt, begin, end)
+            engine.fail_quiet(requests, attempt, begin_offset, end)
         });
         engine.handle_disconnect(is_orderly, why);
         for id in self.parts[part].requests.clone() {
@@ -174,7 +174,7 @@ impl World {
                 .quiet_writes
                 .retain(|quiet| *quiet != id);
         }
-        self.parts[part].quiet_begin = None;
+        self.parts[part].quiet_begin_offset = None;
         self.handle_failed_attempt(socket, part, &failure);
     }
 
@@ -210,11 +210,11 @@ impl World {
         self.set_timer(socket);
     }
 
-    fn after_pump(&mut self, socket: SocketId) {
+    fn finish_pump(&mut self, socket: SocketId) {
         self.set_timer(socket);
         let state = &mut self.sockets[socket];
         let Some(engine) = &state.engine else { return };
-        if !engine.has_pending() {
+        if !engine.has_unacknowledged_writes() {
             state.quiet_writes.clear();
         }
         if engine.output().len() > OUTPUT_BYTES_MAX {
@@ -232,7 +232,7 @@ impl World {
         if let Some(part) = state.owner {
             let is_sent =
                 engine.is_all_sent() && engine.acknowledgements_in_flight() <= ACKNOWLEDGEMENTS_MAX;
-            if self.parts[part].quiet_begin.is_some() && is_sent {
+            if self.parts[part].quiet_begin_offset.is_some() && is_sent {
                 self.finish_part(part, "quiet");
             }
         } else if state.is_ready && engine.is_idle() {
@@ -281,11 +281,11 @@ fn feed_received(engine: &mut Connection, mut bytes: &[u8], is_direct: bool) {
         return engine.feed(bytes);
     }
     while !bytes.is_empty() {
-        let room = engine.receive_space(1);
-        let (now, later) = bytes.split_at(bytes.len().min(room.len()));
-        room[..now.len()].copy_from_slice(now);
+        let receive_buffer = engine.receive_space(1);
+        let (now, remaining_bytes) = bytes.split_at(bytes.len().min(receive_buffer.len()));
+        receive_buffer[..now.len()].copy_from_slice(now);
         engine.mark_received(now.len());
-        bytes = later;
+        bytes = remaining_bytes;
     }
 }
 
@@ -309,15 +309,15 @@ fn send(
         return Ok(());
     }
     let sent = engine.sent_external_body_bytes();
-    let unsent = job.map(|job| {
+    let unsent_body = job.map(|job| {
         job.with_requests(true, |requests| {
             let body = requests.first().and_then(Request::external_body);
-            let mut unsent = body.unwrap_or_default().to_vec();
-            unsent.extend_from_slice(engine.body_end());
-            unsent.split_off(sent)
+            let mut unsent_body = body.unwrap_or_default().to_vec();
+            unsent_body.extend_from_slice(engine.body_end());
+            unsent_body.split_off(sent)
         })
     });
-    let bytes = network.send(link, &unsent.unwrap_or_default())?;
+    let bytes = network.send(link, &unsent_body.unwrap_or_default())?;
     engine.mark_sent(bytes);
     Ok(())
 }

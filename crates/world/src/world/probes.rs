@@ -62,7 +62,7 @@ impl World {
         }
         if !probe.is_sent {
             probe.is_sent = true;
-            let (request, expected_prefix) = pool.state.probe().unwrap_or_default();
+            let (request, expected_prefix) = pool.state.probe_request().unwrap_or_default();
             probe.expected_prefix = expected_prefix;
             let _ = self.network.send(probe.link, &request);
         }

@@ -1,7 +1,7 @@
 //! Starting calls: what a call asks of which server.
 
 use glasscache_client::StoreMode;
-use glasscache_client::engine::{Counter, Initial};
+use glasscache_client::engine::{Counter, InitialNumber};
 
 use super::job::{Action, BulkEntry, Job, StoreAction};
 use super::{CallPart, CallState, MUST_SUCCEED_CALL_NUMBER, World};
@@ -31,19 +31,19 @@ impl World {
                 call.number, call.operation, call.time_limit
             )
         });
-        let first = self.parts.len();
-        let parts = first..first + jobs.len();
+        let first_part = self.parts.len();
+        let parts = first_part..first_part + jobs.len();
         for (server, job) in jobs {
             self.parts.push(CallPart {
                 call: id,
                 server,
                 job: Some(job),
-                connection: None,
+                socket: None,
                 is_retry: false,
                 presumes_classic: false,
                 is_ended: false,
                 requests: Vec::new(),
-                quiet_begin: None,
+                quiet_begin_offset: None,
             });
         }
         self.calls.push(CallState {
@@ -72,7 +72,7 @@ impl World {
         }
     }
 
-    fn exptime(&self, ttl: Ttl) -> i64 {
+    fn to_exptime(&self, ttl: Ttl) -> i64 {
         match ttl {
             Ttl::Never => 0,
             Ttl::Seconds(seconds) => i64::from(seconds),
@@ -89,14 +89,14 @@ impl World {
         let (key, action) = match &call.operation {
             Operation::Get(key) => (*key, Action::Get(false)),
             Operation::Gets(key) => (*key, Action::Get(true)),
-            Operation::GetAndTouch(key, ttl) => (*key, Action::GetAndTouch(self.exptime(*ttl))),
+            Operation::GetAndTouch(key, ttl) => (*key, Action::GetAndTouch(self.to_exptime(*ttl))),
             Operation::Set(key, write_options) => (
                 *key,
-                self.store_action(StoreMode::Set, write, *key, *write_options),
+                self.new_store_action(StoreMode::Set, write, *key, *write_options),
             ),
             Operation::Add(key, write_options) => (
                 *key,
-                self.store_action(StoreMode::Add, write, *key, *write_options),
+                self.new_store_action(StoreMode::Add, write, *key, *write_options),
             ),
             Operation::Cas(key, write_options) => (
                 *key,
@@ -104,9 +104,11 @@ impl World {
             ),
             Operation::Delete(key, noreply) => (*key, Action::Delete(*noreply)),
             Operation::Touch(key, ttl, noreply) => {
-                (*key, Action::Touch(self.exptime(*ttl), *noreply))
+                (*key, Action::Touch(self.to_exptime(*ttl), *noreply))
             }
-            Operation::AddToNumber(key, bit, true, _) => return vec![self.counter_job(*key, *bit)],
+            Operation::AddToNumber(key, bit, true, _) => {
+                return vec![self.new_counter_job(*key, *bit)];
+            }
             Operation::AddToNumber(key, bit, false, noreply) => (*key, Action::Add(*bit, *noreply)),
             Operation::GetMany(keys) => {
                 return self.split_by_server(keys, |_, keys| {
@@ -115,7 +117,7 @@ impl World {
                 });
             }
             Operation::SetMany(keys, write_options) => {
-                return self.set_many(write, keys, *write_options);
+                return self.set_many_jobs(write, keys, *write_options);
             }
             Operation::DeleteMany(keys) => {
                 return self.split_by_server(keys, |_, keys| {
@@ -130,7 +132,7 @@ impl World {
         vec![(self.server_by_key[usize::from(key)], job)]
     }
 
-    fn store_action(
+    fn new_store_action(
         &mut self,
         mode: StoreMode,
         write: WriteId,
@@ -143,9 +145,9 @@ impl World {
             body: self
                 .checker
                 .value_body(write, key, write_options.bytes, write_options.ttl),
-            exptime: self.exptime(write_options.ttl),
+            exptime: self.to_exptime(write_options.ttl),
             noreply: write_options.noreply,
-            compared: None,
+            compared_read: None,
         })
     }
 
@@ -162,38 +164,38 @@ impl World {
             ..write_options
         };
         let Some((unique, source, read_request)) = self.tasks[task].uniques.remove(&key) else {
-            return self.store_action(StoreMode::Add, write, key, write_options);
+            return self.new_store_action(StoreMode::Add, write, key, write_options);
         };
         let mode = if self.is_sabotaged_by(Sabotage::ComparesNothing) {
             StoreMode::Set
         } else {
             StoreMode::Cas(unique)
         };
-        match self.store_action(mode, write, key, write_options) {
+        match self.new_store_action(mode, write, key, write_options) {
             Action::Store(store) => Action::Store(StoreAction {
-                compared: Some((source, read_request)),
+                compared_read: Some((source, read_request)),
                 ..store
             }),
             action => action,
         }
     }
 
-    fn counter_job(&mut self, key: Key, bit: u8) -> (usize, Job) {
+    fn new_counter_job(&mut self, key: Key, bit: u8) -> (usize, Job) {
         let creation = self.checker.next_creation();
         let number = initial_number(creation);
-        let initial = Initial {
+        let initial = InitialNumber {
             number,
             flags: 3,
             digits: number.to_string(),
             exptime: 0,
         };
-        let wire = wire_key(key);
-        let name = glasscache_client::WireKey {
-            bytes: &wire,
+        let key_bytes = wire_key(key);
+        let counter_key = glasscache_client::WireKey {
+            bytes: &key_bytes,
             is_base64: is_base64(key),
         };
         let delta = crate::checker::addend(bit);
-        let counter = Box::new(Counter::new(name, delta, false, initial));
+        let counter = Box::new(Counter::new(counter_key, delta, false, initial));
         let server = self.server_by_key[usize::from(key)];
         (server, Job::Counter(key, bit, creation, counter))
     }
@@ -216,7 +218,7 @@ impl World {
             .collect()
     }
 
-    fn set_many(
+    fn set_many_jobs(
         &mut self,
         write: WriteId,
         keys: &[Key],
@@ -233,7 +235,7 @@ impl World {
                 )
             })
             .collect();
-        let exptime = self.exptime(write_options.ttl);
+        let exptime = self.to_exptime(write_options.ttl);
         let mut jobs = self.split_by_server(keys, |_, keys| {
             let entry = |key| BulkEntry {
                 key,

@@ -36,7 +36,7 @@ pub(super) struct ServerPool {
     pub(super) requires_login: bool,
     pub(super) state: Arc<ServerState>,
     /// Connections that wait for a call, and how many there are with those in use.
-    pub(super) idle: Vec<SocketId>,
+    pub(super) idle_sockets: Vec<SocketId>,
     pub(super) open_count: usize,
     /// Parts of calls that wait for a connection.
     pub(super) waiting_parts: VecDeque<PartId>,
@@ -92,14 +92,14 @@ pub(super) struct CallPart {
     pub(super) server: usize,
     /// `None` while it is at work on a reply, and at the end.
     pub(super) job: Option<Job>,
-    pub(super) connection: Option<SocketId>,
+    pub(super) socket: Option<SocketId>,
     pub(super) is_retry: bool,
     pub(super) presumes_classic: bool,
     pub(super) is_ended: bool,
     /// The requests of the present exchange.
     pub(super) requests: Vec<RequestId>,
     /// The first byte of quiet writes that are not all sent.
-    pub(super) quiet_begin: Option<u64>,
+    pub(super) quiet_begin_offset: Option<u64>,
 }
 
 /// One task: what is left of its steps.
@@ -109,15 +109,19 @@ pub(super) struct Task {
 }
 
 /// The servers as a process that has just begun knows them.
-pub(super) fn server_pools(
+pub(super) fn new_server_pools(
     require_login: impl Iterator<Item = bool>,
     protocol: Protocol,
 ) -> Vec<ServerPool> {
-    let peer = |(server, requires_login)| server_pool(server, requires_login, protocol);
+    let peer = |(server, requires_login)| new_server_pool(server, requires_login, protocol);
     require_login.enumerate().map(peer).collect()
 }
 
-pub(super) fn server_pool(server: usize, requires_login: bool, protocol: Protocol) -> ServerPool {
+pub(super) fn new_server_pool(
+    server: usize,
+    requires_login: bool,
+    protocol: Protocol,
+) -> ServerPool {
     let login = requires_login.then(login);
     ServerPool {
         requires_login,
@@ -126,7 +130,7 @@ pub(super) fn server_pool(server: usize, requires_login: bool, protocol: Protoco
                 .with_login(login)
                 .with_command_set(protocol.command_set()),
         ),
-        idle: Vec::new(),
+        idle_sockets: Vec::new(),
         open_count: 0,
         waiting_parts: VecDeque::new(),
         shared_socket: None,
@@ -147,7 +151,7 @@ pub(super) fn login() -> Login {
 
 impl CallState {
     /// An attempt at a part of the call.
-    pub(super) fn attempt(&self, is_retry: bool) -> Attempt {
+    pub(super) fn new_attempt(&self, is_retry: bool) -> Attempt {
         Attempt {
             started: instant(self.started),
             deadline: instant(self.deadline),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use glasscache_client::bulk::{Failures, IndexedValue};
 use glasscache_client::client::Value;
-use glasscache_client::engine::{Counter, Initial};
+use glasscache_client::engine::{Counter, InitialNumber};
 use glasscache_client::near::RequestScope;
 use glasscache_client::outcome::Outcome;
 use glasscache_client::pipeline::{MetaReply, Reply};
@@ -175,7 +175,7 @@ impl Face {
 
     /// Adds to a number, or makes it `initial`.
     pub(crate) fn count(&self, key: &str, delta: u64, initial: u64) -> Result<Option<u64>, Error> {
-        let initial = Initial {
+        let initial = InitialNumber {
             number: initial,
             flags: 7,
             digits: initial.to_string(),

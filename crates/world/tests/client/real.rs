@@ -202,7 +202,10 @@ fn bulk_calls_reach_every_server() {
             assert!(bytes == bodies[index] && flags == 7);
         }
         let used = face.core().servers();
-        assert!(used.iter().all(|(_, server)| server.connections().0 > 0));
+        assert!(
+            used.iter()
+                .all(|(_, server)| server.connection_counts().0 > 0)
+        );
         assert_eq!(face.delete_many(&keys[..400]), Ok(vec![]));
         assert_eq!(face.get_many(&keys).unwrap().0.len(), 100);
         assert_eq!(face.delete_many(&keys), Ok(vec![]));

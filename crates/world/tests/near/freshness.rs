@@ -107,7 +107,7 @@ impl Scene {
         let mut worker = server();
         let keys = KeyEncoder {
             namespace: b"",
-            rule: KeyEncoding::Refuse,
+            encoding: KeyEncoding::Refuse,
         };
         let mut client = |_| {
             let near = Arc::new(ClientNearCache::new(options.clone(), keys).unwrap());

@@ -73,7 +73,7 @@ impl<'s> Process<'s> {
         };
         let keys = KeyEncoder {
             namespace: b"",
-            rule: KeyEncoding::Refuse,
+            encoding: KeyEncoding::Refuse,
         };
         Self {
             site,

@@ -135,7 +135,7 @@ impl Process {
         };
         let keys = KeyEncoder {
             namespace: b"",
-            rule: KeyEncoding::Refuse,
+            encoding: KeyEncoding::Refuse,
         };
         let near = Arc::new(ClientNearCache::new(options, keys).unwrap());
         let state = state(&near);

@@ -21,33 +21,34 @@ class client(Core):  # noqa: N801 - the name of pylibmc's C class
     @translate_errors
     def get(self, key: Key, default: Any = None) -> Any:
         """Return the value under key, or default."""
-        found = self._client.get(key) if key else None
-        if found is None:
+        flagged_value = self._client.get(key) if key else None
+        if flagged_value is None:
             return default
         try:
-            return self._from_flagged(found)
+            return self._from_flagged(flagged_value)
         except CacheMiss:
             return default
 
     @translate_errors
     def gets(self, key: Key) -> tuple[Any, int | None]:
         """Return the value under key and its CAS unique, or (None, None)."""
-        found = self._client.gets(key)
-        if found is None:
+        item = self._client.gets(key)
+        if item is None:
             return None, None
+        flagged_value, cas_unique = item
         try:
-            return self._from_flagged(found[0]), found[1]
+            return self._from_flagged(flagged_value), cas_unique
         except CacheMiss:
             return None, None
 
     @translate_errors
     def get_multi(self, keys: Iterable[Key], key_prefix: Key | None = None) -> dict[Key, Any]:
         """Return the values of those keys that have one."""
-        names = {prefixed_key(key_prefix, key): key for key in keys if key}
+        keys_by_full_key = {prefixed_key(key_prefix, key): key for key in keys if key}
         values: dict[Key, Any] = {}
-        for name, found in self._client.get_many(list(names)).items():
+        for full_key, flagged_value in self._client.get_many(list(keys_by_full_key)).items():
             with contextlib.suppress(CacheMiss):
-                values[names[name]] = self._from_flagged(found)
+                values[keys_by_full_key[full_key]] = self._from_flagged(flagged_value)
         return values
 
     # Writing.
@@ -122,12 +123,15 @@ class client(Core):  # noqa: N801 - the name of pylibmc's C class
         compress_level: int = -1,
     ) -> list[Key]:
         """Store many values in one round trip; the keys that were not stored."""
-        names = {prefixed_key(key_prefix, key): key for key in mapping}
+        keys_by_full_key = {prefixed_key(key_prefix, key): key for key in mapping}
         values = {
-            name: self._flagged(mapping[key], min_compress_len, compress_level)
-            for name, key in names.items()
+            full_key: self._flagged(mapping[key], min_compress_len, compress_level)
+            for full_key, key in keys_by_full_key.items()
         }
-        return [names[name] for name in self._client.set_many(values, ttl_from_exptime(time))]
+        return [
+            keys_by_full_key[full_key]
+            for full_key in self._client.set_many(values, ttl_from_exptime(time))
+        ]
 
     def add_multi(
         self,
@@ -158,10 +162,10 @@ class client(Core):  # noqa: N801 - the name of pylibmc's C class
     @translate_errors
     def delete_multi(self, keys: Iterable[Key], key_prefix: Key | None = None) -> bool:
         """Remove many keys; whether all were there."""
-        names = [prefixed_key(key_prefix, key) for key in keys]
+        full_keys = [prefixed_key(key_prefix, key) for key in keys]
         with self._client.pipeline() as pipeline:
-            for name in names:
-                pipeline.delete(name)
+            for full_key in full_keys:
+                pipeline.delete(full_key)
         for result in pipeline.results:
             if isinstance(result, BaseException):
                 raise result

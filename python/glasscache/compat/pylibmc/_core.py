@@ -8,7 +8,7 @@ import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 import glasscache
-from glasscache.compat._flagged import Flagged, FlaggedCodec
+from glasscache.compat._flagged import FlaggedCodec, FlagsAndBytes
 from glasscache.compat.pylibmc._errors import Error, NotFound
 from glasscache.compat.pylibmc._settings import BEHAVIORS, address_of, placement_of
 
@@ -117,30 +117,30 @@ class Core:
             case _:
                 raise Error(f"unknown flags {flags:#x}: another client's value")
 
-    def _flagged(self, value: Any, min_compress_len: int, compress_level: int) -> Flagged:
-        made = self.serialize(value)
-        match made:
+    def _flagged(self, value: Any, min_compress_len: int, compress_level: int) -> FlagsAndBytes:
+        serialized = self.serialize(value)
+        match serialized:
             case (body, int(flags)):
                 pass
             case _:
                 raise ValueError("serialize() must return (bytes, flags)")
         if 0 < min_compress_len <= len(body):
-            packed = zlib.compress(body, compress_level)
-            if len(packed) < len(body):
-                return flags | FLAG_ZLIB, packed
+            compressed = zlib.compress(body, compress_level)
+            if len(compressed) < len(body):
+                return flags | FLAG_ZLIB, compressed
         return flags, body
 
-    def _from_flagged(self, found: Flagged) -> Any:
-        flags, body = found
+    def _from_flagged(self, flagged_value: FlagsAndBytes) -> Any:
+        flags, body = flagged_value
         if flags & FLAG_ZLIB:
             body, flags = zlib.decompress(body), flags & ~FLAG_ZLIB
         return self.deserialize(body, flags)
 
     def disconnect_all(self) -> None:
         """Close the connections; the next call makes new ones."""
-        made, self._open_client = self._open_client, None
-        if made is not None:
-            made.close()
+        client, self._open_client = self._open_client, None
+        if client is not None:
+            client.close()
 
     def clone(self) -> Any:
         """Return another client of the same servers and behaviors."""

@@ -268,10 +268,10 @@ impl Args {
         };
         let mut stream = self.trace_form.open(path, columns)?;
         let trace = KeyTrace::read(&mut *stream, VALUE_BYTES_MAX)?;
-        let target_json = path.display().to_string();
-        note_left_out(&target_json, trace.requests.len() as u64, &*stream);
+        let path_text = path.display().to_string();
+        note_left_out(&path_text, trace.requests.len() as u64, &*stream);
         if trace.requests.is_empty() {
-            let fault = format!("{target_json}: the trace has no requests");
+            let fault = format!("{path_text}: the trace has no requests");
             return Err(Failure::new(Exit::BadData, fault));
         }
         Ok(Some(trace))

@@ -4,7 +4,7 @@
 use clap::builder::PossibleValuesParser;
 use glasscache_lab::bench::ServerPair;
 use glasscache_lab::bench::bounds::{self, Finding};
-use glasscache_lab::bench::memory::{Chain, FillResult, FillSize, chain, density};
+use glasscache_lab::bench::memory::{Chain, FillResult, FillSize, measure_chain, measure_fill};
 use glasscache_lab::bench::record::Record;
 use serde_json::{Value, json};
 
@@ -63,15 +63,15 @@ impl Args {
         let is_part_wanted = |part: Part| self.part.is_empty() || self.part.contains(&part);
         let mut figures = serde_json::Map::new();
         if is_part_wanted(Part::Fills) {
-            figures.insert("fills".to_owned(), self.fills(out, &servers)?);
+            figures.insert("fills".to_owned(), self.run_fills(out, &servers)?);
         }
         if is_part_wanted(Part::Chain) {
-            figures.insert("chain".to_owned(), self.chain(out, &servers)?);
+            figures.insert("chain".to_owned(), self.run_chain(out, &servers)?);
         }
         if is_part_wanted(Part::Bounds) {
-            figures.insert("bounds".to_owned(), self.bounds(out, &servers)?);
+            figures.insert("bounds".to_owned(), self.check_bounds(out, &servers)?);
         }
-        let ours = bounds::version(&servers).map_err(failure)?;
+        let ours = bounds::request_version(&servers).map_err(failure)?;
         let settings = json!({ "memory_mib": self.memory_mib, "seed": 1, "key_bytes": 20 });
         let part = self
             .part
@@ -94,7 +94,7 @@ impl Args {
         Ok(Exit::Success)
     }
 
-    fn fills(&self, out: &Output, servers: &ServerPair) -> Result<Value, Failure> {
+    fn run_fills(&self, out: &Output, servers: &ServerPair) -> Result<Value, Failure> {
         let mut rows = Vec::new();
         let mut table = Table::new(&[
             "value bytes",
@@ -130,13 +130,13 @@ impl Args {
         Ok(Value::Array(rows))
     }
 
-    fn chain(&self, out: &Output, servers: &ServerPair) -> Result<Value, Failure> {
+    fn run_chain(&self, out: &Output, servers: &ServerPair) -> Result<Value, Failure> {
         let memory_mib = self.memory_mib.first().copied().unwrap_or(256);
-        let ours = chain(servers, &servers.ours(memory_mib)).map_err(failure)?;
+        let ours = measure_chain(servers, &servers.ours(memory_mib)).map_err(failure)?;
         let theirs = if self.alone {
             None
         } else {
-            Some(chain(servers, &servers.theirs(memory_mib)).map_err(failure)?)
+            Some(measure_chain(servers, &servers.theirs(memory_mib)).map_err(failure)?)
         };
         if !out.is_json() {
             out.line(wrap(&format!(
@@ -156,7 +156,7 @@ impl Args {
         )
     }
 
-    fn bounds(&self, out: &Output, servers: &ServerPair) -> Result<Value, Failure> {
+    fn check_bounds(&self, out: &Output, servers: &ServerPair) -> Result<Value, Failure> {
         let mut findings: Vec<Finding> = Vec::new();
         for (name, check) in bounds::ALL_CHECKS {
             if self.bound.is_empty() || self.bound.iter().any(|wanted| wanted == name) {
@@ -197,16 +197,16 @@ impl Fill {
         servers: &ServerPair,
         memory_mib: u64,
         size: &FillSize,
-        alone: bool,
+        skips_memcached: bool,
     ) -> Result<Fill, glasscache_lab::bench::Error> {
-        let ours = density(servers, &servers.ours(memory_mib), size)?;
-        let theirs = if alone {
+        let ours = measure_fill(servers, &servers.ours(memory_mib), size)?;
+        let theirs = if skips_memcached {
             None
         } else {
-            let default_fill = density(servers, &servers.theirs(memory_mib), size)?;
+            let default_fill = measure_fill(servers, &servers.theirs(memory_mib), size)?;
             let best_fill = match size.best_factor {
                 "1.25" => default_fill.clone(),
-                factor => density(
+                factor => measure_fill(
                     servers,
                     &servers.theirs(memory_mib).with_arguments(&["-f", factor]),
                     size,

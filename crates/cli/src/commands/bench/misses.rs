@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use glasscache_lab::bench::misses::{Point, Trace, measure_point, trace_files_in, with_forecasts};
+use glasscache_lab::bench::misses::{
+    ReplayComparison, Trace, measure_point, trace_files_in, with_forecasts,
+};
 use glasscache_lab::bench::record::Record;
 use glasscache_lab::bench::{ServerPair, bounds};
 use glasscache_sim::curve::ServerMemory;
@@ -88,11 +90,11 @@ impl Args {
                 trace_names => failure.hint(format!("traces there: {trace_names}")),
             });
         }
-        let ratios: Vec<f64> = points.iter().filter_map(Point::ratio).collect();
+        let ratios: Vec<f64> = points.iter().filter_map(ReplayComparison::ratio).collect();
         if !out.is_json() {
             print(out, &points, &ratios)?;
         }
-        let ours = bounds::version(&servers).map_err(failure)?;
+        let ours = bounds::request_version(&servers).map_err(failure)?;
         let settings =
             json!({ "fractions": self.fraction, "requests_max": self.requests, "seed": 1 });
         let figures = json!({ "points": points, "geometric_mean": geometric_mean(&ratios), "worst": worst_ratio(&ratios) });
@@ -115,7 +117,7 @@ impl Args {
         &self,
         servers: &ServerPair,
         trace: &Arc<Trace>,
-    ) -> Result<Vec<Point>, Failure> {
+    ) -> Result<Vec<ReplayComparison>, Failure> {
         let replay = |server_memory: Option<&ServerMemory<'_>>| {
             let mut points = Vec::new();
             for &fraction in &self.fraction {
@@ -134,14 +136,14 @@ impl Args {
 }
 
 /// Whether the forecasts of a point, if it has some, are near enough.
-fn is_forecast_met(point: &Point) -> bool {
+fn is_forecast_met(point: &ReplayComparison) -> bool {
     point.forecast_errors().is_none_or(|(ours, theirs)| {
         ours <= OUR_ERROR_MAX && theirs.is_none_or(|error| error <= THEIR_ERROR_MAX)
     })
 }
 
 /// Forecasts beside what was measured.
-fn forecasts_table(points: &[Point]) -> Table {
+fn forecasts_table(points: &[ReplayComparison]) -> Table {
     let mut table = Table::new(&[
         "trace",
         "-m",
@@ -189,7 +191,7 @@ fn worst_ratio(ratios: &[f64]) -> f64 {
     ratios.iter().copied().fold(f64::NAN, f64::max)
 }
 
-fn describe_point(point: &Point) -> String {
+fn describe_point(point: &ReplayComparison) -> String {
     let theirs = match (&point.theirs, point.ratio()) {
         (Some(theirs), Some(ratio)) => {
             format!("memcached {}, ratio {ratio:.3}", count(theirs.avoidable))
@@ -207,7 +209,7 @@ fn describe_point(point: &Point) -> String {
     )
 }
 
-fn print(out: &Output, points: &[Point], ratios: &[f64]) -> Result<(), Failure> {
+fn print(out: &Output, points: &[ReplayComparison], ratios: &[f64]) -> Result<(), Failure> {
     let mut table = Table::new(&[
         "trace",
         "share",

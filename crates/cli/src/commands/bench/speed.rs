@@ -97,7 +97,7 @@ impl Args {
     }
 
     fn selected_scenarios(&self) -> Result<Vec<Scenario>, Failure> {
-        let figures_of_all = match &self.scenarios {
+        let scenarios = match &self.scenarios {
             None => Scenario::built_in().map_err(|error| Failure::usage(error.to_string()))?,
             Some(path) => {
                 let text = std::fs::read_to_string(path).map_err(|error| {
@@ -107,7 +107,7 @@ impl Args {
                     .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?
             }
         };
-        super::selected_scenarios(figures_of_all, &self.scenario)
+        super::selected_scenarios(scenarios, &self.scenario)
     }
 }
 
@@ -151,7 +151,7 @@ fn print(out: &Output, figures: &Figures) -> Result<(), Failure> {
     }
     out.line(format!("\n{}", wrap(&figures.scenario.title)))?;
     out.line(table.to_string().trim_end())?;
-    out.line(wrap(&ratios(figures)))?;
+    out.line(wrap(&ratios_text(figures)))?;
     match notes(figures) {
         notes if notes.is_empty() => Ok(()),
         notes => out.line(wrap(&notes)),
@@ -159,8 +159,8 @@ fn print(out: &Output, figures: &Figures) -> Result<(), Failure> {
 }
 
 /// `CPU 0.31 (0.29-0.34), at most 0.30 *; p99 ...`
-fn ratios(figures: &Figures) -> String {
-    let spread =
+fn ratios_text(figures: &Figures) -> String {
+    let spread_text =
         |range: &Spread| format!("{:.2} ({:.2}-{:.2})", range.median, range.min, range.max);
     let checks = figures.compare_with_demands();
     let demand_text = |name: &str| match checks.iter().find(|check| check.0 == name) {
@@ -173,17 +173,25 @@ fn ratios(figures: &Figures) -> String {
         None => String::new(),
     };
     let mut ratio_texts = vec![
-        format!("ratio: CPU {}{}", spread(&figures.cpu), demand_text("cpu")),
-        format!("p99 {}{}", spread(&figures.p99), demand_text("p99")),
-        format!("p99.9 {}{}", spread(&figures.p999), demand_text("p99.9")),
+        format!(
+            "ratio: CPU {}{}",
+            spread_text(&figures.cpu),
+            demand_text("cpu")
+        ),
+        format!("p99 {}{}", spread_text(&figures.p99), demand_text("p99")),
+        format!(
+            "p99.9 {}{}",
+            spread_text(&figures.p999),
+            demand_text("p99.9")
+        ),
     ];
     if let Some((ours, theirs)) = &figures.p99_of_calm {
         ratio_texts.push(format!(
             "p99 to calm {}{}",
-            spread(ours),
+            spread_text(ours),
             demand_text("p99/calm")
         ));
-        ratio_texts.push(format!("memcached's {}", spread(theirs)));
+        ratio_texts.push(format!("memcached's {}", spread_text(theirs)));
     }
     ratio_texts.join("; ")
 }
@@ -197,14 +205,18 @@ fn notes(figures: &Figures) -> String {
             figures.disturbed
         ));
     }
-    let bound = |side: fn(&(SideMeasurement, SideMeasurement)) -> &SideMeasurement| {
-        figures
-            .rounds
-            .iter()
-            .filter(|round| side(round).is_generator_bound)
-            .count()
-    };
-    let (ours, theirs) = (bound(|round| &round.0), bound(|round| &round.1));
+    let count_generator_bound =
+        |side: fn(&(SideMeasurement, SideMeasurement)) -> &SideMeasurement| {
+            figures
+                .rounds
+                .iter()
+                .filter(|round| side(round).is_generator_bound)
+                .count()
+        };
+    let (ours, theirs) = (
+        count_generator_bound(|round| &round.0),
+        count_generator_bound(|round| &round.1),
+    );
     if ours + theirs > 0 {
         notes.push(format!(
             "generator-bound: {ours} of ours, {theirs} of theirs"

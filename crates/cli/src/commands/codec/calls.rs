@@ -68,13 +68,13 @@ impl Caller<'_> {
             let meter_before = self.target.meter.read();
             let [set_us, get_us] = self.calls_without_conversion(bytes)?;
             let used_cpu = self.target.meter.read().since(&meter_before);
-            let is_visible = self.target.meter.workers() > 0;
+            let is_server_cpu_visible = self.target.meter.workers() > 0;
             let calls = (2 * WIRE_KEYS * (1 + WIRE_PASSES)) as f64;
             let server_us = used_cpu.server.cpu_s() * 1e6 / calls;
             let wire_time = |us: f64| WireTime {
                 bytes,
                 us,
-                server_us: is_visible.then(|| server_us.min(us)),
+                server_us: is_server_cpu_visible.then(|| server_us.min(us)),
             };
             times.set.push(wire_time(set_us));
             times.get.push(wire_time(get_us));
@@ -140,7 +140,7 @@ impl Caller<'_> {
         key_prefix: &str,
         passes: usize,
     ) -> Result<MeasuredCalls, CallError> {
-        let (mut sets, mut gets, mut wrong) = (Vec::new(), Vec::new(), 0);
+        let (mut set_times_ns, mut get_times_ns, mut wrong) = (Vec::new(), Vec::new(), 0);
         for pass in 0..passes {
             for (index, value) in values.iter().enumerate() {
                 let key = format!("{key_prefix}{index}");
@@ -148,13 +148,13 @@ impl Caller<'_> {
                 self.rust_client.set(&key, &packer.pack(value))?;
                 let set_ns = started.elapsed().as_nanos() as u64;
                 let started = Instant::now();
-                let read = self.rust_client.get(&key)?;
-                let read = read.and_then(|packed| packer.unpack(&packed));
+                let found_value = self.rust_client.get(&key)?;
+                let found_value = found_value.and_then(|packed| packer.unpack(&packed));
                 let get_ns = started.elapsed().as_nanos() as u64;
-                wrong += u64::from(read.as_deref() != Some(*value));
+                wrong += u64::from(found_value.as_deref() != Some(*value));
                 if pass > 0 {
-                    sets.push(set_ns);
-                    gets.push(get_ns);
+                    set_times_ns.push(set_ns);
+                    get_times_ns.push(get_ns);
                 }
             }
         }
@@ -162,8 +162,8 @@ impl Caller<'_> {
             self.rust_client.delete(&format!("{key_prefix}{index}"))?;
         }
         Ok(MeasuredCalls {
-            set_us: median_us(sets),
-            get_us: median_us(gets),
+            set_us: median_us(set_times_ns),
+            get_us: median_us(get_times_ns),
             wrong,
         })
     }
@@ -197,8 +197,8 @@ pub(super) fn arguments(choice: &Choice) -> Map<String, Value> {
     arguments
 }
 
-/// The line of Python that makes the recommended codec.
-pub(super) fn line(choice: &Choice) -> String {
+/// The Python expression that makes the recommended codec.
+pub(super) fn codec_expression(choice: &Choice) -> String {
     let arguments = arguments(choice);
     let argument_texts: Vec<String> = arguments
         .iter()

@@ -32,14 +32,14 @@ pub(super) fn measure_forms(
     let mut forms: Vec<FormCosts> = Vec::new();
     for serialiser in serialiser_costs {
         let mut packers = Vec::new();
-        for row in COMPRESSORS {
+        for compressor in COMPRESSORS {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
             let measured_count = forms.len() * COMPRESSORS.len() + packers.len();
             bar.set_position((600 * measured_count / measurement_count) as u64);
-            let costs = measure(&mut CodecPacker::new(row)?, &serialiser.bodies);
-            result.wrong += costs.wrong;
+            let costs = measure(&mut CodecPacker::new(compressor)?, &serialiser.bodies);
+            result.compressor_mismatches += costs.wrong;
             packers.push(costs);
         }
         forms.push((serialiser, packers));
@@ -68,18 +68,22 @@ fn serialise(
         return vec![unserialised()];
     };
     let mut serialiser_costs = Vec::new();
-    for form in SERIALISERS {
-        match python.serialise(form) {
+    for serialiser_name in SERIALISERS {
+        match python.serialise(serialiser_name) {
             Ok(costs) => serialiser_costs.push(costs),
             Err(failure) if failure.is_absent => {
-                result.left_out.push(format!("{form} (not installed)"));
+                result
+                    .left_out
+                    .push(format!("{serialiser_name} (not installed)"));
             }
-            Err(failure) => result.left_out.push(format!("{form} ({})", failure.reason)),
+            Err(failure) => result
+                .left_out
+                .push(format!("{serialiser_name} ({})", failure.reason)),
         }
     }
     if !serialiser_costs
         .iter()
-        .any(|form| form.name.starts_with("Codec"))
+        .any(|costs| costs.name.starts_with("Codec"))
     {
         serialiser_costs.insert(0, unserialised());
     }
@@ -97,7 +101,7 @@ pub(super) fn add_dictionary(
         return;
     };
     let first_half_len = serialiser.bodies.len() / 2;
-    let (training_bodies, held_out) = serialiser.bodies.split_at(first_half_len);
+    let (training_bodies, held_out_bodies) = serialiser.bodies.split_at(first_half_len);
     let training_bodies: Vec<&[u8]> = training_bodies.iter().map(Vec::as_slice).collect();
     let mut packer = match DictionaryPacker::train(&training_bodies, DICTIONARY_LEVEL) {
         Ok(packer) => packer,
@@ -108,26 +112,26 @@ pub(super) fn add_dictionary(
             return;
         }
     };
-    let costs = measure(&mut packer, held_out);
-    result.wrong += costs.wrong;
+    let costs = measure(&mut packer, held_out_bodies);
+    result.compressor_mismatches += costs.wrong;
     let plain_bytes = measured_samples
         .iter()
         .skip(first_half_len)
         .map(|sample| sample.bytes.len())
         .sum();
     let second_half = |list: &[u64]| list.get(first_half_len..).unwrap_or_default().to_vec();
-    let held_out = SerialiserCosts {
+    let held_out_costs = SerialiserCosts {
         name: serialiser.name.clone(),
         write_ns: second_half(&serialiser.write_ns),
         read_ns: second_half(&serialiser.read_ns),
-        bodies: held_out.to_vec(),
+        bodies: held_out_bodies.to_vec(),
     };
-    let row = candidate_costs(
-        &held_out,
+    let dictionary_costs = candidate_costs(
+        &held_out_costs,
         &costs,
         plain_bytes,
         &result.wire_times,
         objective,
     );
-    result.candidates.push(row);
+    result.candidates.push(dictionary_costs);
 }

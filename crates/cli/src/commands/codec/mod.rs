@@ -122,32 +122,34 @@ fn parse_reads(text: &str) -> Result<f64, String> {
 /// What the command found, as far as it came.
 #[derive(Default)]
 struct CodecResult {
-    values: usize,
-    bytes: usize,
+    value_count: usize,
+    value_bytes: usize,
     skipped: u64,
     is_truncated: bool,
     measured_values: usize,
-    server: String,
-    client: &'static str,
+    server_name: String,
+    client_name: &'static str,
     network_mbit: Option<f64>,
     reads_per_write: f64,
     candidates: Vec<Candidate>,
     baseline: Option<Choice>,
     recommended: Option<Choice>,
     measured_calls: Option<MeasuredCalls>,
-    prefixes: Vec<PrefixRow>,
-    rows: Vec<StorageRow>,
+    prefix_rows: Vec<PrefixRow>,
+    storage_rows: Vec<StorageRow>,
     wire_times: WireTimes,
     /// Values that came back as others from a compressor.
-    wrong: u64,
+    compressor_mismatches: u64,
     left_out: Vec<String>,
     is_stopped: bool,
 }
 
 impl CodecResult {
     fn wrong_values(&self) -> u64 {
-        let stored: u64 = self.rows.iter().map(|row| row.wrong_values).sum();
-        self.wrong + stored + self.measured_calls.map_or(0, |measured| measured.wrong)
+        let stored: u64 = self.storage_rows.iter().map(|row| row.wrong_values).sum();
+        self.compressor_mismatches
+            + stored
+            + self.measured_calls.map_or(0, |measured| measured.wrong)
     }
 }
 
@@ -216,11 +218,11 @@ impl Args {
             Network::AsMeasured
         };
         CodecResult {
-            values: samples.values.len(),
-            bytes: samples.bytes(),
+            value_count: samples.values.len(),
+            value_bytes: samples.bytes(),
             skipped: samples.skipped,
             is_truncated: samples.is_truncated,
-            server: target.describe(),
+            server_name: target.describe(),
             network_mbit: match self.network.unwrap_or(default_network) {
                 Network::AsMeasured => None,
                 Network::Mbit(mbit) => Some(mbit),
@@ -252,7 +254,7 @@ impl Args {
             target,
             key_prefix: format!("glasscache-codec:{:x}:", self.seed),
         };
-        result.client = caller.client_name();
+        result.client_name = caller.client_name();
         let bytes_max = measured_samples
             .iter()
             .map(|sample| sample.bytes.len())
@@ -267,7 +269,7 @@ impl Args {
         )?;
         self.recommend(&forms, &measured_samples, &mut caller, result)?;
         if !is_stopped() {
-            result.prefixes = prefixes::prefix_rows(samples, self.prefix_of.as_bytes(), result)?;
+            result.prefix_rows = prefixes::prefix_rows(samples, self.prefix_of.as_bytes(), result)?;
             self.measure_storage(samples, &mut caller.rust_client, (stop, bar), result)?;
         }
         Ok(())
@@ -344,7 +346,7 @@ impl Args {
             let Some(stored) = stored.map_err(|error| failure(&error))? else {
                 return Ok(());
             };
-            result.rows.push(stored);
+            result.storage_rows.push(stored);
         }
         Ok(())
     }
@@ -360,26 +362,26 @@ impl Args {
     fn document(&self, result: &CodecResult) -> Value {
         let recommended = result.recommended.as_ref().map(|choice| {
             let mut document = json!(choice);
-            document["codec"] = json!(calls::line(choice));
+            document["codec"] = json!(calls::codec_expression(choice));
             document["arguments"] = json!(calls::arguments(choice));
             document["measured"] = json!(result.measured_calls);
             document
         });
         json!({
             "sentence": table::sentence(result),
-            "values": result.values,
-            "bytes": result.bytes,
+            "values": result.value_count,
+            "bytes": result.value_bytes,
             "skipped": result.skipped,
             "measured_values": result.measured_values,
-            "server": result.server,
-            "client": result.client,
+            "server": result.server_name,
+            "client": result.client_name,
             "network_mbit": result.network_mbit,
             "reads_per_write": result.reads_per_write,
             "candidates": result.candidates,
             "recommended": recommended,
             "before": result.baseline,
-            "rows": result.rows,
-            "by_prefix": result.prefixes,
+            "rows": result.storage_rows,
+            "by_prefix": result.prefix_rows,
             "wire": result.wire_times,
             "wrong_values": result.wrong_values(),
             "left_out": result.left_out,

@@ -13,7 +13,7 @@ const CHART_FORMS_MAX: usize = 5;
 /// Writes the page.
 pub(super) fn page(result: &CodecResult) -> Page {
     Page {
-        title: format!("Forms of {} values", count(result.values as u64)),
+        title: format!("Forms of {} values", count(result.value_count as u64)),
         sentence: sentence(result),
         charts: vec![network_chart(result)],
         tables: vec![
@@ -27,10 +27,10 @@ pub(super) fn page(result: &CodecResult) -> Page {
         .collect(),
         notes: vec![format!(
             "{}, server {}, {} of {} values measured.",
-            result.client,
-            result.server,
+            result.client_name,
+            result.server_name,
             count(result.measured_values as u64),
-            count(result.values as u64)
+            count(result.value_count as u64)
         )],
         ..Page::default()
     }
@@ -109,10 +109,15 @@ fn candidates_table(result: &CodecResult) -> Table {
 }
 
 fn call_parts_table(result: &CodecResult) -> Table {
-    let (Some(baseline), Some(after)) = (&result.baseline, &result.recommended) else {
+    let (Some(baseline), Some(recommended_choice)) = (&result.baseline, &result.recommended) else {
         return Table::default();
     };
-    let parts: [&CallParts; 4] = [&baseline.set, &after.set, &baseline.get, &after.get];
+    let parts: [&CallParts; 4] = [
+        &baseline.set,
+        &recommended_choice.set,
+        &baseline.get,
+        &recommended_choice.get,
+    ];
     let rows = CALL_PARTS
         .iter()
         .map(|(name, _, time_of_part)| {
@@ -131,7 +136,7 @@ fn call_parts_table(result: &CodecResult) -> Table {
 }
 
 fn prefixes_table(result: &CodecResult) -> Table {
-    let rows = result.prefixes.iter().map(|row| {
+    let rows = result.prefix_rows.iter().map(|row| {
         vec![
             row.prefix.clone(),
             count(row.values as u64),
@@ -147,7 +152,7 @@ fn prefixes_table(result: &CodecResult) -> Table {
 }
 
 fn storage_table(result: &CodecResult) -> Table {
-    let rows = result.rows.iter().map(|row| {
+    let rows = result.storage_rows.iter().map(|row| {
         let reads = row.read_s.iter().map(|seconds| decimal(*seconds));
         let cells = [
             row.codec.clone(),

@@ -160,7 +160,7 @@ def calls_without_conversion(request: dict[str, Any]) -> dict[str, Any]:
     return {"set_us": median(times["set"]) / 1e3, "get_us": median(times["get"]) / 1e3}
 
 
-def calls(request: dict[str, Any], values: list[Any]) -> dict[str, Any]:
+def measure_calls(request: dict[str, Any], values: list[Any]) -> dict[str, Any]:
     """Return the median times of sets and gets of the values, with a codec of these settings."""
     clock, wrong = time.perf_counter_ns, 0
     times: dict[str, list[int]] = {"set": [], "get": []}
@@ -205,7 +205,7 @@ def main() -> None:
                 case "calls_without_conversion":
                     reply = calls_without_conversion(request)
                 case _:
-                    reply = calls(request, values)
+                    reply = measure_calls(request, values)
         except ImportError as error:
             reply = {"error": str(error), "is_absent": True}
         except Exception as error:  # noqa: BLE001 - each package has errors of its own

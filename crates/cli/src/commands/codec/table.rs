@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use glasscache_lab::codec::{CallParts, Candidate, Choice};
 
-use super::calls::line;
+use super::calls::codec_expression;
 use super::{CodecResult, StorageRow};
 use crate::table::{Table, bytes, count, decimal};
 use crate::word_wrap::wrap;
@@ -46,12 +46,12 @@ pub(super) fn text(result: &CodecResult, prints_all: bool) -> String {
         )),
         candidates_table(result.candidates.iter().take(row_limit))
     );
-    if let (Some(baseline), Some(after)) = (&result.baseline, &result.recommended) {
-        let _ = write!(text, "\n{}", call_parts_text(baseline, after));
+    if let (Some(baseline), Some(recommended_choice)) = (&result.baseline, &result.recommended) {
+        let _ = write!(text, "\n{}", call_parts_text(baseline, recommended_choice));
     }
-    if !result.prefixes.is_empty() {
+    if !result.prefix_rows.is_empty() {
         let mut table = Table::new(&["key prefix", "values", "bytes", "ratio"]);
-        for row in result.prefixes.iter().take(row_limit) {
+        for row in result.prefix_rows.iter().take(row_limit) {
             let prefix = if row.prefix.is_empty() {
                 "(no prefix)"
             } else {
@@ -69,12 +69,17 @@ pub(super) fn text(result: &CodecResult, prints_all: bool) -> String {
             "\nWith the recommended setting, by key prefix:\n{table}"
         );
     }
-    if !result.rows.is_empty() {
+    if !result.storage_rows.is_empty() {
         let title = format!(
             "All values in pieces of 512 KiB, stored in {} and read three times in random order:",
-            result.server
+            result.server_name
         );
-        let _ = write!(text, "\n{}\n{}", wrap(&title), storage_table(&result.rows));
+        let _ = write!(
+            text,
+            "\n{}\n{}",
+            wrap(&title),
+            storage_table(&result.storage_rows)
+        );
     }
     let _ = write!(text, "\n{}", wrap(&notes(result, prints_all)));
     text
@@ -92,15 +97,15 @@ pub(super) fn sentence(result: &CodecResult) -> String {
     let mut sentence = if best.threshold_bytes.is_none() && best.serialiser == baseline.serialiser {
         format!(
             "{}: no compression makes a call faster {network}",
-            line(best)
+            codec_expression(best)
         )
     } else {
         format!(
             "{}: {:.0} % of the bytes and {:.0} % of the time of a call {network}, compared with {}",
-            line(best),
+            codec_expression(best),
             100.0 * best.bytes as f64 / baseline.bytes.max(1) as f64,
             100.0 * best.call_us / baseline.call_us.max(1e-9),
-            line(baseline)
+            codec_expression(baseline)
         )
     };
     let _ = write!(
@@ -112,9 +117,9 @@ pub(super) fn sentence(result: &CodecResult) -> String {
         let _ = write!(
             sentence,
             " {}'s median get took {} us against {} (forecast: {} us), its set {} us (forecast: {} us).",
-            result.client.trim_start_matches("the "),
+            result.client_name.trim_start_matches("the "),
             decimal(measured.get_us),
-            result.server,
+            result.server_name,
             decimal(best.get_us_p50),
             decimal(measured.set_us),
             decimal(best.set_us_p50)
@@ -144,12 +149,12 @@ fn candidates_table<'c>(rows: impl Iterator<Item = &'c Candidate>) -> Table {
 }
 
 /// The parts of a call before and after, as bars.
-fn call_parts_text(baseline: &Choice, after: &Choice) -> String {
+fn call_parts_text(baseline: &Choice, recommended_choice: &Choice) -> String {
     let rows = [
         ("set before", &baseline.set),
-        ("set after", &after.set),
+        ("set after", &recommended_choice.set),
         ("get before", &baseline.get),
-        ("get after", &after.get),
+        ("get after", &recommended_choice.get),
     ];
     let longest = rows
         .iter()

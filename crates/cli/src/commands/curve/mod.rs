@@ -68,10 +68,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BYTES", requires = "server", value_parser = clap::value_parser!(u32).range(1..=250))]
     key_bytes: Option<u32>,
     /// Name the cheapest size: seconds of waiting that a gigabyte must save over the time of the trace
-    #[arg(long, value_name = "SECONDS", requires = "miss_cost_ms", value_parser = cost)]
+    #[arg(long, value_name = "SECONDS", requires = "miss_cost_ms", value_parser = parse_cost)]
     cost_per_gb: Option<f64>,
     /// How long a miss takes
-    #[arg(long, value_name = "MS", requires = "cost_per_gb", value_parser = cost)]
+    #[arg(long, value_name = "MS", requires = "cost_per_gb", value_parser = parse_cost)]
     miss_cost_ms: Option<f64>,
     /// Print the size that has at most this miss ratio, in per cent
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
@@ -98,7 +98,7 @@ pub(crate) struct Args {
     input: InputArgs,
 }
 
-fn cost(text: &str) -> Result<f64, String> {
+fn parse_cost(text: &str) -> Result<f64, String> {
     let number = text.parse().ok();
     number
         .filter(|number: &f64| number.is_finite() && *number >= 0.0)

@@ -35,8 +35,8 @@ pub(super) fn page(
 fn chart(args: &Args, trace: &PreparedTrace, results: &CurveResults, summary: &Summary) -> Chart {
     let points = summary.chart_points();
     let is_sampled = results.curves.len() > 1;
-    let band = |(size, band): &(u64, glasscache_sim::curve::MissRatioRange)| {
-        (*size as f64, band.low, band.high)
+    let range = |(size, range): &(u64, glasscache_sim::curve::MissRatioRange)| {
+        (*size as f64, range.low, range.high)
     };
     let lru = Series {
         label: if is_sampled {
@@ -47,10 +47,10 @@ fn chart(args: &Args, trace: &PreparedTrace, results: &CurveResults, summary: &S
         .to_owned(),
         points: points
             .iter()
-            .map(|(size, band)| (*size as f64, band.mean))
+            .map(|(size, range)| (*size as f64, range.mean))
             .collect(),
         band: if is_sampled {
-            points.iter().map(band).collect()
+            points.iter().map(range).collect()
         } else {
             Vec::new()
         },
@@ -79,7 +79,7 @@ fn marks(trace: &PreparedTrace, summary: &Summary) -> Vec<Mark> {
         label: format!("{name}: {}", size_text(trace.mode(), size)),
     };
     let knee = summary.knee().map(|knee| mark("knee", knee.size));
-    let wanted_mark = summary.size_for().map(|(ratio, size)| {
+    let wanted_mark = summary.wanted_ratio_and_size().map(|(ratio, size)| {
         let name = format!("{} misses", super::summary::percent(ratio));
         mark(&name, size)
     });

@@ -15,7 +15,7 @@ use super::table::describe_trace;
 use super::{Args, sizes};
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use crate::page_table::text;
+use crate::page_table::table_text;
 use crate::parallel::in_parallel;
 use crate::table::count;
 use crate::word_wrap::wrap;
@@ -121,7 +121,7 @@ fn print(
     }
     out.line(wrap(&sentence))?;
     out.line("")?;
-    out.line(text(&table(args, rows)).trim_end())?;
+    out.line(table_text(&table(args, rows)).trim_end())?;
     out.line(wrap(&format!(
         "{}. Keys count {} bytes (--key-bytes); memcached has its default slab classes, - where \
          they would have less than two pages each.",

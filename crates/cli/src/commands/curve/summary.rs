@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use glasscache_sim::curve::{Curve, Knee, MemoryTradeOff, MissRatioRange, spread, trade};
+use glasscache_sim::curve::{
+    Curve, Knee, MemoryTradeOff, MissRatioRange, compare_memory_and_policies, miss_ratio_range,
+};
 use glasscache_sim::policy::PolicyKind;
 use glasscache_sim::replay::PreparedTrace;
 use glasscache_sim::trace::intern::Mode;
@@ -27,10 +29,10 @@ pub(super) struct Summary {
     knee: Option<Knee>,
     size_at_wanted_ratio: Option<u64>,
     /// The size at which memory and policies are compared, and the comparison.
-    trade: Option<(u64, MemoryTradeOff<PolicyKind>)>,
+    trade_off: Option<(u64, MemoryTradeOff<PolicyKind>)>,
     /// The cheapest size and its cost in seconds of waiting, if costs are given.
     pub(super) cheapest: Option<(u64, f64)>,
-    points: Vec<(u64, MissRatioRange)>,
+    json_points: Vec<(u64, MissRatioRange)>,
     /// The points for the page, with a constant ratio between sizes.
     chart_points: Vec<(u64, MissRatioRange)>,
     is_sampled: bool,
@@ -46,11 +48,11 @@ impl Summary {
         let curve = results.curves.first();
         let knee = curve.and_then(Curve::knee);
         let first_use_ratio = curve.map_or(1.0, |curve| curve.miss_ratio(u64::MAX));
-        let compared_size = requested_size.or_else(|| nearest(results, knee?.size));
+        let compared_size = requested_size.or_else(|| nearest_replayed_size(results, knee?.size));
         let sizes = curve
             .map(|curve| curve.points(JSON_POINTS))
             .unwrap_or_default();
-        let band = |size: u64| Some((size, spread(&results.curves, size)?));
+        let range = |size: u64| Some((size, miss_ratio_range(&results.curves, size)?));
         let chart_points = curve.map(|curve| curve.sizes_by_ratio(PAGE_POINTS));
         Self {
             mode: trace.mode(),
@@ -58,18 +60,18 @@ impl Summary {
             first_use_ratio,
             knee,
             size_at_wanted_ratio: curve.and_then(|curve| curve.size_for(miss_ratio_wanted)),
-            trade: curve
+            trade_off: curve
                 .zip(compared_size)
                 .map(|(curve, size)| (size, compare_at(curve, results, size))),
             cheapest: None,
-            points: sizes
+            json_points: sizes
                 .into_iter()
-                .filter_map(|(size, _)| band(size))
+                .filter_map(|(size, _)| range(size))
                 .collect(),
             chart_points: chart_points
                 .into_iter()
                 .flatten()
-                .filter_map(band)
+                .filter_map(range)
                 .collect(),
             is_sampled: results.curves.len() > 1,
         }
@@ -85,13 +87,13 @@ impl Summary {
     }
 
     /// The wanted miss ratio and the size that has it.
-    pub(super) fn size_for(&self) -> Option<(f64, u64)> {
+    pub(super) fn wanted_ratio_and_size(&self) -> Option<(f64, u64)> {
         Some((self.miss_ratio_wanted, self.size_at_wanted_ratio?))
     }
 
     /// The size at which memory and policies are compared.
     pub(super) fn compared_size(&self) -> Option<u64> {
-        self.trade.as_ref().map(|(size, _)| *size)
+        self.trade_off.as_ref().map(|(size, _)| *size)
     }
 
     /// The summary as text.
@@ -118,8 +120,8 @@ impl Summary {
                 percent(self.first_use_ratio)
             ),
         });
-        if let Some((size, trade)) = &self.trade {
-            clauses.push(self.trade_text(*size, trade));
+        if let Some((size, trade_off)) = &self.trade_off {
+            clauses.push(self.trade_text(*size, trade_off));
         }
         if let Some((size, _)) = self.cheapest {
             let size = size_text(self.mode, size);
@@ -133,15 +135,15 @@ impl Summary {
         sentence
     }
 
-    fn trade_text(&self, size: u64, trade: &MemoryTradeOff<PolicyKind>) -> String {
+    fn trade_text(&self, size: u64, trade_off: &MemoryTradeOff<PolicyKind>) -> String {
         let mut text = format!(
             "at {} 10 % more memory takes LRU from {} to {}",
             size_text(self.mode, size),
-            percent(trade.miss_ratio),
-            percent(trade.with_more_memory)
+            percent(trade_off.miss_ratio),
+            percent(trade_off.miss_ratio_with_more_memory)
         );
-        match trade.best {
-            Some((policy, ratio)) if ratio < trade.miss_ratio => {
+        match trade_off.best {
+            Some((policy, ratio)) if ratio < trade_off.miss_ratio => {
                 let ratio = percent(ratio);
                 let _ = write!(text, ", {policy} in the same memory would have {ratio}");
             }
@@ -156,14 +158,14 @@ impl Summary {
         let knee = self
             .knee
             .map(|knee| json!({"size": knee.size, "miss_ratio": knee.miss_ratio}));
-        let trade = self.trade.as_ref().map(|(size, trade)| {
-            let best = trade.best.map(
+        let trade_off = self.trade_off.as_ref().map(|(size, trade_off)| {
+            let best = trade_off.best.map(
                 |(policy, miss_ratio)| json!({"policy": policy.name(), "miss_ratio": miss_ratio}),
             );
             json!({
                 "size": size,
-                "miss_ratio": trade.miss_ratio,
-                "with_10_percent_more_memory": trade.with_more_memory,
+                "miss_ratio": trade_off.miss_ratio,
+                "with_10_percent_more_memory": trade_off.miss_ratio_with_more_memory,
                 "best_policy": best,
             })
         });
@@ -173,23 +175,23 @@ impl Summary {
             "wanted_miss_ratio": self.miss_ratio_wanted,
             "size_for_wanted": self.size_at_wanted_ratio,
             "least_miss_ratio": self.first_use_ratio,
-            "memory_or_policy": trade,
+            "memory_or_policy": trade_off,
             "cheapest": self.cheapest.map(|(size, cost_s)| json!({ "size": size, "cost_s": cost_s })),
         })
     }
 
     /// LRU's curve as JSON.
     pub(super) fn curve_document(&self) -> Value {
-        let point = |(size, band): &(u64, MissRatioRange)| json!({"size": size, "miss_ratio": band.mean, "low": band.low, "high": band.high});
+        let point = |(size, range): &(u64, MissRatioRange)| json!({"size": size, "miss_ratio": range.mean, "low": range.low, "high": range.high});
         json!({
             "method": if self.is_sampled { "shards" } else { "mattson" },
-            "points": self.points.iter().map(point).collect::<Vec<_>>(),
+            "points": self.json_points.iter().map(point).collect::<Vec<_>>(),
         })
     }
 }
 
 /// The replayed size nearest to another, by ratio.
-fn nearest(results: &CurveResults, wanted_size: u64) -> Option<u64> {
+fn nearest_replayed_size(results: &CurveResults, wanted_size: u64) -> Option<u64> {
     let distance = |size: u64| (size as f64 / wanted_size.max(1) as f64).ln().abs();
     let sizes = results.rows.iter().map(|row| row.capacity);
     sizes
@@ -204,7 +206,7 @@ fn compare_at(curve: &Curve, results: &CurveResults, size: u64) -> MemoryTradeOf
     let online_ratios: Vec<(PolicyKind, f64)> = online_rows
         .map(|row| (row.policy, row.result.miss_ratio()))
         .collect();
-    trade(curve, size, &online_ratios)
+    compare_memory_and_policies(curve, size, &online_ratios)
 }
 
 /// A size with its unit.

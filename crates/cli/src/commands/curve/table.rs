@@ -108,7 +108,7 @@ pub(super) fn text(args: &Args, trace: &PreparedTrace, results: &CurveResults) -
     let mut text = wrap(&describe_trace(args, trace)) + "\n";
     let grid = Grid::from_results(results);
     if !grid.policies.is_empty() {
-        text.push_str(&page_table::text(&grid.table(args, trace)));
+        text.push_str(&page_table::table_text(&grid.table(args, trace)));
         text.push_str(&wrap(
             "* fewest misses of a policy that does not know the future",
         ));

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::layout::two_column_list;
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use crate::page_table::text;
+use crate::page_table::table_text;
 use crate::traces::InputArgs;
 use fact::Fact;
 
@@ -59,7 +59,7 @@ impl Args {
             out.bytes(two_column_list(contents.listed_facts()).as_bytes())?;
             for table in &contents.tables {
                 out.line("")?;
-                out.bytes(text(table).as_bytes())?;
+                out.bytes(table_text(table).as_bytes())?;
             }
         }
         if let Some(path) = &self.html {

@@ -1,9 +1,9 @@
 //! `glasscache profile`: what a get costs, by size of the value and by number of keys, and where its time goes.
 
-mod direct;
 mod page;
+mod python_client;
+mod rust_client;
 mod table;
-mod via;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::files::write_atomically;
 use crate::live_target::{LiveTarget, parse_duration, progress_bar, stop_flag};
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use direct::RustClient;
-use via::PythonClient;
+use python_client::PythonClient;
+use rust_client::RustClient;
 
 const EXAMPLES: &str = "\
 Examples:

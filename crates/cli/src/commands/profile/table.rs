@@ -72,7 +72,7 @@ pub(super) fn sentence(targets: &[LiveTarget], profile: &Profile) -> String {
             .percentiles
             .iter()
             .find(|percentile| (percentile.percent - percent).abs() < 1e-9);
-        found_percentile.map_or_else(|| "-".to_owned(), value)
+        found_percentile.map_or_else(|| "-".to_owned(), percentile_text)
     };
     let cell_name = match (typical_cell.bytes, typical_cell.keys) {
         (Some(size), _) => format!("A get of {}", bytes(size as u64)),
@@ -202,7 +202,7 @@ fn percentile_table(cells: &[CellPercentiles], is_wide: bool) -> Table {
             (_, keys) => format!("{} keys", keys.unwrap_or(0)),
         }];
         for percentile in cell.percentiles.iter().filter(is_displayed) {
-            row.push(value(percentile));
+            row.push(percentile_text(percentile));
             if is_median(percentile) {
                 let high = percentile.us.high.map_or_else(|| "?".to_owned(), decimal);
                 row.push(format!("{}-{high}", decimal(percentile.us.low)));
@@ -214,7 +214,7 @@ fn percentile_table(cells: &[CellPercentiles], is_wide: bool) -> Table {
     table
 }
 
-fn value(percentile: &Percentile) -> String {
+fn percentile_text(percentile: &Percentile) -> String {
     match percentile.us.value {
         Some(us) => decimal(us),
         None => format!(">= {}", decimal(percentile.us.low)),

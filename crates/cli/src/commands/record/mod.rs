@@ -64,7 +64,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MS", default_value_t = 50, requires = "listen", value_parser = clap::value_parser!(u64).range(1..))]
     gap: u64,
     /// How long: 30s, 10m, 1h [default: 10m; with --listen until Ctrl-C]
-    #[arg(long = "for", value_name = "TIME", value_parser = span)]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Duration>,
     /// File to write: .parquet, .csv or .jsonl; with --listen the folder of the log
     #[arg(long, value_name = "PATH")]
@@ -73,12 +73,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TEXT")]
     salt: Option<String>,
     /// Keep this share of the keys, 0 to 1; with --listen of the requests
-    #[arg(long, value_name = "SHARE", value_parser = share)]
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     sample: Option<f64>,
 }
 
 /// A time such as 30s, 10m, 1h, 500ms.
-fn span(text: &str) -> Result<Duration, String> {
+fn parse_duration(text: &str) -> Result<Duration, String> {
     let invalid = || format!("\"{text}\" is not a time such as 30s, 10m or 1h");
     let unit_start = text
         .find(|letter: char| letter.is_ascii_alphabetic())
@@ -94,11 +94,11 @@ fn span(text: &str) -> Result<Duration, String> {
     };
     Duration::try_from_secs_f64(number * unit)
         .ok()
-        .filter(|span| !span.is_zero())
+        .filter(|duration| !duration.is_zero())
         .ok_or_else(invalid)
 }
 
-fn share(text: &str) -> Result<f64, String> {
+fn parse_share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok();
     share
         .filter(|share: &f64| *share > 0.0 && *share <= 1.0)
@@ -255,19 +255,19 @@ mod tests {
 
     #[test]
     fn times_have_units() {
-        assert_eq!(span("10m"), Ok(Duration::from_mins(10)));
-        assert_eq!(span("1.5s"), Ok(Duration::from_millis(1500)));
-        assert_eq!(span("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("10m"), Ok(Duration::from_mins(10)));
+        assert_eq!(parse_duration("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
         for wrong in ["10", "", "m", "-1s", "0s", "10 years", "1e300d"] {
-            assert!(span(wrong).is_err(), "{wrong}");
+            assert!(parse_duration(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn a_share_is_above_0_and_up_to_1() {
-        assert_eq!(share("0.1"), Ok(0.1));
+        assert_eq!(parse_share("0.1"), Ok(0.1));
         for wrong in ["0", "1.1", "-1", "x", "nan"] {
-            assert!(share(wrong).is_err(), "{wrong}");
+            assert!(parse_share(wrong).is_err(), "{wrong}");
         }
     }
 }

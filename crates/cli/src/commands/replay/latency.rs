@@ -44,7 +44,7 @@ pub(super) struct Cells<'l> {
 /// What was measured.
 pub(super) struct LatencyTable {
     /// As `latency.json` has it.
-    pub(super) table: Value,
+    pub(super) document: Value,
     /// The median of each cell, in microseconds.
     medians_us: Vec<f64>,
 }
@@ -111,11 +111,11 @@ impl<'l> Cells<'l> {
         for samples in &mut samples_ns {
             samples.sort_unstable();
         }
-        Ok(self.table(&samples_ns))
+        Ok(self.latency_table(&samples_ns))
     }
 
     /// The table of sorted samples, one list for each cell.
-    fn table(&self, samples_ns: &[Vec<u64>]) -> LatencyTable {
+    fn latency_table(&self, samples_ns: &[Vec<u64>]) -> LatencyTable {
         let medians_us: Vec<f64> = samples_ns
             .iter()
             .map(|sorted| percentile_us(sorted, 500))
@@ -127,14 +127,14 @@ impl<'l> Cells<'l> {
                 .max(1)
         };
         let cells = || self.single_gets.iter().chain(&self.multi_gets);
-        let mut rows: Vec<(u64, usize)> = Vec::new();
+        let mut size_rows: Vec<(u64, usize)> = Vec::new();
         for (index, cell) in cells().enumerate() {
             let bytes = bytes_of(cell);
-            if rows.last().is_none_or(|&(before, _)| bytes > before) {
-                rows.push((bytes, index));
+            if size_rows.last().is_none_or(|&(before, _)| bytes > before) {
+                size_rows.push((bytes, index));
             }
         }
-        let single_us: Vec<(f64, f64)> = rows
+        let single_us: Vec<(f64, f64)> = size_rows
             .iter()
             .map(|&(bytes, index)| (bytes as f64, medians_us[index]))
             .collect();
@@ -167,21 +167,24 @@ impl<'l> Cells<'l> {
             };
             PERCENTILES.into_iter().map(percentile_entry).collect()
         };
-        let single_pct: Map<String, Value> = rows
+        let single_pct: Map<String, Value> = size_rows
             .iter()
             .map(|&(bytes, index)| (bytes.to_string(), json!(by_percent(index))))
             .collect();
         let table = json!({
             "unit": "us", "single_us": single_us, "batch_us": batch_us, "single_pct": single_pct,
         });
-        LatencyTable { table, medians_us }
+        LatencyTable {
+            document: table,
+            medians_us,
+        }
     }
 }
 
 impl LatencyTable {
     /// The prices of calls.
-    pub(super) fn cost(&self) -> Result<CostModel, Failure> {
-        let parsed = CostModel::parse(&self.table.to_string());
+    pub(super) fn cost_model(&self) -> Result<CostModel, Failure> {
+        let parsed = CostModel::parse(&self.document.to_string());
         parsed.map_err(|error| Failure::new(Exit::BadData, error.to_string()))
     }
 
@@ -228,14 +231,14 @@ mod tests {
             .chain(&cells.multi_gets)
             .map(cell_samples)
             .collect();
-        cells.table(&samples)
+        cells.latency_table(&samples)
     }
 
     #[test]
     fn a_call_like_a_measured_one_has_the_measured_price() {
         let names: Vec<String> = (0..64).map(|n| format!("k{n}")).collect();
         let items: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 1000)).collect();
-        let cost = table_of(&items, 16).cost().unwrap();
+        let cost = table_of(&items, 16).cost_model().unwrap();
         assert_eq!(cost.call_ns(1, 1000), 20_000);
         for keys in [2_u64, 4, 8, 16] {
             let expected = 10_000 + (keys - 1) * 5000 + keys * 1000 * 10;
@@ -249,7 +252,7 @@ mod tests {
         let names: Vec<String> = (0..9).map(|n| format!("k{n}")).collect();
         let mut items: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 10)).collect();
         items[3].1 = 100_000;
-        let cost = table_of(&items, 4).cost().unwrap();
+        let cost = table_of(&items, 4).cost_model().unwrap();
         assert_eq!(cost.call_ns(1, 10), 10_100);
         let found = cost.call_ns(4, 40);
         assert!(found.abs_diff(25_400) < 300, "{found} ns");
@@ -257,14 +260,14 @@ mod tests {
 
     #[test]
     fn items_of_unknown_size_count_a_byte_and_one_item_is_enough() {
-        let cost = table_of(&[("only", 0)], 50).cost().unwrap();
+        let cost = table_of(&[("only", 0)], 50).cost_model().unwrap();
         assert_eq!(cost.call_ns(1, 0), 10_000);
     }
 
     #[test]
     fn the_drift_is_the_median_over_the_cells() {
         let table = |medians_us: &[f64]| LatencyTable {
-            table: Value::Null,
+            document: Value::Null,
             medians_us: medians_us.to_vec(),
         };
         let drift = table(&[10.0, 10.0, 10.0]).drift(&table(&[11.0, 12.0, 30.0]));

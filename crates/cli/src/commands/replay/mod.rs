@@ -27,7 +27,7 @@ use super::target::failure;
 use crate::live_target::{progress_bar, stop_flag};
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use crate::page_table::text;
+use crate::page_table::table_text;
 use crate::traces::read_log;
 use crate::word_wrap::wrap;
 use forecast_file::ForecastFile;
@@ -114,25 +114,28 @@ fn parse_percent(text: &str) -> Result<f64, String> {
 impl Args {
     /// Measures, writes the forecast, replays, compares.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        let file = self.strategy_file()?;
-        let log = with_tree_of(&read_log(&self.log)?, &file)
-            .map_err(|error| self.bad_strategy(&error))?;
+        let strategy_file = self.read_strategy_file()?;
+        let log = with_tree_of(&read_log(&self.log)?, &strategy_file)
+            .map_err(|error| self.strategy_failure(&error))?;
         let prepared = PreparedLog::new(&log, |_| true);
         super::simulate::check_halves(&self.log, &prepared)?;
         let servers = Address::parse_list(&self.target).map_err(|error| failure(&error))?;
         if self.fill {
             fill::fill(&servers, &log.items)?;
         }
-        let processes = Processes::load(&servers, &file, &log)?;
-        let cells = Cells::new(&used_items(&prepared), keys_max(&prepared, &file)?)?;
-        let uncached_processes = self.uncached_processes(&servers)?;
+        let processes = Processes::load(&servers, &strategy_file, &log)?;
+        let cells = Cells::new(
+            &used_items(&prepared),
+            keys_per_call_max(&prepared, &strategy_file)?,
+        )?;
+        let uncached_processes = self.new_uncached_processes(&servers)?;
         let latency_before = cells.measure(&uncached_processes)?;
-        let forecast = run_file(&prepared, &latency_before.cost()?, &file);
-        let forecast_file = self.forecast_file()?;
+        let forecast = run_file(&prepared, &latency_before.cost_model()?, &strategy_file);
+        let forecast_file = self.create_forecast_file()?;
         let setup = ReplaySetup {
             log_name: self.log.display().to_string(),
             target: self.target.clone(),
-            strategy: file.strategy.to_string(),
+            strategy: strategy_file.strategy.to_string(),
             instances: prepared.instances(),
             clients: self.clients as usize,
             forecast_path: forecast_file.path().to_owned(),
@@ -161,7 +164,7 @@ impl Args {
             out.document(&results.document(&page.sentence));
         } else {
             for table in &page.tables {
-                out.line(text(table))?;
+                out.line(table_text(table))?;
             }
             out.line(wrap(&page.sentence))?;
             page.notes
@@ -178,23 +181,23 @@ impl Args {
         })
     }
 
-    fn strategy_file(&self) -> Result<StrategyFile, Failure> {
+    fn read_strategy_file(&self) -> Result<StrategyFile, Failure> {
         let text = std::fs::read_to_string(&self.strategy).map_err(|error| {
             let message = format!("cannot open {}: {error}", self.strategy.display());
             Failure::new(Exit::Unreachable, message)
                 .hint("glasscache simulate LOG --save writes one")
         })?;
-        text.parse().map_err(|error| self.bad_strategy(&error))
+        text.parse().map_err(|error| self.strategy_failure(&error))
     }
 
-    fn bad_strategy(&self, error: &dyn std::fmt::Display) -> Failure {
+    fn strategy_failure(&self, error: &dyn std::fmt::Display) -> Failure {
         Failure::new(
             Exit::BadData,
             format!("{}: {error}", self.strategy.display()),
         )
     }
 
-    fn forecast_file(&self) -> Result<ForecastFile, Failure> {
+    fn create_forecast_file(&self) -> Result<ForecastFile, Failure> {
         match &self.forecast {
             Some(path) => ForecastFile::create(path),
             None => ForecastFile::create_in(&self.log, &record::now()),
@@ -202,7 +205,7 @@ impl Args {
     }
 
     /// Processes that keep nothing, for the latency table: as many as make calls at the same time.
-    fn uncached_processes(&self, servers: &[Address]) -> Result<Vec<Process>, Failure> {
+    fn new_uncached_processes(&self, servers: &[Address]) -> Result<Vec<Process>, Failure> {
         let concurrent_calls = match self.speed {
             Speed::Max => self.clients,
             Speed::Recorded(_) => 1,
@@ -257,11 +260,14 @@ fn used_items<'l>(prepared: &PreparedLog<'l>) -> Vec<(&'l str, u32)> {
 }
 
 /// The most keys that a call may have: those of the request that fetches most.
-fn keys_max(prepared: &PreparedLog<'_>, file: &StrategyFile) -> Result<usize, Failure> {
+fn keys_per_call_max(
+    prepared: &PreparedLog<'_>,
+    strategy_file: &StrategyFile,
+) -> Result<usize, Failure> {
     let placeholder_cost = CostModel::new(&[(1.0, 1.0)], &[(1.0, 1.0)]);
     let placeholder_cost =
         placeholder_cost.map_err(|error| Failure::new(Exit::BadData, error.to_string()))?;
-    let stats = run_file(prepared, &placeholder_cost, file);
+    let stats = run_file(prepared, &placeholder_cost, strategy_file);
     let most_keys = stats
         .iter()
         .map(|stats| stats.keys / stats.calls.max(1))

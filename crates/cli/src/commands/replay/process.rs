@@ -61,7 +61,7 @@ impl Process {
     }
 
     /// Does what one request of the application did: about this page, it reads these keys one after the other.
-    pub(super) fn request<'k>(
+    pub(super) fn make_request<'k>(
         &self,
         page: Option<&str>,
         keys: impl Iterator<Item = &'k str>,

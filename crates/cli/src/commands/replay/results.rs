@@ -49,7 +49,7 @@ pub(super) fn forecast_document(
         "log": setup.log_name,
         "target": setup.target,
         "strategy": setup.strategy,
-        "latency": latency.table,
+        "latency": latency.document,
         "forecast": {
             "all": figures(prepared, forecast, 0..prepared.len()).document(),
             "second_half": figures(prepared, forecast, prepared.second_half_start()..prepared.len()).document(),
@@ -122,7 +122,7 @@ impl Results {
             "kept_calls": self.replay_outcome.kept_calls,
             "kept_keys": self.replay_outcome.kept_keys,
             "absent_reads": self.replay_outcome.absent_reads,
-            "latency": { "before": self.latency_before.table, "after": self.latency_after.table, "drift": self.drift() },
+            "latency": { "before": self.latency_before.document, "after": self.latency_after.document, "drift": self.drift() },
         })
     }
 }

@@ -65,7 +65,7 @@ impl Processes {
         for &instance in &log.requests.instance {
             if let Entry::Vacant(entry) = loaded.process_index.entry(instance) {
                 entry.insert(loaded.processes.len());
-                loaded.processes.push(loaded_process(servers, file)?);
+                loaded.processes.push(load_process(servers, file)?);
             }
         }
         Ok(loaded)
@@ -153,7 +153,7 @@ impl Processes {
             let page = (page != NONE).then(|| key(page));
             let items = requests.items_of(log_row).iter().map(|&item| key(item));
             let (stats_of_request, absent_in_request) =
-                self.processes[process].request(page, items)?;
+                self.processes[process].make_request(page, items)?;
             stats.push((request, stats_of_request));
             absent_reads += absent_in_request;
             replay_options.bar.inc(1);
@@ -162,7 +162,7 @@ impl Processes {
     }
 }
 
-fn loaded_process(servers: &[Address], file: &StrategyFile) -> Result<Process, Failure> {
+fn load_process(servers: &[Address], file: &StrategyFile) -> Result<Process, Failure> {
     let process = Process::new(servers, file)?;
     process.load()?;
     let missing = process.near().stats().missing_keys;

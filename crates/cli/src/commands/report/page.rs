@@ -71,8 +71,8 @@ fn tables(result: &ResultFile) -> Vec<Table> {
             .collect(),
     };
     let mut tables = vec![origin];
-    let Some(object) = result.result.as_object() else {
-        tables.extend(list_table(&result.name, &result.result));
+    let Some(object) = result.result_json.as_object() else {
+        tables.extend(list_table(&result.name, &result.result_json));
         return tables;
     };
     tables.extend(figures_table(&result.name, object));
@@ -125,7 +125,7 @@ fn list_table(title: &str, list: &Value) -> Option<Table> {
         .as_array()?
         .iter()
         .filter(|row| row.is_object())
-        .map(cells)
+        .map(named_cells)
         .collect();
     table(title, &rows)
 }
@@ -134,7 +134,7 @@ fn list_table(title: &str, list: &Value) -> Option<Table> {
 fn map_table(title: &str, map: &Map<String, Value>) -> Option<Table> {
     let row = |(key, value): (&String, &Value)| {
         let mut row = vec![(String::new(), key.clone())];
-        row.extend(cells(value));
+        row.extend(named_cells(value));
         row
     };
     table(title, &map.iter().map(row).collect::<Vec<_>>())
@@ -147,14 +147,14 @@ fn table(title: &str, rows: &[Vec<(String, String)>]) -> Option<Table> {
             header.push(name.clone());
         }
     }
-    let cells = |row: &Vec<(String, String)>| {
+    let page_row = |row: &Vec<(String, String)>| {
         let cell = |name: &String| {
             let cell = row.iter().find(|(cell_name, _)| cell_name == name);
             cell.map_or_else(String::new, |(_, text)| text.clone())
         };
         header.iter().map(cell).collect()
     };
-    let page_rows: Vec<Vec<String>> = rows.iter().take(ROWS_MAX).map(cells).collect();
+    let page_rows: Vec<Vec<String>> = rows.iter().take(ROWS_MAX).map(page_row).collect();
     (!page_rows.is_empty() && !header.is_empty()).then(|| Table {
         title: match rows.len().saturating_sub(ROWS_MAX) {
             0 => title.to_owned(),
@@ -165,7 +165,7 @@ fn table(title: &str, rows: &[Vec<(String, String)>]) -> Option<Table> {
     })
 }
 
-fn cells(value: &Value) -> Vec<(String, String)> {
+fn named_cells(value: &Value) -> Vec<(String, String)> {
     let mut cells = Vec::new();
     for (key, value) in value.as_object().into_iter().flatten() {
         flatten(key, value, &mut cells);
@@ -227,7 +227,7 @@ fn charts(result: &ResultFile) -> Vec<Chart> {
 }
 
 fn curve_chart(result: &ResultFile) -> Option<Chart> {
-    let points = result.result["lru"]["points"].as_array()?;
+    let points = result.result_json["lru"]["points"].as_array()?;
     let point = |point: &Value| Some((point["size"].as_f64()?, point["miss_ratio"].as_f64()?));
     Some(Chart {
         title: format!("{}: miss ratio by size", result.name),
@@ -244,7 +244,7 @@ fn curve_chart(result: &ResultFile) -> Option<Chart> {
 }
 
 fn profile_chart(result: &ResultFile) -> Option<Chart> {
-    let rows = result.result["by_size"].as_array()?;
+    let rows = result.result_json["by_size"].as_array()?;
     let series = |percent: &str| {
         let point = |row: &Value| {
             let us = row["percentiles"][percent]["us"].as_f64()?;

@@ -12,10 +12,10 @@ pub(super) struct ResultFile {
     /// The version that printed it.
     pub(super) version: String,
     /// What it found.
-    pub(super) result: Value,
+    pub(super) result_json: Value,
     /// The message of the error that ended the command, if one did.
     pub(super) error: Option<String>,
-    run: Value,
+    run_json: Value,
 }
 
 impl ResultFile {
@@ -32,9 +32,9 @@ impl ResultFile {
                 name: name.to_owned(),
                 command: text(&document["command"])?,
                 version: text(&document["version"]).unwrap_or_default(),
-                result: document["result"].clone(),
+                result_json: document["result"].clone(),
                 error,
-                run,
+                run_json: run,
             });
         }
         let figures = document.get("figures")?.clone();
@@ -42,15 +42,15 @@ impl ResultFile {
             name: name.to_owned(),
             command: format!("bench ({})", document["name"].as_str()?),
             version: text(&document["versions"]["glasscache"]).unwrap_or_default(),
-            result: json!({ "settings": document["settings"], "figures": figures }),
+            result_json: json!({ "settings": document["settings"], "figures": figures }),
             error: None,
-            run: json!({ "date": document["date"], "machine": document["machine"] }),
+            run_json: json!({ "date": document["date"], "machine": document["machine"] }),
         })
     }
 
     /// The command that repeats it, as a shell takes it; its words alone where the arguments are not known.
     pub(super) fn command_line(&self) -> String {
-        match self.run["arguments"].as_array() {
+        match self.run_json["arguments"].as_array() {
             Some(arguments) => std::iter::once("glasscache".to_owned())
                 .chain(arguments.iter().filter_map(Value::as_str).map(shell_quoted))
                 .collect::<Vec<_>>()
@@ -61,12 +61,15 @@ impl ResultFile {
 
     /// The date in UTC, empty if unknown.
     pub(super) fn date(&self) -> String {
-        self.run["date"].as_str().unwrap_or_default().to_owned()
+        self.run_json["date"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
     }
 
     /// The machine in some words, empty if unknown.
     pub(super) fn machine(&self) -> String {
-        let machine = &self.run["machine"];
+        let machine = &self.run_json["machine"];
         let text = |name: &str| machine[name].as_str().unwrap_or_default().to_owned();
         let Some(cores) = machine["cores"].as_u64() else {
             return String::new();
@@ -83,8 +86,10 @@ impl ResultFile {
 
     /// What it found in words, and the error if one ended it.
     pub(super) fn sentence(&self) -> String {
-        let curve_sentence = &self.result["answer"]["sentence"];
-        let found_sentence = self.result["sentence"].as_str().or(curve_sentence.as_str());
+        let curve_sentence = &self.result_json["answer"]["sentence"];
+        let found_sentence = self.result_json["sentence"]
+            .as_str()
+            .or(curve_sentence.as_str());
         let found_sentence = found_sentence.unwrap_or_default().to_owned();
         match &self.error {
             Some(error) => format!("{found_sentence} It ended early: {error}")

@@ -41,8 +41,8 @@ impl Args {
         if out.is_json() {
             out.document(&table::document(&reports, &recommendation));
         } else {
-            out.line(wrap(&table::head(&reports)))?;
-            out.line(format!("\n{}", table::figures(&reports)))?;
+            out.line(wrap(&table::head_sentence(&reports)))?;
+            out.line(format!("\n{}", table::figures_table(&reports)))?;
             let sentence = format!(
                 "Recommendation: {}. {}.",
                 recommendation.action.name(),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use glasscache_client::near::rollout::counts::{Block, GroupCounts};
-use glasscache_client::near::rollout::decision::Measured;
+use glasscache_client::near::rollout::decision::RolloutMeasurements;
 use glasscache_sim::strategy::Forecast;
 use serde::Deserialize;
 
@@ -24,7 +24,7 @@ pub(super) struct Reports {
     /// Why the strategy disabled itself, each reason once.
     pub(super) disabled_because: BTreeSet<String>,
     pub(super) warm_up_requests: u64,
-    pub(super) measured: Measured,
+    pub(super) measured: RolloutMeasurements,
 }
 
 /// One report (docs/reference/json.md), as far as it is about the roll-out.
@@ -42,12 +42,12 @@ struct RollOut {
     share_by: String,
     disabled: Option<String>,
     warm_up_requests: u64,
-    forecast: Vec<Line>,
+    forecast: Vec<ForecastLine>,
     groups: Groups,
 }
 
 #[derive(Deserialize, Clone, PartialEq)]
-struct Line {
+struct ForecastLine {
     figure: String,
     value: f64,
     low: f64,
@@ -101,24 +101,28 @@ impl Reports {
         let mut by_process: BTreeMap<String, (&Path, RollOut)> = BTreeMap::new();
         for path in paths {
             for rollout in read_file(path)? {
-                let known = by_process.get(&rollout.process);
-                if known.is_none_or(|(_, known)| known.requests() <= rollout.requests()) {
+                let known_rollout = by_process.get(&rollout.process);
+                if known_rollout
+                    .is_none_or(|(_, known_rollout)| known_rollout.requests() <= rollout.requests())
+                {
                     by_process.insert(rollout.process.clone(), (path, rollout));
                 }
             }
         }
         let mut rollouts = by_process.into_values();
-        let (first_path, first) = rollouts
+        let (first_path, first_rollout) = rollouts
             .next()
             .ok_or_else(|| Failure::new(Exit::BadData, "no report is in these files").hint(HINT))?;
-        let mut reports = Self::of(&first);
+        let mut reports = Self::from_rollout(&first_rollout);
         for (path, rollout) in rollouts {
-            if rollout.strategy != first.strategy || rollout.forecast != first.forecast {
+            if rollout.strategy != first_rollout.strategy
+                || rollout.forecast != first_rollout.forecast
+            {
                 let message = format!(
                     "{} and {} are about different strategies: {} and {}, or other forecasts",
                     first_path.display(),
                     path.display(),
-                    first.strategy,
+                    first_rollout.strategy,
                     rollout.strategy
                 );
                 return Err(Failure::new(Exit::BadData, message)
@@ -129,7 +133,7 @@ impl Reports {
         Ok(reports)
     }
 
-    fn of(rollout: &RollOut) -> Self {
+    fn from_rollout(rollout: &RollOut) -> Self {
         let forecast = rollout.forecast.iter().map(|line| Forecast {
             figure: line.figure.clone(),
             value: line.value,
@@ -144,7 +148,7 @@ impl Reports {
             forecast: forecast.collect(),
             disabled_because: BTreeSet::new(),
             warm_up_requests: 0,
-            measured: Measured::default(),
+            measured: RolloutMeasurements::default(),
         };
         reports.add(rollout);
         reports
@@ -167,15 +171,16 @@ fn read_file(path: &Path) -> Result<Vec<RollOut>, Failure> {
     let bytes = std::fs::read(path).map_err(|error| {
         Failure::new(Exit::Unreachable, format!("cannot open {name}: {error}")).hint(HINT)
     })?;
-    let bad_data = |why: String| Failure::new(Exit::BadData, format!("{name}: {why}")).hint(HINT);
+    let bad_data =
+        |reason: String| Failure::new(Exit::BadData, format!("{name}: {reason}")).hint(HINT);
     let reports = serde_json::Deserializer::from_slice(&bytes).into_iter::<Report>();
     let rollout_of = |report: Result<Report, serde_json::Error>| {
         let report = report.map_err(|error| bad_data(format!("not a report: {error}")))?;
         if report.schema != 1 {
             return Err(bad_data(format!("a report of version {}", report.schema)));
         }
-        let without = || bad_data("its client runs no strategy".to_owned());
-        report.rollout.ok_or_else(without)
+        let no_strategy_failure = || bad_data("its client runs no strategy".to_owned());
+        report.rollout.ok_or_else(no_strategy_failure)
     };
     reports.map(rollout_of).collect()
 }

@@ -1,7 +1,7 @@
 //! The comparison as a table of 80 columns and as JSON.
 
 use glasscache_client::near::rollout::counts::GroupCounts;
-use glasscache_client::near::rollout::decision::{Recommendation, bound};
+use glasscache_client::near::rollout::decision::{Recommendation, forecast_bound};
 use glasscache_client::near::rollout::figures::{Estimate, FIGURES, Figure};
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use super::reports::Reports;
 use crate::table::{Table, count, decimal};
 
 /// What the reports are about, in a sentence.
-pub(super) fn head(reports: &Reports) -> String {
+pub(super) fn head_sentence(reports: &Reports) -> String {
     let share = match reports.share_by.as_str() {
         "process" => "of the processes",
         _ => "of the requests",
@@ -32,7 +32,7 @@ pub(super) fn head(reports: &Reports) -> String {
 }
 
 /// The figures of both groups, their difference, and the forecast with what it allows for this many requests.
-pub(super) fn figures(reports: &Reports) -> String {
+pub(super) fn figures_table(reports: &Reports) -> String {
     let (strategy, control) = (&reports.measured.strategy, &reports.measured.control);
     let mut table = Table::new(&["", "strategy", "control", "difference", "forecast"]);
     table.row([
@@ -48,17 +48,17 @@ pub(super) fn figures(reports: &Reports) -> String {
         let forecast = reports
             .forecast
             .iter()
-            .find(|line| line.figure == figure.name());
+            .find(|forecast_line| forecast_line.figure == figure.name());
         table.row([
             figure.name().replace('_', " "),
             value(strategy),
             value(control),
-            difference.map_or_else(|| "-".to_owned(), with_interval),
+            difference.map_or_else(|| "-".to_owned(), interval_text),
             forecast.map_or_else(
                 || "-".to_owned(),
-                |line| {
-                    let bound = bound(line, figure, strategy.sum.requests);
-                    format!("{} (<= {})", decimal(line.value), decimal(bound))
+                |forecast_line| {
+                    let bound = forecast_bound(forecast_line, figure, strategy.sum.requests);
+                    format!("{} (<= {})", decimal(forecast_line.value), decimal(bound))
                 },
             ),
         ]);
@@ -66,7 +66,7 @@ pub(super) fn figures(reports: &Reports) -> String {
     table.to_string()
 }
 
-fn with_interval(estimate: Estimate) -> String {
+fn interval_text(estimate: Estimate) -> String {
     let signed = |value: f64| {
         let sign = if value < 0.0 { "-" } else { "+" };
         format!("{sign}{}", decimal(value.abs()))
@@ -110,38 +110,38 @@ pub(super) fn document(reports: &Reports, recommendation: &Recommendation) -> Va
 
 fn figure_document(reports: &Reports, figure: Figure) -> Value {
     let (strategy, control) = (&reports.measured.strategy, &reports.measured.control);
-    let of_group = |counts| {
+    let group_document = |counts| {
         let estimate = figure.estimate(counts);
         figure.value(counts).map(|value| {
             json!({
                 "value": value,
                 "low": estimate.map(|estimate| estimate.low),
-                "high": estimate.and_then(|estimate| finite(estimate.high)),
+                "high": estimate.and_then(|estimate| finite_or_none(estimate.high)),
             })
         })
     };
     let difference = figure.difference(strategy, control).map(|difference| {
         let Estimate { value, low, high } = difference;
-        json!({ "value": value, "low": finite(low), "high": finite(high) })
+        json!({ "value": value, "low": finite_or_none(low), "high": finite_or_none(high) })
     });
-    let line = reports
+    let forecast_line = reports
         .forecast
         .iter()
-        .find(|line| line.figure == figure.name());
-    let forecast = line.map(|line| {
-        let bound = bound(line, figure, strategy.sum.requests);
-        json!({ "value": line.value, "low": line.low, "high": line.high, "bound": bound })
+        .find(|forecast_line| forecast_line.figure == figure.name());
+    let forecast = forecast_line.map(|forecast_line| {
+        let bound = forecast_bound(forecast_line, figure, strategy.sum.requests);
+        json!({ "value": forecast_line.value, "low": forecast_line.low, "high": forecast_line.high, "bound": bound })
     });
     json!({
         "figure": figure.name(),
-        "strategy": of_group(strategy),
-        "control": of_group(control),
+        "strategy": group_document(strategy),
+        "control": group_document(control),
         "difference": difference,
         "forecast": forecast,
     })
 }
 
 /// A number that JSON can have.
-fn finite(number: f64) -> Option<f64> {
+fn finite_or_none(number: f64) -> Option<f64> {
     number.is_finite().then_some(number)
 }

@@ -12,7 +12,7 @@ use super::{NamedStrategy, Replays};
 use crate::output::Failure;
 
 /// The strategies named on the command line.
-pub(super) fn parse(notation: &[String]) -> Result<Vec<NamedStrategy>, Failure> {
+pub(super) fn parse_strategies(notations: &[String]) -> Result<Vec<NamedStrategy>, Failure> {
     let named = |notation: &String| {
         let strategy = notation
             .parse()
@@ -22,7 +22,7 @@ pub(super) fn parse(notation: &[String]) -> Result<Vec<NamedStrategy>, Failure> 
             strategy,
         })
     };
-    notation.iter().map(named).collect()
+    notations.iter().map(named).collect()
 }
 
 /// Every kind of strategy at 1 % and 5 % of the items; those that fetch children only where items have parents.
@@ -39,10 +39,10 @@ pub(super) fn default_strategies(items: usize, has_parents: bool) -> Vec<NamedSt
     .map(String::from)
     .to_vec();
     for divisor in [100, 20] {
-        let n = (items / divisor).max(1);
+        let kept_items = (items / divisor).max(1);
         let kinds = ["lru", "s3fifo", "fixed", "fixed-time", "fixed-hindsight"];
-        notation.extend(kinds.map(|kind| format!("{kind}:{n}")));
-        notation.extend(["lru", "fixed"].map(|kind| format!("{kind}:{n}+children")));
+        notation.extend(kinds.map(|kind| format!("{kind}:{kept_items}")));
+        notation.extend(["lru", "fixed"].map(|kind| format!("{kind}:{kept_items}+children")));
     }
     let fetches_children =
         |notation: &str| notation.contains("children") || notation.contains("subtree");
@@ -63,8 +63,9 @@ pub(super) fn default_strategies(items: usize, has_parents: bool) -> Vec<NamedSt
 
 /// The strategy with the least added time on the second half, hindsight left aside.
 pub(super) fn best_replay(replays: &Replays) -> &(NamedStrategy, Report) {
-    let is_eligible =
-        |n: &&(NamedStrategy, Report)| !matches!(n.0.strategy.fixed, Some(FixedRule::Hindsight(_)));
+    let is_eligible = |(named, _): &&(NamedStrategy, Report)| {
+        !matches!(named.strategy.fixed, Some(FixedRule::Hindsight(_)))
+    };
     let choices = replays.reports.iter().filter(is_eligible);
     choices
         .min_by_key(|(_, report)| report.second_half.added_ns)
@@ -72,7 +73,7 @@ pub(super) fn best_replay(replays: &Replays) -> &(NamedStrategy, Report) {
 }
 
 /// The best strategy that has a fixed set.
-pub(super) fn best_fixed(replays: &Replays) -> Option<&NamedStrategy> {
+pub(super) fn best_with_fixed_set(replays: &Replays) -> Option<&NamedStrategy> {
     let is_eligible = |rule: FixedRule| !matches!(rule, FixedRule::Hindsight(_));
     let with_fixed_set = replays
         .reports

@@ -4,11 +4,11 @@ use glasscache_sim::strategy::prepare::PreparedLog;
 use serde_json::{Map, Value, json};
 
 use super::Replays;
-use super::choice::best_fixed;
-use super::kept::{FixedItems, unknown_sizes};
+use super::choice::best_with_fixed_set;
+use super::describe::describe;
+use super::fixed_items::{FixedItems, unknown_sizes};
 use super::load::LoadedLog;
 use super::table::sentence;
-use super::words::describe;
 
 /// The whole document.
 pub(super) fn document(
@@ -31,7 +31,7 @@ pub(super) fn document(
         "log": log_document(loaded, prepared),
         "stopped": replays.is_stopped,
         "strategies": strategies,
-        "fixed_set": best_fixed(replays)
+        "fixed_set": best_with_fixed_set(replays)
             .and_then(|named| FixedItems::of_strategy(named, loaded, prepared))
             .map(|fixed_items| fixed_items.document()),
     })

@@ -4,13 +4,13 @@
 //! the half of the requests that no choice has used. `--search` finds the best combination itself.
 
 mod choice;
+mod describe;
 mod document;
-mod kept;
+mod fixed_items;
 mod load;
 mod search;
 mod table;
 mod web;
-mod words;
 
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ use glasscache_sim::trace::log::NONE;
 use crate::files::write_atomically;
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use crate::page_table::text;
+use crate::page_table::table_text;
 use crate::parallel;
 use crate::word_wrap::wrap;
 use load::LoadedLog;
@@ -161,7 +161,7 @@ impl Args {
         let named_strategies = if self.strategies.is_empty() {
             choice::default_strategies(prepared.items.len(), has_parents(prepared))
         } else {
-            choice::parse(&self.strategies)?
+            choice::parse_strategies(&self.strategies)?
         };
         let draw_seed = self.draw.then_some(self.seed);
         if self.draw && loaded.cost.quantiles().is_none() {
@@ -203,7 +203,7 @@ fn has_parents(prepared: &PreparedLog<'_>) -> bool {
 /// Prints the tables, then the summary sentence.
 fn print(out: &Output, page: &Page) -> Result<(), Failure> {
     for table in &page.tables {
-        out.line(text(table))?;
+        out.line(table_text(table))?;
     }
     out.line(wrap(&page.sentence))?;
     page.notes.iter().try_for_each(|note| out.line(wrap(note)))

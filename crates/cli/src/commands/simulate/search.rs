@@ -12,10 +12,10 @@ use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::report::{Report, ReportOptions, report};
 use serde_json::json;
 
-use super::kept::{FixedItems, unknown_sizes};
+use super::describe::describe;
+use super::fixed_items::{FixedItems, unknown_sizes};
 use super::load::LoadedLog;
 use super::table::{percent, percent_with_interval};
-use super::words::describe;
 use super::{Args, NamedStrategy, choice, document, print};
 use crate::files::write_atomically;
 use crate::output::{Exit, Failure, Output};
@@ -39,7 +39,7 @@ pub(super) fn run(
     loaded: &LoadedLog,
     prepared: &PreparedLog<'_>,
 ) -> Result<Exit, Failure> {
-    let memory_max = parse_bytes(&args.memory).ok_or_else(|| {
+    let memory_bytes_max = parse_bytes(&args.memory).ok_or_else(|| {
         Failure::usage(format!(
             "`{}` is not a number of bytes such as 64M (--memory)",
             args.memory
@@ -51,8 +51,8 @@ pub(super) fn run(
             "a search needs at least 4 requests: it splits the first half again",
         ));
     }
-    let lessons = LearnedByShare::learn(prepared, Evaluation::Past);
-    let candidates = candidates(prepared, memory_max, &lessons);
+    let learned_by_share = LearnedByShare::learn(prepared, Evaluation::Past);
+    let candidates = candidates(prepared, memory_bytes_max, &learned_by_share);
     let past_result = evaluate_all(args, loaded, prepared, candidates, Evaluation::Past)?;
     if past_result.candidate_times.is_empty() {
         return Err(Failure::new(
@@ -82,7 +82,7 @@ pub(super) fn run(
     let points = evaluate_front(args, loaded, prepared, front_candidates, &hindsight_bound)?;
     let page = page(args, (loaded, prepared), &points, tried_count, is_stopped);
     if out.is_json() {
-        let mut document = json(loaded, prepared, &points, tried_count, is_stopped);
+        let mut document = search_document(loaded, prepared, &points, tried_count, is_stopped);
         document["sentence"] = json!(page.sentence);
         let best = points.last();
         let fixed_items =
@@ -128,7 +128,7 @@ fn evaluate_all(
     evaluation: Evaluation,
 ) -> Result<EvaluationResult, Failure> {
     let best_so_far = Mutex::new(BestSoFar::default());
-    let lessons = LearnedByShare::learn(prepared, evaluation);
+    let learned_by_share = LearnedByShare::learn(prepared, evaluation);
     let lock = || best_so_far.lock().unwrap_or_else(PoisonError::into_inner);
     let label = match evaluation {
         Evaluation::Past => "searching",
@@ -142,7 +142,7 @@ fn evaluate_all(
             &loaded.cost,
             candidate,
             evaluation,
-            &lessons,
+            &learned_by_share,
             limit_ns,
         );
         lock().note(candidate.memory_bytes, ns);
@@ -240,7 +240,7 @@ fn sentence(args: &Args, points: &[FrontPoint]) -> String {
     let (Some(first), Some(best)) = (points.first(), points.last()) else {
         return "No combination was evaluated.".into();
     };
-    let hindsight_bound = best.hindsight_ms.map_or(String::new(), |ms| {
+    let hindsight_text = best.hindsight_ms.map_or(String::new(), |ms| {
         format!("; hindsight could reach {ms:.2} ms")
     });
     if best.report.kept.bytes() == 0 {
@@ -252,7 +252,7 @@ fn sentence(args: &Args, points: &[FrontPoint]) -> String {
         );
     }
     format!(
-        "Within {} a process `{}` does best: {:.2} ms added a request and {} at least 50 % slower, where nothing kept adds {:.2} ms{hindsight_bound}. In words: {}.",
+        "Within {} a process `{}` does best: {:.2} ms added a request and {} at least 50 % slower, where nothing kept adds {:.2} ms{hindsight_text}. In words: {}.",
         args.memory,
         best.named.notation,
         best.report.second_half.added_ms(),
@@ -324,7 +324,7 @@ fn chart(points: &[FrontPoint]) -> Chart {
     }
 }
 
-fn json(
+fn search_document(
     loaded: &LoadedLog,
     prepared: &PreparedLog<'_>,
     points: &[FrontPoint],

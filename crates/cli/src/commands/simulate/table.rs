@@ -5,9 +5,9 @@ use glasscache_sim::strategy::figures::Figures;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::report::Report;
 
-use super::kept::{FixedItems, unknown_sizes};
+use super::describe::describe;
+use super::fixed_items::{FixedItems, unknown_sizes};
 use super::load::LoadedLog;
-use super::words::describe;
 use super::{NamedStrategy, Replays, choice, has_parents};
 
 /// With fewer requests on either side of a share its interval is not meaningful.
@@ -29,7 +29,7 @@ pub(super) fn page(
         tables.push(route_table(replays, routes));
     }
     tables.extend(drawn_table(replays));
-    let fixed_items = choice::best_fixed(replays);
+    let fixed_items = choice::best_with_fixed_set(replays);
     let fixed_items =
         fixed_items.and_then(|named| FixedItems::of_strategy(named, loaded, prepared));
     tables.extend(fixed_items.iter().flat_map(FixedItems::tables));
@@ -95,19 +95,20 @@ fn strategies_table(replays: &Replays) -> Table {
 
 /// The worst routes first, under the first given strategy and under the best.
 fn route_table(replays: &Replays, routes: &[String]) -> Table {
-    let (first, best) = (&replays.reports[0], choice::best_replay(replays));
-    let total_requests = first.1.second_half.requests.max(1);
+    let (first_named, first_report) = &replays.reports[0];
+    let (best_named, best_report) = choice::best_replay(replays);
+    let total_requests = first_report.second_half.requests.max(1);
     let mut routes_worst_first: Vec<usize> = (0..routes.len())
-        .filter(|&route| first.1.routes[route].1.requests > 0)
+        .filter(|&route| first_report.routes[route].1.requests > 0)
         .collect();
     routes_worst_first.sort_by(|&a, &b| {
-        first.1.routes[b]
+        first_report.routes[b]
             .1
             .added_ms()
-            .total_cmp(&first.1.routes[a].1.added_ms())
+            .total_cmp(&first_report.routes[a].1.added_ms())
     });
     let row = |&route: &usize| {
-        let (before, after) = (&first.1.routes[route].1, &best.1.routes[route].1);
+        let (before, after) = (&first_report.routes[route].1, &best_report.routes[route].1);
         vec![
             routes[route].clone(),
             before.requests.to_string(),
@@ -122,9 +123,9 @@ fn route_table(replays: &Replays, routes: &[String]) -> Table {
         "route".into(),
         "requests".into(),
         "share".into(),
-        format!("added ms, {}", first.0.notation),
+        format!("added ms, {}", first_named.notation),
         ">=50 %".into(),
-        format!("added ms, {}", best.0.notation),
+        format!("added ms, {}", best_named.notation),
         ">=50 %".into(),
     ];
     Table {
@@ -175,26 +176,27 @@ fn drawn_table(replays: &Replays) -> Option<Table> {
 }
 
 pub(super) fn sentence(replays: &Replays) -> String {
-    let (first, best) = (&replays.reports[0], choice::best_replay(replays));
+    let (first_named, first_report) = &replays.reports[0];
+    let (best_named, best_report) = choice::best_replay(replays);
     let slower_text = |report: &Report| percent_with_interval(&report.second_half);
     let before = format!(
         "Under `{}` {} of the requests are at least 50 % slower",
-        first.0.notation,
-        slower_text(&first.1)
+        first_named.notation,
+        slower_text(first_report)
     );
-    if first.0.notation == best.0.notation {
+    if first_named.notation == best_named.notation {
         return format!(
             "{before}, and no other strategy here adds less time. In words: {}.",
-            describe(&best.0.strategy, &best.1.kept)
+            describe(&best_named.strategy, &best_report.kept)
         );
     }
     format!(
         "{before}; `{}` does best with {}, adding {:.2} ms a request instead of {:.2}. In words: {}.",
-        best.0.notation,
-        slower_text(&best.1),
-        best.1.second_half.added_ms(),
-        first.1.second_half.added_ms(),
-        describe(&best.0.strategy, &best.1.kept)
+        best_named.notation,
+        slower_text(best_report),
+        best_report.second_half.added_ms(),
+        first_report.second_half.added_ms(),
+        describe(&best_named.strategy, &best_report.kept)
     )
 }
 
@@ -230,11 +232,11 @@ pub(super) fn percent(share: f64) -> String {
 
 /// The share of requests at least 50 % slower, with its 95 % interval or a note that there are too few samples.
 pub(super) fn percent_with_interval(figures: &Figures) -> String {
-    let (n, share) = (figures.requests as f64, figures.share_slower[HALF_SLOWER]);
-    if n * share < SAMPLES_MIN || n * (1.0 - share) < SAMPLES_MIN {
+    let (requests, share) = (figures.requests as f64, figures.share_slower[HALF_SLOWER]);
+    if requests * share < SAMPLES_MIN || requests * (1.0 - share) < SAMPLES_MIN {
         return format!("{:.1} % (too few samples)", share * 100.0);
     }
-    let half_width = 100.0 * Z_95 * (share * (1.0 - share) / n).sqrt();
+    let half_width = 100.0 * Z_95 * (share * (1.0 - share) / requests).sqrt();
     // Enough digits to show the interval.
     let digits = if half_width < 0.1 { 2 } else { 1 };
     format!("{:.digits$} ± {half_width:.digits$} %", share * 100.0)

@@ -4,8 +4,8 @@ use glasscache_sim::page::{Chart, Page, Series, Table};
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::report::Report;
 
+use super::describe::describe;
 use super::load::LoadedLog;
-use super::words::describe;
 use super::{NamedStrategy, Replays, table};
 
 /// Maximum number of curves on one chart.

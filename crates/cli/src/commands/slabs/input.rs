@@ -50,7 +50,7 @@ fn checked_source(
         name: source.to_owned(),
         config,
         demand,
-        is_in_segments: false,
+        is_glasscache: false,
         notes,
     })
 }
@@ -64,7 +64,7 @@ fn server_source(address: &str) -> Result<Source, Failure> {
         add_items(&mut demand, &sizes.config, 1, (item_bytes, count));
     }
     Ok(Source {
-        is_in_segments: sizes.is_in_segments,
+        is_glasscache: sizes.is_glasscache,
         ..checked_source(address, sizes.config, demand, sizes.notes)?
     })
 }

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use crate::page_table::text;
+use crate::page_table::table_text;
 use crate::traces::InputArgs;
 use crate::word_wrap::wrap;
 
@@ -83,7 +83,7 @@ impl Args {
             out.document(&comparison.document());
         } else {
             for table in &page.tables {
-                out.line(text(table))?;
+                out.line(table_text(table))?;
             }
             out.line(wrap(&page.sentence))?;
             for command in &page.commands {

@@ -9,7 +9,7 @@ pub(super) struct Source {
     pub(super) config: SlabConfig,
     pub(super) demand: Demand,
     /// Whether the source is a glasscache server, which has no slab classes.
-    pub(super) is_in_segments: bool,
+    pub(super) is_glasscache: bool,
     /// Notes about the source of the sizes.
     pub(super) notes: Vec<String>,
 }

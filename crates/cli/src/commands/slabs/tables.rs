@@ -37,8 +37,8 @@ pub(super) struct Comparison<'a> {
 impl<'a> Comparison<'a> {
     /// Computes every option.
     pub(super) fn new(source: &'a Source, memory_bytes: u64, classes: usize) -> Self {
-        let current = &source.config;
-        let option = |name: String, config: &SlabConfig| {
+        let current_config = &source.config;
+        let new_class_list = |name: String, config: &SlabConfig| {
             let plan = Plan::new(&SlabClasses::new(config), &source.demand);
             let items = plan.items_that_fit(memory_bytes);
             ClassList {
@@ -48,43 +48,48 @@ impl<'a> Comparison<'a> {
                 items,
             }
         };
-        let mut class_lists = vec![option(format!("now ({})", describe(current)), current)];
+        let mut class_lists = vec![new_class_list(
+            format!("now ({})", describe(current_config)),
+            current_config,
+        )];
         for factor in FACTORS {
-            class_lists.push(option(
+            class_lists.push(new_class_list(
                 format!("factor {factor}"),
                 &SlabConfig {
                     factor,
                     slab_sizes: None,
-                    ..current.clone()
+                    ..current_config.clone()
                 },
             ));
         }
         let usual_class_count = class_lists[2].plan.used_classes().min(classes);
-        let optimum = |class_count: usize| {
-            let sizes = optimal_sizes(current, &source.demand, class_count);
+        let optimal_list = |class_count: usize| {
+            let sizes = optimal_sizes(current_config, &source.demand, class_count);
             let name = format!("optimal, {} classes", sizes.len());
-            option(
+            new_class_list(
                 name,
                 &SlabConfig {
                     slab_sizes: Some(sizes),
-                    ..current.clone()
+                    ..current_config.clone()
                 },
             )
         };
         let optima_start = class_lists.len();
-        let mut counts = vec![usual_class_count, 40.min(classes), classes];
-        counts.dedup();
+        let mut class_counts = vec![usual_class_count, 40.min(classes), classes];
+        class_counts.dedup();
         let few_counts = FEW_CLASS_COUNTS
             .into_iter()
             .filter(|&class_count| class_count < usual_class_count);
-        let fullest = few_counts.map(optimum).max_by_key(|choice| choice.items);
-        class_lists.extend(counts.into_iter().map(optimum));
+        let fullest = few_counts
+            .map(optimal_list)
+            .max_by_key(|class_list| class_list.items);
+        class_lists.extend(class_counts.into_iter().map(optimal_list));
         let items_max = class_lists[optima_start..]
             .iter()
-            .map(|choice| choice.items)
+            .map(|class_list| class_list.items)
             .max();
-        class_lists.extend(fullest.filter(|choice| Some(choice.items) > items_max));
-        class_lists[optima_start..].sort_by_key(|choice| choice.plan.classes.len());
+        class_lists.extend(fullest.filter(|class_list| Some(class_list.items) > items_max));
+        class_lists[optima_start..].sort_by_key(|class_list| class_list.plan.classes.len());
         class_lists.dedup_by(|a, b| a.name == b.name);
         // Of equals the one with most classes, which stays good if the memory grows.
         let best = (optima_start..class_lists.len())
@@ -132,12 +137,12 @@ impl<'a> Comparison<'a> {
     pub(super) fn page(&self) -> Page {
         let mut notes = self.source.notes.clone();
         notes.extend(self.small_memory_note());
-        notes.extend(self.class_lists.iter().filter_map(|option| {
-            let end = option.plan.last_class_before_gap()?;
+        notes.extend(self.class_lists.iter().filter_map(|class_list| {
+            let end = class_list.plan.last_class_before_gap()?;
             let largest = self.source.config.slab_chunk_bytes_max;
             Some(format!(
                 "Trap: {}: its 62 classes end at {end} bytes, and every larger item takes a chunk of {largest}.",
-                option.name
+                class_list.name
             ))
         }));
         if self.source.demand.refused() > 0 {
@@ -171,7 +176,7 @@ impl<'a> Comparison<'a> {
         let (best_more, segments_more) =
             (percent_more(best.items), percent_more(self.segment_items));
         let (name, memory) = (&best.name, short_bytes(self.memory_bytes));
-        if self.source.is_in_segments {
+        if self.source.is_glasscache {
             return format!(
                 "Segments, as here, keep {segments_more} more items than a memcached with the same settings, \
                  {waste} of whose memory would hold no item; {name} by hand would keep {best_more} more.",
@@ -226,14 +231,14 @@ impl<'a> Comparison<'a> {
     }
 
     fn options_table(&self) -> Table {
-        let current = self.class_lists[0].items;
+        let current_items = self.class_lists[0].items;
         let row = |name: &str, classes: String, waste: String, items: u64| {
             vec![
                 name.to_owned(),
                 classes,
                 waste,
                 items.to_string(),
-                format!("{:+.1} %", 100.0 * (ratio(items, current) - 1.0)),
+                format!("{:+.1} %", 100.0 * (ratio(items, current_items) - 1.0)),
             ]
         };
         let mut rows: Vec<Vec<String>> = self
@@ -264,10 +269,10 @@ impl<'a> Comparison<'a> {
 
     /// The bytes of each class of today and of the best classes: requested, and wasted.
     fn bars(&self) -> Bars {
-        let panel = |list: &ClassList| {
+        let panel = |class_list: &ClassList| {
             let mut bars: Vec<Bar> = Vec::new();
             let mut previous_chunk = None;
-            for class in &list.plan.classes {
+            for class in &class_list.plan.classes {
                 let chunk = f64::from(class.chunk_bytes);
                 if class.chunks > 0 {
                     let mib = |bytes: f64| bytes / f64::from(1 << 20);
@@ -280,7 +285,11 @@ impl<'a> Comparison<'a> {
                 previous_chunk = Some(chunk);
             }
             Panel {
-                title: format!("{}: {} wasted", list.name, percent(list.plan.waste())),
+                title: format!(
+                    "{}: {} wasted",
+                    class_list.name,
+                    percent(class_list.plan.waste())
+                ),
                 bars,
             }
         };
@@ -334,7 +343,7 @@ impl<'a> Comparison<'a> {
 
     /// The results as JSON.
     pub(super) fn document(&self) -> Value {
-        let option = |class_list: &ClassList| {
+        let list_document = |class_list: &ClassList| {
             json!({
                 "name": class_list.name,
                 "memcached_options": class_list.start_options,
@@ -345,7 +354,7 @@ impl<'a> Comparison<'a> {
                 "small_factor_trap_above_bytes": class_list.plan.last_class_before_gap(),
             })
         };
-        let class = |(index, class_use): (usize, &ClassUse)| {
+        let class_document = |(index, class_use): (usize, &ClassUse)| {
             json!({
                 "class": index + 1,
                 "chunk_bytes": class_use.chunk_bytes,
@@ -361,8 +370,8 @@ impl<'a> Comparison<'a> {
             "item_bytes": self.source.demand.item_bytes() as f64,
             "refused_items": self.source.demand.refused(),
             "memory_bytes": self.memory_bytes,
-            "classes": self.class_lists[0].plan.classes.iter().enumerate().map(class).collect::<Vec<_>>(),
-            "options": self.class_lists.iter().map(option).collect::<Vec<_>>(),
+            "classes": self.class_lists[0].plan.classes.iter().enumerate().map(class_document).collect::<Vec<_>>(),
+            "options": self.class_lists.iter().map(list_document).collect::<Vec<_>>(),
             "items_in_segments": self.segment_items,
             "notes": self.source.notes,
         })

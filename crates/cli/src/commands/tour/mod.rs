@@ -19,7 +19,7 @@ use std::time::Duration;
 use glasscache_lab::load::Error as LoadError;
 use glasscache_lab::proc::{Meter, own_resident_bytes};
 use glasscache_lab::target::{ServerCommand, find_memcached, send_line};
-use glasscache_lab::tour::{Folder, Stage, TourFigures, keys_of, run_stage};
+use glasscache_lab::tour::{Folder, Stage, TourFigures, requested_keys, run_stage};
 use glasscache_server::{Address, Config, Listen};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -64,7 +64,7 @@ struct ServerUnderTest {
 impl Args {
     /// Runs the tour and prints its table.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
-        let memcached = self.memcached()?;
+        let memcached = self.find_memcached_program()?;
         let stop = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))?;
         let excluded: &[&str] = if self.folder.is_some() {
@@ -127,7 +127,7 @@ impl Args {
     }
 
     /// The memcached to compare with, if requested; located before anything is measured.
-    fn memcached(&self) -> Result<Option<PathBuf>, Failure> {
+    fn find_memcached_program(&self) -> Result<Option<PathBuf>, Failure> {
         match &self.memcached {
             Some(program) if program.is_file() => Ok(Some(program.clone())),
             Some(program) => Err(Failure::new(
@@ -177,7 +177,7 @@ impl Args {
         };
         let server_under_test = ServerUnderTest {
             name: "glasscache",
-            version: version_of(address),
+            version: request_version(address),
             address,
             meter: Meter::Threads(
                 running
@@ -226,7 +226,11 @@ fn run_stages(
     let mut resident_max = 0;
     for stage in Stage::ALL {
         let progress = Arc::new(AtomicU64::new(0));
-        let bar = stage_bar(server_under_test.name, stage, keys_of(folder, stage) as u64);
+        let bar = stage_bar(
+            server_under_test.name,
+            stage,
+            requested_keys(folder, stage) as u64,
+        );
         let is_done = AtomicBool::new(false);
         let figures = std::thread::scope(|scope| {
             let (bar, done, progress_seen) = (&bar, &is_done, &progress);
@@ -286,7 +290,7 @@ fn memory_mib(folder: &Folder) -> u64 {
     64 + 2 * folder.user_bytes().div_ceil(1 << 20)
 }
 
-fn version_of(address: SocketAddr) -> String {
+fn request_version(address: SocketAddr) -> String {
     let reply = send_line(address, "version").unwrap_or_default();
     reply.trim_start_matches("VERSION ").to_owned()
 }

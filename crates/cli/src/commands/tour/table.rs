@@ -94,7 +94,7 @@ pub(super) fn print(out: &Output, figures: &[TourFigures]) -> Result<(), Failure
     if figures.iter().all(|server| server.failed() == 0) {
         let checked_values: u64 = figures
             .iter()
-            .flat_map(|stage_figures| &stage_figures.stages)
+            .flat_map(|server| &server.stages)
             .skip(1)
             .map(|stage_figures| stage_figures.keys)
             .sum();

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::*;
 use crate::engine::health::HealthMark;
 
-fn failure(next: Next) -> Failure {
+fn failure(decision: RetryDecision) -> Failure {
     let error = Error::Interrupted;
-    Failure { error, next }
+    Failure { error, decision }
 }
 
 fn unsent(requests: &BulkRequests) -> Vec<(usize, usize)> {
@@ -40,11 +40,11 @@ fn a_request_whose_connection_was_stale_is_sent_again_as_a_retry() {
     let mut requests = BulkRequests::new([7].into_iter());
     let first = requests.begin_attempt(0, true, times, || Error::Closed);
     assert!(!first.unwrap().is_retry && unsent(&requests).is_empty());
-    requests.take_failure(0, failure(Next::Retry));
+    requests.take_failure(0, failure(RetryDecision::Retry));
     assert_eq!(unsent(&requests), [(0, 7)]);
     let second = requests.begin_attempt(0, true, times, || Error::Closed);
     assert!(second.unwrap().is_retry);
-    requests.take_failure(0, failure(Next::End(HealthMark::Bad)));
+    requests.take_failure(0, failure(RetryDecision::End(HealthMark::Bad)));
     assert!(requests.have_ended());
 }
 
@@ -58,7 +58,9 @@ fn a_call_ends_with_the_last_reply_to_each_request() {
     requests.fail_unsent(8, &Error::Closed);
     assert!(requests.have_ended());
     let results = requests.results().iter();
-    let results: Vec<_> = results.map(|it| (it.replies, it.error.is_some())).collect();
+    let results: Vec<_> = results
+        .map(|it| (it.reply_count, it.error.is_some()))
+        .collect();
     assert_eq!(results, [(2, false), (1, false), (0, true)]);
 }
 

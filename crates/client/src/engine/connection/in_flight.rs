@@ -21,15 +21,15 @@ pub(super) enum Owner {
 pub(super) struct InFlight {
     pub(super) owner: Owner,
     /// The range of bytes of all output that it takes.
-    pub(super) begin: u64,
-    pub(super) end: u64,
+    pub(super) begin_offset: u64,
+    pub(super) end_offset: u64,
     /// Replies that have not come.
     pub(super) replies_left: u32,
     /// No reply of it was returned to the driver yet.
     pub(super) awaits_first_reply: bool,
     pub(super) is_repeatable: bool,
     /// Quiet writes that were gathered elsewhere.
-    pub(super) is_gathered: bool,
+    pub(super) was_buffered: bool,
     /// What is uncertain until its reply; reads have none.
     pub(super) uncertain: Option<Box<Uncertain>>,
     /// The keys that it changes, which are not kept in the process until it ends.
@@ -47,27 +47,27 @@ pub(super) struct Uncertain {
 }
 
 impl InFlight {
-    pub(super) fn new(owner: Owner, begin: u64) -> Self {
+    pub(super) fn new(owner: Owner, begin_offset: u64) -> Self {
         Self {
             owner,
-            begin,
-            end: begin,
+            begin_offset,
+            end_offset: begin_offset,
             replies_left: 1,
             awaits_first_reply: true,
             is_repeatable: false,
-            is_gathered: false,
+            was_buffered: false,
             uncertain: None,
             near_write_mark: None,
         }
     }
 
-    pub(super) fn repeatable(mut self) -> Self {
+    pub(super) fn into_repeatable(mut self) -> Self {
         self.is_repeatable = true;
         self
     }
 
     /// The call and its attempt, unless it is abandoned or internal.
-    pub(super) fn call(&self) -> Option<(Ticket, Attempt)> {
+    pub(super) fn ticket_and_attempt(&self) -> Option<(Ticket, Attempt)> {
         match self.owner {
             Owner::Call(ticket, attempt) => Some((ticket, attempt)),
             Owner::Abandoned | Owner::Acknowledgement(_) => None,

@@ -2,7 +2,7 @@
 
 use super::{Attempt, Connection, Failure, Progress, Stage, Ticket};
 use crate::engine::health::HealthMark;
-use crate::engine::retry::Next;
+use crate::engine::retry::RetryDecision;
 use crate::error::{Context, Error, Phase};
 use crate::pipeline::Refusal;
 
@@ -28,7 +28,7 @@ impl Connection {
         if self.stage != Stage::LoggingIn {
             return None;
         }
-        self.after_login(attempt);
+        self.probe_or_become_ready(attempt);
         std::mem::take(&mut self.must_report_ready).then_some(Progress::Ready)
     }
 
@@ -49,7 +49,7 @@ impl Connection {
     fn fail_opening(&mut self, error: Error, health_mark: HealthMark) -> Progress {
         self.stage = Stage::Closed;
         self.in_flight.clear();
-        let next = Next::End(health_mark);
-        Progress::Failed(Ticket::OPENING, Box::new(Failure { error, next }))
+        let decision = RetryDecision::End(health_mark);
+        Progress::Failed(Ticket::OPENING, Box::new(Failure { error, decision }))
     }
 }

@@ -27,7 +27,7 @@ use super::server::ServerState;
 use super::uncertain::{OwnedKey, keys_left_uncertain, write_removals};
 use crate::error::Error;
 use crate::pipeline::{BinaryExpect, ExpectedReply, Pipeline};
-use crate::request::{CommandSet, Request, RequestWriter, noop_in_binary};
+use crate::request::{CommandSet, Request, RequestWriter, write_binary_noop};
 
 /// Quiet writes after which a connection requests an acknowledgement.
 ///
@@ -74,7 +74,7 @@ pub struct Connection {
     is_reused: bool,
     last_ticket: u64,
     /// Quiet writes that were lost before a byte of them was sent.
-    unsent_gathered_writes: Option<PendingWrites>,
+    unsent_buffered_writes: Option<PendingWrites>,
     recycled_uncertain: Option<Box<Uncertain>>,
 }
 
@@ -101,7 +101,7 @@ impl Connection {
             has_unreleased_reply: false,
             is_reused: false,
             last_ticket: Ticket::OPENING.0,
-            unsent_gathered_writes: None,
+            unsent_buffered_writes: None,
             recycled_uncertain: None,
         }
     }
@@ -112,17 +112,17 @@ impl Connection {
     }
 
     /// Notes that the transport is connected. A server with an unknown command set is probed, unless the
-    /// connection before was closed on the probe ([`Next::RetryClassic`](crate::engine::retry::Next)): then it `presumes_classic`.
+    /// connection before was closed on the probe ([`RetryDecision::RetryClassic`](crate::engine::retry::RetryDecision)): then it `presumes_classic`.
     ///
     /// Before that it logs in, if the server has a login.
     pub fn handle_connected(&mut self, presumes_classic: bool, attempt: Attempt) {
         self.presumes_classic = presumes_classic;
         let server = Arc::clone(&self.server);
         let Some(login) = server.login() else {
-            return self.after_login(attempt);
+            return self.probe_or_become_ready(attempt);
         };
         self.stage = Stage::LoggingIn;
-        let begin = self.appended_bytes();
+        let begin_offset = self.appended_bytes();
         let login_result = if server.command_set() == Some(CommandSet::Binary) {
             let opaque = self.next_opaque();
             let opcode = opcode::SASL_AUTH;
@@ -134,24 +134,24 @@ impl Connection {
             login.write(&mut self.output.bytes)
         };
         let owner = Owner::Call(Ticket::OPENING, attempt);
-        self.push(InFlight::new(owner, begin).repeatable());
+        self.push(InFlight::new(owner, begin_offset).into_repeatable());
         if let Err(why) = login_result {
             self.fail_login(why);
         }
     }
 
     /// Probes the server if its command set is unknown.
-    fn after_login(&mut self, attempt: Attempt) {
+    fn probe_or_become_ready(&mut self, attempt: Attempt) {
         if self.server.command_set().is_some() || self.presumes_classic {
             self.become_ready();
             return;
         }
         self.stage = Stage::Probing;
-        let begin = self.appended_bytes();
+        let begin_offset = self.appended_bytes();
         self.output.bytes.extend_from_slice(b"mn\r\n");
         self.pipeline.expect(ExpectedReply::Probe);
         let owner = Owner::Call(Ticket::OPENING, attempt);
-        self.push(InFlight::new(owner, begin).repeatable());
+        self.push(InFlight::new(owner, begin_offset).into_repeatable());
     }
 
     fn become_ready(&mut self) {
@@ -275,7 +275,8 @@ impl Connection {
         } else if self.pending.count >= UNACKNOWLEDGED_WRITES_MAX {
             self.request_acknowledgement();
         }
-        let (begin, in_flight_before) = (self.appended_bytes(), self.pipeline.in_flight());
+        let (begin_offset, in_flight_before) =
+            (self.appended_bytes(), self.pipeline.in_flight_count());
         let near_write_mark = self.server.mark_writes(requests, attempt.deadline);
         if let Err(unsupported) = self.write_requests(requests, command_set, has_quiet) {
             // No reply will confirm these removals, so another call repeats them.
@@ -297,12 +298,12 @@ impl Connection {
         }
         self.in_flight.push_back(InFlight {
             owner: Owner::Call(ticket, attempt),
-            begin,
-            end: self.output.appended_bytes(),
-            replies_left: (self.pipeline.in_flight() - in_flight_before) as u32,
+            begin_offset,
+            end_offset: self.output.appended_bytes(),
+            replies_left: (self.pipeline.in_flight_count() - in_flight_before) as u32,
             awaits_first_reply: true,
             is_repeatable,
-            is_gathered: false,
+            was_buffered: false,
             uncertain,
             near_write_mark,
         });
@@ -314,13 +315,13 @@ impl Connection {
     fn remove_uncertain(&mut self, command_set: CommandSet) -> Vec<OwnedKey> {
         let mut removals = self.server.uncertain.take();
         if !removals.is_empty() {
-            self.begin_pending();
-            let acknowledged = write_removals(&removals, &mut self.writer(command_set));
+            self.begin_pending_writes();
+            let acknowledged = write_removals(&removals, &mut self.request_writer(command_set));
             self.pending.note_removals(acknowledged);
         }
         if !self.pending.is_empty() {
             let pending = std::mem::take(&mut self.pending);
-            self.write_acknowledgement(
+            self.request_acknowledgement_of(
                 pending,
                 std::mem::take(&mut removals),
                 self.appended_bytes(),
@@ -338,10 +339,10 @@ impl Connection {
     ) -> Result<(), Error> {
         let is_counted = has_quiet && command_set != CommandSet::Classic;
         if is_counted {
-            self.begin_pending();
+            self.begin_pending_writes();
         }
         for (index, request) in requests.iter().enumerate() {
-            if let Err(unsupported) = request.write(&mut self.writer(command_set)) {
+            if let Err(unsupported) = request.write(&mut self.request_writer(command_set)) {
                 if index > 0 {
                     self.fail_all_and_close(); // replies to those before it could not be delivered
                 }
@@ -374,14 +375,14 @@ impl Connection {
     }
 
     /// Writes quiet writes that were gathered elsewhere, and requests their acknowledgement.
-    pub fn submit_gathered_writes(&mut self, bytes: &[u8], pending: PendingWrites) {
+    pub fn submit_buffered_writes(&mut self, bytes: &[u8], pending: PendingWrites) {
         self.output.discard_sent();
         self.remove_uncertain(self.command_set());
-        let begin = self.appended_bytes();
+        let begin_offset = self.appended_bytes();
         self.output.bytes.extend_from_slice(bytes);
-        self.write_acknowledgement(pending, Vec::new(), begin);
+        self.request_acknowledgement_of(pending, Vec::new(), begin_offset);
         if let Some(entry) = self.in_flight.back_mut() {
-            entry.is_gathered = true;
+            entry.was_buffered = true;
         }
     }
 
@@ -389,9 +390,9 @@ impl Connection {
     /// output, so that a refusal is read as a reply and not as unsolicited bytes.
     pub fn request_acknowledgement(&mut self) {
         if !self.pending.is_empty() {
-            let begin = self.appended_bytes();
+            let begin_offset = self.appended_bytes();
             let pending = std::mem::take(&mut self.pending);
-            self.write_acknowledgement(pending, Vec::new(), begin);
+            self.request_acknowledgement_of(pending, Vec::new(), begin_offset);
         }
     }
 
@@ -401,8 +402,8 @@ impl Connection {
     }
 
     /// Quiet writes that were lost with the connection before a byte of them was sent.
-    pub fn take_unsent_buffered(&mut self) -> Option<PendingWrites> {
-        self.unsent_gathered_writes.take()
+    pub fn take_unsent_buffered_writes(&mut self) -> Option<PendingWrites> {
+        self.unsent_buffered_writes.take()
     }
 
     /// Requests for acknowledgement in flight.
@@ -411,28 +412,34 @@ impl Connection {
     }
 
     /// Whether quiet writes were not acknowledged yet.
-    pub fn has_pending(&self) -> bool {
+    pub fn has_unacknowledged_writes(&self) -> bool {
         !self.pending.is_empty() || self.acknowledgements_in_flight > 0
     }
 
-    fn write_acknowledgement(
+    fn request_acknowledgement_of(
         &mut self,
         pending: PendingWrites,
         removals: Vec<OwnedKey>,
-        begin: u64,
+        begin_offset: u64,
     ) {
-        let (first, count) = (pending.first, pending.count);
+        let (first_opaque, count) = (pending.first_opaque, pending.count);
         if self.command_set() == CommandSet::Binary {
             let opaque = self.next_opaque();
-            noop_in_binary(&mut self.output.bytes, opaque);
-            let expected = BinaryExpect::Quiet { first, count };
+            write_binary_noop(&mut self.output.bytes, opaque);
+            let expected = BinaryExpect::Quiet {
+                first_opaque,
+                count,
+            };
             self.pipeline.expect(ExpectedReply::Binary(expected));
         } else {
             self.output.bytes.extend_from_slice(b"mn\r\n");
-            self.pipeline.expect(ExpectedReply::Quiet { first, count });
+            self.pipeline.expect(ExpectedReply::Quiet {
+                first_opaque,
+                count,
+            });
         }
         self.acknowledgements_in_flight += 1;
-        let mut entry = InFlight::new(Owner::Acknowledgement(Box::new(pending)), begin);
+        let mut entry = InFlight::new(Owner::Acknowledgement(Box::new(pending)), begin_offset);
         if !removals.is_empty() {
             let uncertain = Uncertain {
                 removals,
@@ -444,17 +451,17 @@ impl Connection {
     }
 
     fn push(&mut self, mut entry: InFlight) {
-        entry.end = self.appended_bytes();
+        entry.end_offset = self.appended_bytes();
         self.in_flight.push_back(entry);
     }
 
-    fn begin_pending(&mut self) {
+    fn begin_pending_writes(&mut self) {
         if self.pending.is_empty() {
             self.pending = PendingWrites::new(&self.server, self.opaque);
         }
     }
 
-    fn writer(&mut self, command_set: CommandSet) -> RequestWriter<'_> {
+    fn request_writer(&mut self, command_set: CommandSet) -> RequestWriter<'_> {
         RequestWriter {
             command_set,
             pipeline: &mut self.pipeline,
@@ -488,7 +495,7 @@ impl Connection {
 
     /// Notes that this many more bytes were sent, or given to the transport.
     pub fn mark_sent(&mut self, bytes: usize) {
-        self.output.sent += bytes;
+        self.output.current_sent_bytes += bytes;
     }
 
     /// The bytes written since the connection was made.

@@ -12,9 +12,9 @@ pub(super) struct Output {
     /// Length of that body and what follows it.
     external_body_bytes: usize,
     /// Bytes of both that are sent.
-    pub(super) sent: usize,
+    pub(super) current_sent_bytes: usize,
     /// Bytes that were sent before these.
-    sent_before: u64,
+    earlier_sent_bytes: u64,
 }
 
 impl Output {
@@ -24,18 +24,18 @@ impl Output {
             bytes: Vec::new(),
             body_end,
             external_body_bytes: 0,
-            sent: 0,
-            sent_before: 0,
+            current_sent_bytes: 0,
+            earlier_sent_bytes: 0,
         }
     }
 
     /// Prepares for more requests: output that is all sent is dropped.
     pub(super) fn discard_sent(&mut self) {
-        if self.sent == 0 || !self.is_all_sent() {
+        if self.current_sent_bytes == 0 || !self.is_all_sent() {
             return;
         }
-        self.sent_before += self.sent as u64;
-        self.sent = 0;
+        self.earlier_sent_bytes += self.current_sent_bytes as u64;
+        self.current_sent_bytes = 0;
         self.external_body_bytes = 0;
         if self.bytes.capacity() > RETAINED_CAPACITY_MAX {
             self.bytes = Vec::new();
@@ -55,22 +55,24 @@ impl Output {
     }
 
     pub(super) fn unsent(&self) -> &[u8] {
-        self.bytes.get(self.sent..).unwrap_or_default()
+        self.bytes
+            .get(self.current_sent_bytes..)
+            .unwrap_or_default()
     }
 
     pub(super) fn sent_external_body_bytes(&self) -> usize {
-        self.sent.saturating_sub(self.bytes.len())
+        self.current_sent_bytes.saturating_sub(self.bytes.len())
     }
 
     pub(super) fn is_all_sent(&self) -> bool {
-        self.sent >= self.bytes.len() + self.external_body_bytes
+        self.current_sent_bytes >= self.bytes.len() + self.external_body_bytes
     }
 
     pub(super) fn appended_bytes(&self) -> u64 {
-        self.sent_before + (self.bytes.len() + self.external_body_bytes) as u64
+        self.earlier_sent_bytes + (self.bytes.len() + self.external_body_bytes) as u64
     }
 
     pub(super) fn sent_bytes(&self) -> u64 {
-        self.sent_before + self.sent as u64
+        self.earlier_sent_bytes + self.current_sent_bytes as u64
     }
 }

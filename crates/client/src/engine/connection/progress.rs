@@ -5,7 +5,7 @@ use std::time::Instant;
 #[cfg(doc)]
 use super::Connection;
 use crate::engine::health::HealthMark;
-use crate::engine::retry::Next;
+use crate::engine::retry::RetryDecision;
 use crate::error::Error;
 use crate::pipeline::Reply;
 
@@ -49,15 +49,15 @@ pub struct Failure {
     /// The error for its caller, unless the call is repeated.
     pub error: Error,
     /// Whether the call is repeated on another connection.
-    pub next: Next,
+    pub decision: RetryDecision,
 }
 
 impl Failure {
     /// How the failure counts for the health of the server.
     pub(super) fn health_mark(&self) -> HealthMark {
-        match self.next {
-            Next::End(health_mark) => health_mark,
-            Next::Retry | Next::RetryClassic => HealthMark::None,
+        match self.decision {
+            RetryDecision::End(health_mark) => health_mark,
+            RetryDecision::Retry | RetryDecision::RetryClassic => HealthMark::None,
         }
     }
 }

@@ -8,7 +8,7 @@ use glasscache_protocol::meta::request::WireKey;
 use super::in_flight::{InFlight, Owner};
 use super::{Attempt, Connection, End, Failure, Progress, Stage, Ticket};
 use crate::engine::health::HealthMark;
-use crate::engine::retry::{self, Cause, FailedRequest, Next};
+use crate::engine::retry::{self, Cause, FailedRequest, RetryDecision};
 use crate::engine::uncertain::OwnedKey;
 use crate::error::{Context, Error, Phase};
 use crate::pipeline::{self, ExpectedReply, Reply};
@@ -38,7 +38,9 @@ impl Connection {
                     }
                 }
                 Ok(pipeline::Progress::Idle) => return Progress::Idle,
-                Ok(pipeline::Progress::Incomplete(missing)) => return Progress::Needs(missing),
+                Ok(pipeline::Progress::Incomplete(missing_bytes)) => {
+                    return Progress::Needs(missing_bytes);
+                }
                 Err(fault) => {
                     self.fail_protocol(fault);
                     return match self.failed_calls.pop_front() {
@@ -112,7 +114,7 @@ impl Connection {
             .in_flight
             .front()
             .filter(|_| self.has_unreleased_reply)?;
-        match (&entry.uncertain, self.pipeline.oldest()) {
+        match (&entry.uncertain, self.pipeline.oldest_request()) {
             (Some(uncertain), _) => uncertain.keys.first(),
             (None, oldest) => Some(WireKey {
                 bytes: oldest?.keys()?.get(0)?,
@@ -163,7 +165,10 @@ impl Connection {
 
     /// The first deadline of a call in flight.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let calls = self.in_flight.iter().filter_map(InFlight::call);
+        let calls = self
+            .in_flight
+            .iter()
+            .filter_map(InFlight::ticket_and_attempt);
         calls.map(|(_, attempt)| attempt.deadline).min()
     }
 
@@ -174,7 +179,7 @@ impl Connection {
         for index in 0..self.in_flight.len() {
             let expired_call = self.in_flight.get(index).and_then(|entry| {
                 let (ticket, attempt) = entry
-                    .call()
+                    .ticket_and_attempt()
                     .filter(|(_, candidate)| candidate.deadline <= now)?;
                 Some((
                     ticket,
@@ -189,7 +194,7 @@ impl Connection {
             health_mark = health_mark.max(failure.health_mark());
             self.failed_calls.push_back((ticket, Box::new(failure)));
             entry.owner = Owner::Abandoned;
-            if entry.begin < self.output.sent_bytes() {
+            if entry.begin_offset < self.output.sent_bytes() {
                 if let Some(uncertain) = &mut entry.uncertain {
                     self.server.uncertain.add(uncertain.keys.iter());
                     uncertain.keys.clear();
@@ -202,21 +207,21 @@ impl Connection {
         self.server.health.note(health_mark);
     }
 
-    /// Ends a call whose quiet writes were submitted from the byte `begin` on and could not all be sent: its caller gets
+    /// Ends a call whose quiet writes were submitted from the byte `begin_offset` on and could not all be sent: its caller gets
     /// the error, so they do not count as lost. To be called before [`Self::handle_disconnect`].
     pub fn fail_quiet(
         &mut self,
         requests: &[Request<'_>],
         attempt: Attempt,
-        begin: u64,
+        begin_offset: u64,
         end: End<'_>,
     ) -> Failure {
-        let mut entry = InFlight::new(Owner::Abandoned, begin);
-        entry.end = self.appended_bytes();
+        let mut entry = InFlight::new(Owner::Abandoned, begin_offset);
+        entry.end_offset = self.appended_bytes();
         entry.is_repeatable = requests.iter().all(Request::is_repeatable);
         let failure = self.failure_without_reply(&entry, attempt, end);
         self.server.health.note(failure.health_mark());
-        let was_sent = begin < self.sent_bytes();
+        let was_sent = begin_offset < self.sent_bytes();
         self.pending.withdraw(requests, was_sent);
         failure
     }
@@ -228,13 +233,13 @@ impl Connection {
         self.stage = Stage::Closed;
         let mut health_mark = HealthMark::None;
         for mut entry in std::mem::take(&mut self.in_flight) {
-            if let Some((ticket, attempt)) = entry.call() {
+            if let Some((ticket, attempt)) = entry.ticket_and_attempt() {
                 let failure =
                     self.failure_without_reply(&entry, attempt, End::Closed { is_orderly, why });
                 health_mark = health_mark.max(failure.health_mark());
                 self.failed_calls.push_back((ticket, Box::new(failure)));
             }
-            self.keep_unsent_buffered(&mut entry);
+            self.keep_unsent_buffered_writes(&mut entry);
             self.note_uncertain(&entry);
         }
         self.acknowledgements_in_flight = 0;
@@ -263,10 +268,10 @@ impl Connection {
     fn fail_all(&mut self, error: &Error) {
         self.stage = Stage::Closed;
         for entry in std::mem::take(&mut self.in_flight) {
-            if let Some((ticket, _)) = entry.call() {
+            if let Some((ticket, _)) = entry.ticket_and_attempt() {
                 let failure = Failure {
                     error: error.clone(),
-                    next: Next::End(HealthMark::None),
+                    decision: RetryDecision::End(HealthMark::None),
                 };
                 self.failed_calls.push_back((ticket, Box::new(failure)));
             }
@@ -282,20 +287,25 @@ impl Connection {
         let sent_bytes = self.sent_bytes();
         let request = FailedRequest {
             // A peer that closes on the login is none that does not know meta commands.
-            stage: if is_opening && !self.pipeline.oldest().is_some_and(ExpectedReply::is_login) {
+            stage: if is_opening
+                && !self
+                    .pipeline
+                    .oldest_request()
+                    .is_some_and(ExpectedReply::is_login)
+            {
                 retry::Stage::Probing
             } else {
                 retry::Stage::Exchange
             },
             is_reused: self.is_reused,
             has_no_reply_bytes: self.pipeline.has_no_reply_bytes() && entry.awaits_first_reply,
-            was_sent: entry.begin < sent_bytes && !is_opening,
+            was_sent: entry.begin_offset < sent_bytes && !is_opening,
             is_repeatable: entry.is_repeatable,
             was_retried: attempt.is_retry,
         };
         let phase = if is_opening {
             Phase::Connect
-        } else if sent_bytes < entry.end {
+        } else if sent_bytes < entry.end_offset {
             Phase::Write
         } else {
             Phase::Read
@@ -315,27 +325,27 @@ impl Connection {
                 (Cause::Deadline(time_allowed), Error::Deadline(context))
             }
         };
-        let next = request.next(cause);
-        Failure { error, next }
+        let decision = request.decide(cause);
+        Failure { error, decision }
     }
 
     fn note_uncertain(&self, entry: &InFlight) {
         let Some(uncertain) = &entry.uncertain else {
             return;
         };
-        if entry.begin < self.sent_bytes() {
+        if entry.begin_offset < self.sent_bytes() {
             self.server.uncertain.add(uncertain.keys.iter());
         }
         let removals = uncertain.removals.iter();
         self.server.uncertain.add(removals.cloned());
     }
 
-    fn keep_unsent_buffered(&mut self, entry: &mut InFlight) {
-        if entry.is_gathered
-            && entry.begin >= self.sent_bytes()
+    fn keep_unsent_buffered_writes(&mut self, entry: &mut InFlight) {
+        if entry.was_buffered
+            && entry.begin_offset >= self.sent_bytes()
             && let Owner::Acknowledgement(pending) = &mut entry.owner
         {
-            self.unsent_gathered_writes = Some(std::mem::take(&mut **pending));
+            self.unsent_buffered_writes = Some(std::mem::take(&mut **pending));
         }
     }
 
@@ -344,7 +354,7 @@ impl Connection {
         self.stage = Stage::Closed;
         std::mem::take(&mut self.pending).forget();
         for mut entry in std::mem::take(&mut self.in_flight) {
-            if let Some((ticket, _)) = entry.call() {
+            if let Some((ticket, _)) = entry.ticket_and_attempt() {
                 let context = Context {
                     server: self.server.name.clone(),
                     phase: Phase::Read,
@@ -353,7 +363,7 @@ impl Connection {
                 let why = retry::FORKED.to_owned();
                 let failure = Failure {
                     error: Error::Unavailable(context, why),
-                    next: Next::End(HealthMark::None),
+                    decision: RetryDecision::End(HealthMark::None),
                 };
                 self.failed_calls.push_back((ticket, Box::new(failure)));
             }

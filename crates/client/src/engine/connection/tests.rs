@@ -9,7 +9,7 @@ use glasscache_protocol::text::request::StoreMode;
 
 use super::{Attempt, Connection, End, Progress, Ticket};
 use crate::engine::health::HealthMark;
-use crate::engine::retry::Next;
+use crate::engine::retry::RetryDecision;
 use crate::engine::server::ServerState;
 use crate::error::{Error, Phase};
 use crate::pipeline::Reply;
@@ -80,9 +80,9 @@ fn mark_sent(connection: &mut Connection) -> String {
     String::from_utf8(out).unwrap()
 }
 
-fn failure(progress: Progress) -> (Ticket, Error, Next) {
+fn expect_failure(progress: Progress) -> (Ticket, Error, RetryDecision) {
     match progress {
-        Progress::Failed(ticket, failure) => (ticket, failure.error, failure.next),
+        Progress::Failed(ticket, failure) => (ticket, failure.error, failure.decision),
         progress => panic!("{progress:?}"),
     }
 }
@@ -107,8 +107,11 @@ fn a_server_that_closes_on_the_probe_counts_as_classic_once_it_replies() {
     connection.handle_connected(false, attempt_within(SECOND));
     mark_sent(&mut connection);
     connection.handle_disconnect(true, "closed");
-    let (ticket, _, next) = failure(connection.poll());
-    assert_eq!((ticket, next), (Ticket::OPENING, Next::RetryClassic));
+    let (ticket, _, next) = expect_failure(connection.poll());
+    assert_eq!(
+        (ticket, next),
+        (Ticket::OPENING, RetryDecision::RetryClassic)
+    );
     let mut connection = Connection::new(server.clone(), 1000, 1);
     connection.handle_connected(true, attempt_within(SECOND));
     assert_eq!(connection.poll(), Progress::Ready);
@@ -152,10 +155,10 @@ fn a_call_of_several_requests_gets_all_its_replies() {
     assert_eq!(connection.poll(), Progress::Needs(1));
     assert!(!connection.is_ready_for_reuse());
     connection.handle_disconnect(true, "closed");
-    let (_, _, next) = failure(connection.poll());
+    let (_, _, next) = expect_failure(connection.poll());
     assert_eq!(
         next,
-        Next::End(HealthMark::Bad),
+        RetryDecision::End(HealthMark::Bad),
         "a part of the reply was received"
     );
 }
@@ -174,7 +177,7 @@ fn a_call_past_its_deadline_ends_and_its_reply_is_discarded() {
     mark_sent(&mut connection);
     let deadline = connection.next_deadline().unwrap();
     connection.tick(deadline);
-    let (ticket, error, _) = failure(connection.poll());
+    let (ticket, error, _) = expect_failure(connection.poll());
     assert_eq!(Some(ticket), late);
     assert!(matches!(error, Error::Deadline(context)
         if context.phase == Phase::Read && !context.retry_is_safe));
@@ -193,7 +196,7 @@ fn a_call_past_its_deadline_that_was_not_sent_is_never_sent() {
     let mut connection = open(&server);
     submit(&mut connection, set(b"a", false));
     connection.tick(connection.next_deadline().unwrap());
-    let (_, error, _) = failure(connection.poll());
+    let (_, error, _) = expect_failure(connection.poll());
     assert!(matches!(error, Error::Deadline(context)
         if context.phase == Phase::Write && context.retry_is_safe));
     assert!(connection.must_close() && connection.output().is_empty());
@@ -217,10 +220,10 @@ fn a_stale_connection_is_replaced_and_a_new_one_is_not() {
         submit(&mut connection, request);
         mark_sent(&mut connection);
         connection.handle_disconnect(false, "reset");
-        let (_, error, next) = failure(connection.poll());
+        let (_, error, next) = expect_failure(connection.poll());
         assert!(matches!(error, Error::Unavailable(context, _)
             if context.retry_is_safe == is_read));
-        assert_eq!(next == Next::Retry, is_retried);
+        assert_eq!(next == RetryDecision::Retry, is_retried);
         assert_eq!(server.uncertain.take().is_empty(), is_read);
         assert!(connection.must_close());
     }
@@ -235,8 +238,8 @@ fn a_second_attempt_is_the_last() {
     connection.submit(&[get(b"a")], attempt).unwrap();
     mark_sent(&mut connection);
     connection.handle_disconnect(true, "closed");
-    let (_, _, next) = failure(connection.poll());
-    assert_eq!(next, Next::End(HealthMark::Bad));
+    let (_, _, next) = expect_failure(connection.poll());
+    assert_eq!(next, RetryDecision::End(HealthMark::Bad));
 }
 
 #[test]
@@ -402,15 +405,15 @@ fn gathered_writes_of_which_nothing_was_sent_are_given_back() {
         connection.mark_reused();
         let mut pending = PendingWrites::new(&server, 7);
         pending.add_write(&set(b"a", true));
-        connection.submit_gathered_writes(b"ms a 1 q O7\r\nv\r\n", pending);
+        connection.submit_buffered_writes(b"ms a 1 q O7\r\nv\r\n", pending);
         submit(&mut connection, get(b"b"));
         if is_sent {
             connection.mark_sent(1);
         }
         connection.handle_disconnect(true, "closed");
-        let (_, _, next) = failure(connection.poll());
-        assert_eq!(next, Next::Retry);
-        let unsent = connection.take_unsent_buffered();
+        let (_, _, next) = expect_failure(connection.poll());
+        assert_eq!(next, RetryDecision::Retry);
+        let unsent = connection.take_unsent_buffered_writes();
         assert_eq!(unsent.is_some(), !is_sent);
         let lost = server.noreply_failures.swap(0, Ordering::Relaxed);
         assert_eq!(lost, u64::from(is_sent));
@@ -428,9 +431,9 @@ fn a_reply_that_does_not_fit_ends_all_calls() {
     mark_sent(&mut connection);
     connection.feed(b"VALUE x 0 1\r\n1\r\nEND\r\n");
     for _ in 0..2 {
-        let (_, error, next) = failure(connection.poll());
+        let (_, error, next) = expect_failure(connection.poll());
         assert!(matches!(error, Error::Protocol { .. }));
-        assert_eq!(next, Next::End(HealthMark::None));
+        assert_eq!(next, RetryDecision::End(HealthMark::None));
     }
     assert!(connection.must_close() && !connection.is_ready_for_reuse());
     assert_eq!(server.faults.load(Ordering::Relaxed), 1);

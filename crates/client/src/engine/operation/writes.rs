@@ -72,7 +72,7 @@ impl Operation for Store<'_> {
     }
 
     fn read(&self, reply: Reply, _: &Pipeline, server: &str) -> Result<Outcome, Error> {
-        stored(reply, self.item.key, self.item.body.len(), server)
+        store_outcome(reply, self.item.key, self.item.body.len(), server)
     }
 
     fn without_reply(&self) -> Outcome {
@@ -174,7 +174,7 @@ impl<'a> Store<'a> {
 }
 
 /// Interprets the reply to a store of this many bytes; a refusal for their length does not name the server's limit.
-pub fn stored(
+pub fn store_outcome(
     reply: Reply,
     key: WireKey<'_>,
     bytes: usize,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use glasscache_strategy::rollout::share::{Group, Share, ShareBy};
 
 use super::super::RequestScope;
-use super::super::watch::{Reported, WatchEvent};
+use super::super::watch::{ReportLevel, WatchEvent};
 use super::TestClient;
 
 fn rolled_out(lines: &str, share: f64, by: ShareBy) -> TestClient {
@@ -175,7 +175,7 @@ fn a_process_that_cannot_load_its_fixed_set_is_not_warm() {
     }
     let near = world.near.current();
     assert_eq!(near.state().trial().warm_up_requests(), 600);
-    assert!(near.state().trial().disabled().is_none());
+    assert!(near.state().trial().disable_reason().is_none());
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn a_strategy_whose_watch_is_lost_over_and_over_is_disabled() {
     let disabled_after = (1..=2000).find(|number| {
         if number % 5 == 1 {
             world.near.lose_watch(0);
-            world.report(WatchEvent::Began(Reported::Changes));
+            world.report(WatchEvent::Began(ReportLevel::Changes));
             world.confirm();
         }
         let request = world.scope(None);

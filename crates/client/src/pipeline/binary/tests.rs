@@ -1,23 +1,24 @@
 //! Replies in binary, made by the server's writer, received in pieces of every length.
 
 use glasscache_protocol::binary::{
-    RequestId, Status, StoredItem, error, number, opcode, stat, success, text, value_head,
+    RequestId, Status, StoredItem, opcode, write_error, write_number, write_stat, write_success,
+    write_text, write_value_head,
 };
 use glasscache_protocol::meta::reply::Code;
 use glasscache_protocol::meta::request::{Arithmetic, WireKey};
-use glasscache_protocol::text::reply::{Blame, Status as Done};
+use glasscache_protocol::text::reply::{Blame, Status as WriteStatus};
 use glasscache_protocol::text::request::StoreMode;
 
 use super::super::{Fault, Pipeline, Progress, Reply};
 use crate::request::{CommandSet, Item, Request, RequestWriter, Unsupported};
 
 /// Where opaques begin; those of a batch pass over the end of their range.
-const FIRST: u32 = u32::MAX - 1;
+const FIRST_OPAQUE: u32 = u32::MAX - 1;
 
 fn id(opcode: u8, index: u32) -> RequestId {
     RequestId {
         opcode,
-        opaque: FIRST.wrapping_add(index),
+        opaque: FIRST_OPAQUE.wrapping_add(index),
     }
 }
 
@@ -29,8 +30,8 @@ fn key(bytes: &[u8]) -> WireKey<'_> {
 }
 
 /// A pipeline that expects the reply to a request, and the bytes of the request.
-fn expecting(request: Request<'_>) -> (Pipeline, Vec<u8>) {
-    let (mut pipeline, mut out, mut opaque) = (Pipeline::new(1000), Vec::new(), FIRST);
+fn pipeline_expecting(request: Request<'_>) -> (Pipeline, Vec<u8>) {
+    let (mut pipeline, mut out, mut opaque) = (Pipeline::new(1000), Vec::new(), FIRST_OPAQUE);
     let mut writer = RequestWriter {
         command_set: CommandSet::Binary,
         pipeline: &mut pipeline,
@@ -41,14 +42,14 @@ fn expecting(request: Request<'_>) -> (Pipeline, Vec<u8>) {
     (pipeline, out)
 }
 
-fn value(out: &mut Vec<u8>, index: u32, key: &[u8], body: &[u8]) {
+fn push_value(out: &mut Vec<u8>, index: u32, key: &[u8], body: &[u8]) {
     let item = StoredItem {
         key,
         flags: 7,
         value_bytes: body.len() as u32,
         cas: 9,
     };
-    value_head(out, id(opcode::GETK, index), &item);
+    write_value_head(out, id(opcode::GETK, index), &item);
     out.extend_from_slice(body);
 }
 
@@ -57,9 +58,9 @@ type Parsed = Result<(Reply, Vec<(usize, Vec<u8>)>), Fault>;
 
 /// The reply, which must be the same however its bytes are cut.
 fn reply_to(request: Request<'_>, reply: &[u8]) -> Parsed {
-    let read = |piece: usize| {
-        let (mut pipeline, _) = expecting(request);
-        for part in reply.chunks(piece) {
+    let read = |piece_bytes: usize| {
+        let (mut pipeline, _) = pipeline_expecting(request);
+        for part in reply.chunks(piece_bytes) {
             match pipeline.poll()? {
                 Progress::Incomplete(_) => pipeline.feed(part),
                 progress => panic!("{progress:?} before the end"),
@@ -76,8 +77,8 @@ fn reply_to(request: Request<'_>, reply: &[u8]) -> Parsed {
         Ok((reply, values))
     };
     let whole = read(reply.len());
-    for piece in [1, 7, 24, 25] {
-        assert_eq!(read(piece), whole, "pieces of {piece}");
+    for piece_bytes in [1, 7, 24, 25] {
+        assert_eq!(read(piece_bytes), whole, "pieces of {piece_bytes}");
     }
     whole
 }
@@ -107,9 +108,9 @@ fn values_of_many_keys_come_in_their_order_and_end_with_the_noop() {
         cas: false,
     };
     let mut reply = Vec::new();
-    value(&mut reply, 0, b"p:a", b"one");
-    value(&mut reply, 2, b"p:c", b"");
-    success(&mut reply, id(opcode::NOOP, 3), 0);
+    push_value(&mut reply, 0, b"p:a", b"one");
+    push_value(&mut reply, 2, b"p:c", b"");
+    write_success(&mut reply, id(opcode::NOOP, 3), 0);
     let (parsed, values) = reply_to(request, &reply).unwrap();
     assert_eq!(parsed, Reply::Values);
     assert_eq!(values, [(0, b"one".to_vec()), (2, Vec::new())]);
@@ -126,10 +127,10 @@ fn a_value_of_another_key_or_opaque_or_twice_is_a_fault() {
     let fault = |index: u32, name: &[u8], times: usize| {
         let mut reply = Vec::new();
         for _ in 0..times {
-            value(&mut reply, index, name, b"v");
+            push_value(&mut reply, index, name, b"v");
         }
-        success(&mut reply, id(opcode::NOOP, 2), 0);
-        let (mut pipeline, _) = expecting(request);
+        write_success(&mut reply, id(opcode::NOOP, 2), 0);
+        let (mut pipeline, _) = pipeline_expecting(request);
         pipeline.feed(&reply);
         pipeline.poll().unwrap_err()
     };
@@ -144,18 +145,18 @@ fn a_single_read_is_a_value_a_miss_or_a_refusal() {
         key: key(b"a"),
         cas: true,
     };
-    let (mut pipeline, sent) = expecting(request);
+    let (mut pipeline, sent) = pipeline_expecting(request);
     assert_eq!(sent.len(), 25);
     let mut hit = Vec::new();
-    value(&mut hit, 0, b"a", b"body");
+    push_value(&mut hit, 0, b"a", b"body");
     pipeline.feed(&hit);
     assert_eq!(pipeline.poll(), Ok(Progress::Complete(Reply::Values)));
     assert_eq!(pipeline.found_values()[0].cas, 9);
     let mut miss = Vec::new();
-    error(&mut miss, id(opcode::GETK, 0), Status::NotFound);
+    write_error(&mut miss, id(opcode::GETK, 0), Status::NotFound);
     assert_eq!(reply_to(request, &miss), Ok((Reply::Values, vec![])));
     let mut refused = Vec::new();
-    error(&mut refused, id(opcode::GETK, 0), Status::AuthFailure);
+    write_error(&mut refused, id(opcode::GETK, 0), Status::AuthFailure);
     let (reply, _) = reply_to(request, &refused).unwrap();
     assert!(matches!(reply, Reply::Refused(refusal) if refusal.blame == Blame::Client));
 }
@@ -163,42 +164,42 @@ fn a_single_read_is_a_value_a_miss_or_a_refusal() {
 #[test]
 fn outcomes_are_named_as_in_text() {
     for (mode, opcode, status, outcome) in [
-        (StoreMode::Set, opcode::SET, None, Done::Done),
+        (StoreMode::Set, opcode::SET, None, WriteStatus::Done),
         (
             StoreMode::Add,
             opcode::ADD,
             Some(Status::Exists),
-            Done::NotStored,
+            WriteStatus::NotStored,
         ),
         (
             StoreMode::Replace,
             opcode::REPLACE,
             Some(Status::NotFound),
-            Done::NotStored,
+            WriteStatus::NotStored,
         ),
         (
             StoreMode::Append,
             opcode::APPEND,
             Some(Status::NotStored),
-            Done::NotStored,
+            WriteStatus::NotStored,
         ),
         (
             StoreMode::Cas(4),
             opcode::SET,
             Some(Status::Exists),
-            Done::Exists,
+            WriteStatus::Exists,
         ),
         (
             StoreMode::Cas(4),
             opcode::SET,
             Some(Status::NotFound),
-            Done::NotFound,
+            WriteStatus::NotFound,
         ),
     ] {
         let mut reply = Vec::new();
         match status {
-            None => success(&mut reply, id(opcode, 0), 5),
-            Some(status) => error(&mut reply, id(opcode, 0), status),
+            None => write_success(&mut reply, id(opcode, 0), 5),
+            Some(status) => write_error(&mut reply, id(opcode, 0), status),
         }
         let parsed = reply_to(store(mode), &reply).map(|(reply, _)| reply);
         assert_eq!(parsed, Ok(Reply::Status(outcome)), "{mode:?}");
@@ -208,7 +209,7 @@ fn outcomes_are_named_as_in_text() {
 #[test]
 fn a_refusal_for_the_length_is_known_as_such() {
     let mut reply = Vec::new();
-    error(&mut reply, id(opcode::SET, 0), Status::TooLarge);
+    write_error(&mut reply, id(opcode::SET, 0), Status::TooLarge);
     let (parsed, _) = reply_to(store(StoreMode::Set), &reply).unwrap();
     assert!(matches!(parsed, Reply::Refused(refusal) if refusal.is_too_large()));
 }
@@ -228,9 +229,9 @@ fn quiet_writes_report_what_was_not_done_by_its_index() {
         quiet: true,
     };
     let mut reply = Vec::new();
-    error(&mut reply, id(opcode::ADD, 1), Status::Exists);
-    error(&mut reply, id(opcode::ADD, 2), Status::OutOfMemory);
-    success(&mut reply, id(opcode::NOOP, 3), 0);
+    write_error(&mut reply, id(opcode::ADD, 1), Status::Exists);
+    write_error(&mut reply, id(opcode::ADD, 2), Status::OutOfMemory);
+    write_success(&mut reply, id(opcode::NOOP, 3), 0);
     let (parsed, _) = reply_to(request, &reply).unwrap();
     let Reply::Quiet(failed_replies, refusals) = parsed else {
         panic!("{parsed:?}")
@@ -252,18 +253,18 @@ fn numbers_rows_and_the_version_are_read() {
         noreply: false,
     };
     let mut reply = Vec::new();
-    number(&mut reply, id(opcode::DECREMENT, 0), 300, 1);
+    write_number(&mut reply, id(opcode::DECREMENT, 0), 300, 1);
     let parsed = reply_to(request, &reply).map(|(reply, _)| reply);
     assert_eq!(parsed, Ok(Reply::Number(300)));
 
     let mut reply = Vec::new();
-    stat(&mut reply, id(opcode::STAT, 0), b"pid", b"77");
-    stat(&mut reply, id(opcode::STAT, 0), b"", b"");
+    write_stat(&mut reply, id(opcode::STAT, 0), b"pid", b"77");
+    write_stat(&mut reply, id(opcode::STAT, 0), b"", b"");
     let parsed = reply_to(Request::Stats { argument: b"" }, &reply).map(|(reply, _)| reply);
     assert_eq!(parsed, Ok(Reply::Rows(vec![("pid".into(), "77".into())])));
 
     let mut reply = Vec::new();
-    text(&mut reply, id(opcode::VERSION, 0), b"1.6.45");
+    write_text(&mut reply, id(opcode::VERSION, 0), b"1.6.45");
     let parsed = reply_to(Request::Version, &reply).map(|(reply, _)| reply);
     assert_eq!(parsed, Ok(Reply::Version("1.6.45".into())));
 }
@@ -274,12 +275,12 @@ fn a_line_of_text_or_a_value_beyond_the_bound_is_a_fault() {
         key: key(b"a"),
         cas: false,
     };
-    let (mut pipeline, _) = expecting(request);
+    let (mut pipeline, _) = pipeline_expecting(request);
     pipeline.feed(b"ERROR\r\n");
     assert!(matches!(pipeline.poll(), Err(Fault::Binary(_))));
-    let (mut pipeline, _) = expecting(request);
+    let (mut pipeline, _) = pipeline_expecting(request);
     let mut reply = Vec::new();
-    value(&mut reply, 0, b"a", &[b'x'; 1001]);
+    push_value(&mut reply, 0, b"a", &[b'x'; 1001]);
     pipeline.feed(&reply);
     assert!(matches!(pipeline.poll(), Err(Fault::TooLong { .. })));
 }
@@ -294,7 +295,7 @@ fn a_negative_exptime_is_a_time_of_the_past_and_keys_go_as_they_are() {
         exptime: -1,
         noreply: false,
     };
-    let (_, sent) = expecting(touch);
+    let (_, sent) = pipeline_expecting(touch);
     assert_eq!(&sent[24..], b"\x00\x27\x8d\x01a b");
 }
 

@@ -241,10 +241,10 @@ impl Link {
         if time_left < TIMEOUT_MIN {
             return Ok(false);
         }
-        let is_timeout_close = self
+        let is_current_timeout_near = self
             .receive_timeout
             .is_some_and(|current| current <= time_left && current * 4 > time_left);
-        if is_timeout_close {
+        if is_current_timeout_near {
             return Ok(true);
         }
         let micros = time_left.as_micros().min(1 << 40) as u64;

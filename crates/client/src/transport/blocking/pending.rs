@@ -18,7 +18,7 @@ impl Link {
         if self.engine.acknowledgements_in_flight() > 0 && !self.take_acknowledgements() {
             return false;
         }
-        if self.engine.has_pending() {
+        if self.engine.has_unacknowledged_writes() {
             return true;
         }
         if let Some(tls) = &mut self.tls {

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use super::{
-    CompressionFormat, DialectFormat, ReadLimits, ValueRefusal, WrittenValue, refuse, text,
+    CompressionFormat, DialectFormat, ReadLimits, ValueRefusal, WrittenValue, decode_text, refuse,
     unsupported_type,
 };
 use crate::value::compress::Method;
@@ -50,7 +50,7 @@ impl DialectFormat for Dalli {
     ) -> Result<Decoded<'b>, ValueRefusal> {
         match flags & !COMPRESSED {
             0 => Ok(Decoded::Bytes(body)),
-            UTF8 => text(body),
+            UTF8 => decode_text(body),
             SERIALIZED if body.first() != Some(&MARSHAL_MAJOR) => Ok(Decoded::Json(body)),
             SERIALIZED => marshal::read_scalar(&body).ok_or(ValueRefusal::of(
                 "Ruby Marshal of an object or container, which can build objects (use Dalli's serializer: JSON)",

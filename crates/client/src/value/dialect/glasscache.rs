@@ -7,13 +7,13 @@
 use std::borrow::Cow;
 
 use super::{
-    Body, CompressionFormat, DialectFormat, ReadLimits, ValueRefusal, WrittenValue, decimal,
-    refuse, text, unsupported_type,
+    Body, CompressionFormat, DialectFormat, ReadLimits, ValueRefusal, WrittenValue, decode_decimal,
+    decode_text, refuse, unsupported_type,
 };
 use crate::value::compress::Method;
 use crate::value::ints::{MeasuredNumbers, pack, read_varint, unpack, write_varint};
 use crate::value::{Array, Decoded, DecodedArray, ValueRef};
-use crate::value::{narrow, typed};
+use crate::value::{packed_arrays, typed};
 
 pub(super) const GLASSCACHE: Glasscache = Glasscache {
     is_bytes_marked: false,
@@ -47,11 +47,11 @@ const MSGPACK: u32 = 10;
 const PICKLE: u32 = 11;
 const PACKED_ARRAY: u32 = 12;
 const TYPED: u32 = 13;
-const SPLIT: u32 = 14;
-const MADE: u32 = 15;
+const MANIFEST: u32 = 14;
+const COMPUTE_INFO: u32 = 15;
 
 /// The client flags of a manifest.
-pub(crate) const MANIFEST_FLAGS: u32 = MARK | SPLIT;
+pub(crate) const MANIFEST_FLAGS: u32 = MARK | MANIFEST;
 
 /// Set in the parameter of an array that is `NumPy`'s; the rest is its letter.
 const NUMPY: u32 = 0x80;
@@ -68,8 +68,8 @@ pub(super) fn is_own(flags: u32) -> bool {
     flags & MARK_MASK == MARK
 }
 
-/// The flags of a value that is stored with its making.
-pub(super) const MADE_FLAGS: u32 = MARK | MADE;
+/// The flags of a value that is stored with its compute info.
+pub(super) const COMPUTE_INFO_FLAGS: u32 = MARK | COMPUTE_INFO;
 
 /// Whether a value is read without unpacking it or calling another reader: text, numbers and the like.
 pub(super) fn is_cheap_to_decode(flags: u32) -> bool {
@@ -127,33 +127,33 @@ impl DialectFormat for Glasscache {
         bytes_max: usize,
         scratch: &mut Vec<u8>,
     ) -> Option<u32> {
-        let numbers = narrow::widen_array(array)?;
+        let numbers = packed_arrays::widen_array(array)?;
         let measured = MeasuredNumbers::new(&numbers);
         let header_bytes = 2 + 10 * array.shape.len();
-        if header_bytes + measured.bytes > bytes_max {
+        if header_bytes + measured.packed_bytes_max > bytes_max {
             return None;
         }
-        scratch.reserve(header_bytes + measured.bytes);
+        scratch.reserve(header_bytes + measured.packed_bytes_max);
         write_header(array, scratch);
         measured.pack(scratch);
         Some(MARK | parameter_of(array) << 8 | PACKED_ARRAY)
     }
 
     fn compression_for_method(&self, method: Method) -> Option<(u32, CompressionFormat)> {
-        let (number, _) = COMPRESSIONS
+        let (compression_number, _) = COMPRESSIONS
             .iter()
             .find(|(_, candidate)| *candidate == method)?;
         Some((
-            MARK | number << COMPRESSION_SHIFT,
+            MARK | compression_number << COMPRESSION_SHIFT,
             CompressionFormat::bare(method),
         ))
     }
 
     fn compression_of_flags(&self, flags: u32) -> Option<CompressionFormat> {
-        let number = flags >> COMPRESSION_SHIFT & 0xf;
+        let compression_number = flags >> COMPRESSION_SHIFT & 0xf;
         let (_, method) = COMPRESSIONS
             .iter()
-            .find(|(candidate, _)| is_own(flags) && *candidate == number)?;
+            .find(|(candidate, _)| is_own(flags) && *candidate == compression_number)?;
         Some(CompressionFormat::bare(*method))
     }
 
@@ -178,8 +178,8 @@ impl DialectFormat for Glasscache {
         let parameter = flags >> 8 & 0xff;
         match flags & 0xff {
             BYTES => Ok(Decoded::Bytes(body)),
-            STR => text(body),
-            INT => decimal(&body),
+            STR => decode_text(body),
+            INT => decode_decimal(&body),
             FLOAT => decode_float(&body),
             BOOL if *body == *b"1" => Ok(Decoded::Bool(true)),
             BOOL if *body == *b"0" => Ok(Decoded::Bool(false)),
@@ -204,8 +204,8 @@ impl DialectFormat for Glasscache {
             MSGPACK => Ok(Decoded::Msgpack(body)),
             TYPED if typed::is_complete(&body, limits.bytes_max) => Ok(Decoded::Typed(body)),
             TYPED => refuse("a typed value that is cut, malformed or too large"),
-            SPLIT => Ok(Decoded::Split(body)),
-            MADE => refuse("a value with its making that is cut or nested"),
+            MANIFEST => Ok(Decoded::Split(body)),
+            COMPUTE_INFO => refuse("a value with its making that is cut or nested"),
             // A reader stops at the pickle's end and does not see what was appended to it.
             PICKLE if limits.pickle && !body.ends_with(b".") => {
                 refuse("a pickle with bytes after its end")
@@ -250,7 +250,7 @@ struct ArrayHeader {
     itemsize: u8,
     is_swapped: bool,
     shape: Vec<u64>,
-    elements: u64,
+    element_count: u64,
 }
 
 /// The header of an array, and what follows it.
@@ -265,14 +265,14 @@ fn read_header(body: &[u8]) -> Option<(ArrayHeader, &[u8])> {
     let shape = (0..dimensions)
         .map(|_| read_varint(&mut rest))
         .collect::<Option<Vec<u64>>>()?;
-    let elements = shape
+    let element_count = shape
         .iter()
         .try_fold(1u64, |product, len| product.checked_mul(*len))?;
     let header = ArrayHeader {
         itemsize,
         is_swapped,
         shape,
-        elements,
+        element_count,
     };
     Some((header, rest))
 }
@@ -284,7 +284,8 @@ fn read_packed_array(
 ) -> Option<DecodedArray<'static>> {
     let (header, rest) = read_header(body)?;
     let (typecode, itemsize) = ((parameter & 0x7f) as u8, header.itemsize);
-    let elements = narrow::unpack_array(rest, typecode, itemsize, header.elements, bytes_max)?;
+    let elements =
+        packed_arrays::unpack_array(rest, typecode, itemsize, header.element_count, bytes_max)?;
     Some(DecodedArray {
         typecode,
         is_numpy: parameter & NUMPY != 0,
@@ -298,7 +299,11 @@ fn read_packed_array(
 
 fn read_array(parameter: u32, body: Cow<'_, [u8]>) -> Option<DecodedArray<'_>> {
     let (header, rest) = read_header(&body)?;
-    if header.elements.checked_mul(u64::from(header.itemsize))? != rest.len() as u64 {
+    if header
+        .element_count
+        .checked_mul(u64::from(header.itemsize))?
+        != rest.len() as u64
+    {
         return None;
     }
     let start = body.len() - rest.len();

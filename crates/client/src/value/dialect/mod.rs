@@ -118,8 +118,8 @@ impl Dialect {
         glasscache::is_cheap_to_decode(flags)
     }
 
-    /// The flags of a value that is stored with its making, in the own dialect.
-    pub(super) const MADE_FLAGS: u32 = glasscache::MADE_FLAGS;
+    /// The flags of a value that is stored with its compute info, in the own dialect.
+    pub(super) const COMPUTE_INFO_FLAGS: u32 = glasscache::COMPUTE_INFO_FLAGS;
 
     /// True when `flags` were written by this client's own dialect, whatever the codec's.
     pub(super) fn is_own(flags: u32) -> bool {
@@ -129,7 +129,7 @@ impl Dialect {
 
 /// How one dialect writes and reads.
 pub(super) trait DialectFormat: Sync {
-    /// Writes a value: its type flags, and its bytes as they are or appended to `in_scratch`.
+    /// Writes a value: its type flags, and its bytes as they are or appended to `scratch`.
     fn write<'v>(
         &self,
         value: &ValueRef<'v>,
@@ -245,13 +245,13 @@ pub(super) enum Frame {
 pub(super) struct ValueRefusal(pub(super) Cow<'static, str>);
 
 impl ValueRefusal {
-    pub(super) fn of(value_type: &'static str) -> Self {
-        Self(Cow::Borrowed(value_type))
+    pub(super) fn of(problem: &'static str) -> Self {
+        Self(Cow::Borrowed(problem))
     }
 }
 
-fn refuse<T>(value_type: &'static str) -> Result<T, ValueRefusal> {
-    Err(ValueRefusal::of(value_type))
+fn refuse<T>(problem: &'static str) -> Result<T, ValueRefusal> {
+    Err(ValueRefusal::of(problem))
 }
 
 /// The name of a value's type in a refusal to write it.
@@ -276,7 +276,7 @@ fn unsupported_type(value: &ValueRef<'_>) -> ValueRefusal {
 }
 
 /// The body as text.
-fn text(body: Cow<'_, [u8]>) -> Result<Decoded<'_>, ValueRefusal> {
+fn decode_text(body: Cow<'_, [u8]>) -> Result<Decoded<'_>, ValueRefusal> {
     let text = match body {
         Cow::Borrowed(bytes) => std::str::from_utf8(bytes).ok().map(Cow::Borrowed),
         Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
@@ -286,7 +286,7 @@ fn text(body: Cow<'_, [u8]>) -> Result<Decoded<'_>, ValueRefusal> {
 }
 
 /// The body as a whole number in decimal. memcached's `decr` leaves blanks after a number that got shorter.
-fn decimal<'b>(body: &[u8]) -> Result<Decoded<'b>, ValueRefusal> {
+fn decode_decimal<'b>(body: &[u8]) -> Result<Decoded<'b>, ValueRefusal> {
     let text = std::str::from_utf8(body)
         .unwrap_or_default()
         .trim_end_matches(' ');

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::php::{float_text, php_float, text_or_bytes};
+use super::php::{decode_float, format_float, text_or_bytes};
 use super::{
-    CompressionFormat, DialectFormat, ReadLimits, ValueRefusal, WrittenValue, decimal, refuse,
-    unsupported_type,
+    CompressionFormat, DialectFormat, ReadLimits, ValueRefusal, WrittenValue, decode_decimal,
+    refuse, unsupported_type,
 };
 use crate::value::compress::Method;
 use crate::value::{Decoded, ValueRef};
@@ -31,7 +31,7 @@ impl DialectFormat for Pecl {
             ValueRef::Str(text) => WrittenValue::unchanged(STRING, text.as_bytes()),
             ValueRef::Bytes(bytes) => WrittenValue::unchanged(STRING, bytes),
             ValueRef::Int(number) => WrittenValue::text(LONG, &number.to_string(), scratch),
-            ValueRef::Float(number) => WrittenValue::text(DOUBLE, &php_float(*number), scratch),
+            ValueRef::Float(number) => WrittenValue::text(DOUBLE, &format_float(*number), scratch),
             ValueRef::Bool(value) => {
                 WrittenValue::unchanged(BOOL, if *value { b"1" } else { b"0" })
             }
@@ -57,8 +57,8 @@ impl DialectFormat for Pecl {
         match flags & CLIENT_BITS & !COMPRESSED {
             STRING => Ok(text_or_bytes(body)),
             BOOL => Ok(Decoded::Bool(!body.is_empty() && *body != *b"0")),
-            LONG => decimal(&body),
-            DOUBLE => float_text(&body),
+            LONG => decode_decimal(&body),
+            DOUBLE => decode_float(&body),
             SERIALIZED if *body == *b"N;" => Ok(Decoded::None),
             SERIALIZED => refuse("PHP serialize, which can build objects"),
             _ => refuse("another client's flags"),

@@ -7,8 +7,8 @@
 use std::borrow::Cow;
 
 use super::{
-    CompressionFormat, DialectFormat, Frame, ReadLimits, ValueRefusal, WrittenValue, decimal,
-    refuse, text, unsupported_type,
+    CompressionFormat, DialectFormat, Frame, ReadLimits, ValueRefusal, WrittenValue,
+    decode_decimal, decode_text, refuse, unsupported_type,
 };
 use crate::value::compress::Method;
 use crate::value::{Decoded, ValueRef};
@@ -43,7 +43,7 @@ impl DialectFormat for Php {
             ValueRef::Str(text) => WrittenValue::unchanged(STRING, text.as_bytes()),
             ValueRef::Bytes(bytes) => WrittenValue::unchanged(STRING, bytes),
             ValueRef::Int(number) => WrittenValue::text(LONG, &number.to_string(), scratch),
-            ValueRef::Float(number) => WrittenValue::text(DOUBLE, &php_float(*number), scratch),
+            ValueRef::Float(number) => WrittenValue::text(DOUBLE, &format_float(*number), scratch),
             ValueRef::Bool(value) => WrittenValue::unchanged(BOOL, if *value { b"1" } else { b"" }),
             ValueRef::None => WrittenValue::unchanged(SERIALIZED, b"N;"),
             ValueRef::Json(bytes) | ValueRef::RawJson(bytes) => {
@@ -87,8 +87,8 @@ impl DialectFormat for Php {
         }
         match flags & TYPE_MASK {
             STRING => Ok(text_or_bytes(body)),
-            LONG => decimal(&body),
-            DOUBLE => float_text(&body),
+            LONG => decode_decimal(&body),
+            DOUBLE => decode_float(&body),
             BOOL => Ok(Decoded::Bool(!body.is_empty() && *body != *b"0")),
             SERIALIZED if *body == *b"N;" => Ok(Decoded::None),
             SERIALIZED => refuse("PHP serialize, which can build objects (store JSON instead)"),
@@ -105,18 +105,18 @@ pub(super) fn text_or_bytes(body: Cow<'_, [u8]>) -> Decoded<'_> {
     if std::str::from_utf8(&body).is_err() {
         return Decoded::Bytes(body);
     }
-    text(body).unwrap_or(Decoded::None)
+    decode_text(body).unwrap_or(Decoded::None)
 }
 
 /// A float as PHP spells it, which also knows `INF`, `-INF` and `NAN`.
-pub(super) fn float_text<'b>(body: &[u8]) -> Result<Decoded<'b>, ValueRefusal> {
+pub(super) fn decode_float<'b>(body: &[u8]) -> Result<Decoded<'b>, ValueRefusal> {
     let text = std::str::from_utf8(body).unwrap_or_default();
     text.parse()
         .map(Decoded::Float)
         .map_err(|_| ValueRefusal::of("a float that is not decimal"))
 }
 
-pub(super) fn php_float(number: f64) -> String {
+pub(super) fn format_float(number: f64) -> String {
     match number {
         _ if number.is_nan() => "NAN".to_owned(),
         f64::INFINITY => "INF".to_owned(),

@@ -7,8 +7,8 @@
 use std::borrow::Cow;
 
 use super::{
-    CompressionFormat, DialectFormat, Frame, ReadLimits, ValueRefusal, WrittenValue, decimal,
-    refuse, text, unsupported_type,
+    CompressionFormat, DialectFormat, Frame, ReadLimits, ValueRefusal, WrittenValue,
+    decode_decimal, decode_text, refuse, unsupported_type,
 };
 use crate::value::compress::Method;
 use crate::value::{Decoded, ValueRef, pickle};
@@ -123,10 +123,10 @@ impl DialectFormat for Python {
         let compression_flags = if self.has_zstd { ZLIB | ZSTD } else { ZLIB };
         match flags & !compression_flags {
             type_flags if type_flags == self.bytes_flags => Ok(Decoded::Bytes(body)),
-            type_flags if type_flags == self.str_flags => text(body),
+            type_flags if type_flags == self.str_flags => decode_text(body),
             INTEGER if self.is_bool_marked && *body == *b"1" => Ok(Decoded::Bool(true)),
             INTEGER if self.is_bool_marked && *body == *b"0" => Ok(Decoded::Bool(false)),
-            INTEGER | LONG => decimal(&body),
+            INTEGER | LONG => decode_decimal(&body),
             PICKLE => unpickle(body, limits),
             _ => refuse("another client's flags"),
         }

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use super::{
-    CompressionFormat, DialectFormat, ReadLimits, ValueRefusal, WrittenValue, refuse, text,
+    CompressionFormat, DialectFormat, ReadLimits, ValueRefusal, WrittenValue, decode_text, refuse,
     unsupported_type,
 };
 use crate::value::compress::Method;
@@ -61,9 +61,9 @@ impl DialectFormat for Spymemcached {
         body: Cow<'b, [u8]>,
         _: ReadLimits,
     ) -> Result<Decoded<'b>, ValueRefusal> {
-        let number = || number(&body);
+        let number = || read_number(&body);
         Ok(match flags & !COMPRESSED {
-            STRING => return text(body),
+            STRING => return decode_text(body),
             BYTE_ARRAY => Decoded::Bytes(body),
             BOOLEAN => Decoded::Bool(*body == *b"1"),
             INT => Decoded::Int(i64::from(number()? as u32 as i32)),
@@ -83,7 +83,7 @@ fn write_big_endian<'v>(flags: u32, bytes: &[u8], scratch: &mut Vec<u8>) -> Writ
     WrittenValue::in_scratch(flags)
 }
 
-fn number(body: &[u8]) -> Result<u64, ValueRefusal> {
+fn read_number(body: &[u8]) -> Result<u64, ValueRefusal> {
     if body.len() > size_of::<u64>() {
         return refuse("a number of more than 8 bytes");
     }

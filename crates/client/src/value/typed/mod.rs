@@ -28,11 +28,11 @@ pub(super) fn is_complete(bytes: &[u8], bytes_max: usize) -> bool {
 /// Reads one value with all its items; `None` when it is malformed or passes a bound.
 fn skip_value(tokens: &mut Tokens<'_>, depth: usize) -> Option<()> {
     let token = tokens.read()?;
-    let items = token.items();
-    if items > 0 && depth >= DEPTH_MAX {
+    let item_count = token.item_count();
+    if item_count > 0 && depth >= DEPTH_MAX {
         return None;
     }
-    for index in 0..items {
+    for index in 0..item_count {
         if token.is_name_at(index) {
             tokens.read_name()?;
         } else {

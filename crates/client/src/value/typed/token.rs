@@ -164,7 +164,7 @@ impl<'b> Token<'b> {
     }
 
     /// How many values follow that belong to this one, the names of a record's fields included.
-    pub fn items(&self) -> usize {
+    pub fn item_count(&self) -> usize {
         match *self {
             Self::List(count) | Self::Tuple(count) | Self::Set(count) | Self::FrozenSet(count) => {
                 count

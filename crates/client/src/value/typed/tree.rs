@@ -8,7 +8,7 @@ use super::token::{Token, Tokens};
 pub struct Typed<'b> {
     /// Its type, and its value unless it is a container.
     pub token: Token<'b>,
-    /// As many as [`Token::items`] returns: those of a dict are key, value, key, value; of a record name and value.
+    /// As many as [`Token::item_count`] returns: those of a dict are key, value, key, value; of a record name and value.
     pub items: Vec<Typed<'b>>,
 }
 
@@ -28,7 +28,7 @@ impl<'b> Typed<'b> {
     /// malformed, or when it would take more than `bytes_max` unpacked.
     pub fn parse(bytes: &'b [u8], bytes_max: usize) -> Option<Self> {
         let mut tokens = Tokens::new(bytes, bytes_max);
-        let typed = read(&mut tokens, 0)?;
+        let typed = read_value(&mut tokens, 0)?;
         tokens.is_at_end().then_some(typed)
     }
 
@@ -46,9 +46,9 @@ impl<'b> Typed<'b> {
     }
 }
 
-fn read<'b>(tokens: &mut Tokens<'b>, depth: usize) -> Option<Typed<'b>> {
+fn read_value<'b>(tokens: &mut Tokens<'b>, depth: usize) -> Option<Typed<'b>> {
     let token = tokens.read()?;
-    let count = token.items();
+    let count = token.item_count();
     if count > 0 && depth >= DEPTH_MAX {
         return None;
     }
@@ -57,7 +57,7 @@ fn read<'b>(tokens: &mut Tokens<'b>, depth: usize) -> Option<Typed<'b>> {
         items.push(if token.is_name_at(index) {
             Typed::of(Token::Str(tokens.read_name()?))
         } else {
-            read(tokens, depth + 1)?
+            read_value(tokens, depth + 1)?
         });
     }
     Some(Typed { token, items })

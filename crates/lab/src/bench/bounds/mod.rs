@@ -12,10 +12,10 @@ use serde::Serialize;
 
 use super::{Error, ServerPair};
 use crate::target::send_line;
-use one_key::one_key;
-use stalled::stalled;
-use ttls::ttls;
-use writes::read_your_writes;
+use one_key::check_one_key;
+use stalled::check_stalled_clients;
+use ttls::check_ttls;
+use writes::check_read_your_writes;
 
 /// `-m` of most checks.
 const MEMORY_MIB: u64 = 64;
@@ -59,13 +59,13 @@ fn bytes_to_mib(bytes: u64) -> f64 {
 }
 
 /// An empty server with a gigabyte.
-pub fn empty(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
+pub fn check_empty_server(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
     let server = servers.ours(1024).start().map_err(Error::Start)?;
-    let found = bytes_to_mib(server.resident_bytes());
+    let resident_mib = bytes_to_mib(server.resident_bytes());
     Ok(vec![Finding::new(
         "empty server at -m 1024",
         8.0,
-        found,
+        resident_mib,
         "MiB resident",
     )])
 }
@@ -75,15 +75,15 @@ pub type Check = fn(&ServerPair) -> Result<Vec<Finding>, Error>;
 
 /// All checks, by name.
 pub const ALL_CHECKS: [(&str, Check); 5] = [
-    ("empty", empty),
-    ("one-key", one_key),
-    ("ttls", ttls),
-    ("stalled", stalled),
-    ("read-your-writes", read_your_writes),
+    ("empty", check_empty_server),
+    ("one-key", check_one_key),
+    ("ttls", check_ttls),
+    ("stalled", check_stalled_clients),
+    ("read-your-writes", check_read_your_writes),
 ];
 
-/// The reply of the server under test to `version`.
-pub fn version(servers: &ServerPair) -> Result<String, Error> {
+/// The reply of the server under test to the version command.
+pub fn request_version(servers: &ServerPair) -> Result<String, Error> {
     let server = servers.ours(MEMORY_MIB).start().map_err(Error::Start)?;
     send_line(server.address, "version").map_err(Error::Start)
 }

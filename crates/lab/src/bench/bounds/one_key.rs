@@ -8,13 +8,13 @@ use crate::load::{self, Batch, KeyResult, NextStep, Plan, Tally, Workload};
 use crate::target::Server;
 
 /// Appends, increments and touches of one key, compared with sets.
-pub(super) fn one_key(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
+pub(super) fn check_one_key(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
     let server = servers.ours(MEMORY_MIB).start().map_err(Error::Start)?;
     let mut findings = Vec::new();
-    let set = |bytes: usize| store_request(StoreMode::Set, bytes);
-    let short_sets = repeat(servers, &server, &set(32), 300_000)?;
-    let long_sets = repeat(servers, &server, &set(50_000), 10_000)?;
-    let note = |tally: &Tally, baseline: &Tally, baseline_name: &str| {
+    let set_request = |value_bytes: usize| store_request(StoreMode::Set, value_bytes);
+    let short_sets = send_repeatedly(servers, &server, &set_request(32), 300_000)?;
+    let long_sets = send_repeatedly(servers, &server, &set_request(50_000), 10_000)?;
+    let describe_p99_ratio = |tally: &Tally, baseline: &Tally, baseline_name: &str| {
         format!(
             "p99 over that of {baseline_name} ({:.0} / {:.0} us); {} refused",
             tally.latency_us(99.0),
@@ -25,31 +25,31 @@ pub(super) fn one_key(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
     for (workload_name, first_request, repeated_request, count) in [
         (
             "10,000 appends of 10 B to one key",
-            set(1),
+            set_request(1),
             store_request(StoreMode::Append, 10),
             10_000,
         ),
         (
             "1 M increments of one key",
-            set_number(),
-            request(|out| text::arithmetic(out, KEY, 1, false, false)),
+            set_number_request(),
+            build_request(|out| text::arithmetic(out, KEY, 1, false, false)),
             1_000_000,
         ),
         (
             "1 M touches of one key",
-            set(32),
-            request(|out| text::touch(out, KEY, 100, false)),
+            set_request(32),
+            build_request(|out| text::touch(out, KEY, 100, false)),
             1_000_000,
         ),
     ] {
-        repeat(servers, &server, &first_request, 1)?;
-        let tally = repeat(servers, &server, &repeated_request, count)?;
+        send_repeatedly(servers, &server, &first_request, 1)?;
+        let tally = send_repeatedly(servers, &server, &repeated_request, count)?;
         let ratio = tally.latency_us(99.0) / short_sets.latency_us(99.0);
         findings.push(Finding::new(
             workload_name,
             2.0,
             ratio,
-            note(&tally, &short_sets, "32 B sets"),
+            describe_p99_ratio(&tally, &short_sets, "32 B sets"),
         ));
         if count == 10_000 {
             let ratio = tally.latency_us(99.0) / long_sets.latency_us(99.0);
@@ -57,16 +57,16 @@ pub(super) fn one_key(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
                 workload_name,
                 2.0,
                 ratio,
-                note(&tally, &long_sets, "sets of half its length"),
+                describe_p99_ratio(&tally, &long_sets, "sets of half its length"),
             ));
         }
         let refused = tally.refused as f64;
         findings.push(Finding::new(workload_name, 0.0, refused, "refused"));
-        let resident = bytes_to_mib(server.resident_bytes());
+        let resident_mib = bytes_to_mib(server.resident_bytes());
         findings.push(Finding::new(
             workload_name,
             budget_mib(MEMORY_MIB),
-            resident,
+            resident_mib,
             "MiB resident at -m 64",
         ));
     }
@@ -76,37 +76,37 @@ pub(super) fn one_key(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
 /// The key that all requests are about.
 const KEY: &[u8] = b"one";
 
-fn request(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+fn build_request(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut request = Vec::new();
     write(&mut request);
     request
 }
 
-/// A storage request with a value of `bytes` bytes.
-fn store_request(mode: StoreMode, bytes: usize) -> Vec<u8> {
-    store_value(mode, &vec![b'x'; bytes])
+/// A storage request with a value of `value_bytes` bytes.
+fn store_request(mode: StoreMode, value_bytes: usize) -> Vec<u8> {
+    store_value_request(mode, &vec![b'x'; value_bytes])
 }
 
 /// Stores a number, which can be incremented.
-fn set_number() -> Vec<u8> {
-    store_value(StoreMode::Set, b"1")
+fn set_number_request() -> Vec<u8> {
+    store_value_request(StoreMode::Set, b"1")
 }
 
-fn store_value(mode: StoreMode, value: &[u8]) -> Vec<u8> {
+fn store_value_request(mode: StoreMode, value: &[u8]) -> Vec<u8> {
     let store_line = StoreLine {
         flags: 0,
         exptime: 0,
         value_bytes: value.len(),
         noreply: false,
     };
-    let mut request = request(|out| text::store(out, mode, KEY, &store_line));
+    let mut request = build_request(|out| text::store(out, mode, KEY, &store_line));
     request.extend_from_slice(value);
     request.extend_from_slice(b"\r\n");
     request
 }
 
 /// Sends one request over and over on 8 connections.
-fn repeat(
+fn send_repeatedly(
     servers: &ServerPair,
     server: &Server,
     request: &[u8],

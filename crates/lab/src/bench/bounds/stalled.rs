@@ -14,7 +14,7 @@ use crate::load::{Size, Values, key_text};
 
 /// Clients that request megabytes and do not read them, uploads that stop half-way, and a normal reader at the same
 /// time.
-pub(super) fn stalled(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
+pub(super) fn check_stalled_clients(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
     const STALLED_PAIRS: usize = 64;
     let server = servers.ours(MEMORY_MIB).start().map_err(Error::Start)?;
     let scenario = Scenario::parse(
@@ -48,8 +48,8 @@ pub(super) fn stalled(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
     let load_error = |error: std::io::Error| Error::load(server.name)(error.into());
     let mut sockets = Vec::new();
     for index in 0..STALLED_PAIRS {
-        sockets.push(stalled_reader(server.address).map_err(load_error)?);
-        sockets.push(stalled_upload(server.address, index).map_err(load_error)?);
+        sockets.push(open_stalled_reader(server.address).map_err(load_error)?);
+        sockets.push(open_stalled_upload(server.address, index).map_err(load_error)?);
     }
     let (stop, resident_peak) = (AtomicBool::new(false), AtomicU64::new(0));
     let measured_with_stalled = std::thread::scope(|scope| {
@@ -75,12 +75,12 @@ pub(super) fn stalled(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
         "p99 of the reader over that without them ({:.0} / {:.0} us)",
         measured_with_stalled.p99_us, baseline.p99_us
     );
-    let resident = bytes_to_mib(resident_peak.load(Ordering::Relaxed));
+    let resident_mib = bytes_to_mib(resident_peak.load(Ordering::Relaxed));
     Ok(vec![
         Finding::new(
             workload,
             budget_mib(MEMORY_MIB),
-            resident,
+            resident_mib,
             "MiB resident at -m 64, peak",
         ),
         Finding::new(
@@ -92,7 +92,7 @@ pub(super) fn stalled(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
     ])
 }
 
-fn stalled_reader(address: SocketAddr) -> std::io::Result<TcpStream> {
+fn open_stalled_reader(address: SocketAddr) -> std::io::Result<TcpStream> {
     let mut socket = TcpStream::connect(address)?;
     for id in 0..8_u64 {
         let mut request = b"get ".to_vec();
@@ -103,15 +103,18 @@ fn stalled_reader(address: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(socket)
 }
 
-fn stalled_upload(address: SocketAddr, index: usize) -> std::io::Result<TcpStream> {
+fn open_stalled_upload(address: SocketAddr, index: usize) -> std::io::Result<TcpStream> {
     let mut socket = TcpStream::connect(address)?;
     socket.set_nonblocking(true)?;
     let mut request = format!("set upload{index} 0 0 1000000\r\n").into_bytes();
     request.resize(500_000, b'u');
-    let mut sent = 0;
-    while let Some(unsent) = request.get(sent..).filter(|unsent| !unsent.is_empty()) {
+    let mut sent_bytes = 0;
+    while let Some(unsent) = request
+        .get(sent_bytes..)
+        .filter(|unsent| !unsent.is_empty())
+    {
         match socket.write(unsent) {
-            Ok(bytes) => sent += bytes,
+            Ok(bytes) => sent_bytes += bytes,
             // The server stops reading or closes the connection when its budget is full.
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(_) => break,

@@ -7,18 +7,18 @@ use crate::load::{self, Batch, KeyResult, NextStep, Plan, Rng, Size, Values, Wor
 use crate::target::Server;
 
 /// Fills the memory with items of 1,000 different TTLs; then checks the expiry of one key of each.
-pub(super) fn ttls(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
+pub(super) fn check_ttls(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
     let mut server_command = servers.ours(MEMORY_MIB);
     server_command
         .environment
         .push(("MEMCACHED_DEBUG".to_owned(), "1".to_owned()));
     let server = server_command.start().map_err(Error::Start)?;
     let mut rng = Rng::new(11);
-    let mut ttls: Vec<u32> = (0..1000)
+    let mut ttls_s: Vec<u32> = (0..1000)
         .map(|_| 1 + rng.below(30 * 86_400) as u32)
         .collect();
     let values = Values::new(Size::Fixed(230), 1);
-    let keys = 3 * (MEMORY_MIB << 20) / 250;
+    let key_count = 3 * (MEMORY_MIB << 20) / 250;
     let plan = Plan {
         connections: 8,
         depth: 64,
@@ -27,20 +27,20 @@ pub(super) fn ttls(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
     };
     let workload = ExpiringSets {
         next_id: 0,
-        keys,
-        ttls: ttls.clone(),
+        key_count,
+        ttls_s: ttls_s.clone(),
         values,
         refused: 0,
     };
     let (_, workloads) =
         load::run(&plan, vec![workload], &server.meter()).map_err(Error::load(server.name))?;
     let refused: u64 = workloads.iter().map(|workload| workload.refused).sum();
-    let resident_full = bytes_to_mib(server.resident_bytes());
-    ttls.sort_unstable();
-    let wrong_expiries = count_wrong_expiries(&server, &ttls)
+    let resident_full_mib = bytes_to_mib(server.resident_bytes());
+    ttls_s.sort_unstable();
+    let wrong_expiries = count_wrong_expiries(&server, &ttls_s)
         .map_err(|error| Error::load(server.name)(error.into()))?;
     let workload = "1,000 TTLs, 1 s to 30 d";
-    let resident_after = bytes_to_mib(server.resident_bytes());
+    let resident_after_mib = bytes_to_mib(server.resident_bytes());
     Ok(vec![
         Finding::new(
             workload,
@@ -57,7 +57,7 @@ pub(super) fn ttls(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
         Finding::new(
             workload,
             budget_mib(MEMORY_MIB),
-            resident_full.max(resident_after),
+            resident_full_mib.max(resident_after_mib),
             "MiB resident at -m 64",
         ),
     ])
@@ -65,20 +65,20 @@ pub(super) fn ttls(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
 
 struct ExpiringSets {
     next_id: u64,
-    keys: u64,
-    ttls: Vec<u32>,
+    key_count: u64,
+    ttls_s: Vec<u32>,
     values: Values,
     refused: u64,
 }
 
 impl Workload for ExpiringSets {
     fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> NextStep {
-        if self.next_id == self.keys {
+        if self.next_id == self.key_count {
             return NextStep::Finished;
         }
         let ttl_s = self
-            .ttls
-            .get(self.next_id as usize % self.ttls.len().max(1))
+            .ttls_s
+            .get(self.next_id as usize % self.ttls_s.len().max(1))
             .copied();
         batch.set(self, self.next_id, ttl_s.unwrap_or(1));
         self.next_id += 1;
@@ -102,42 +102,42 @@ impl Workload for ExpiringSets {
 ///
 /// Returns how many expired too early or too late. The server's clock also advances by itself, hence the tolerance
 /// for a key with `t0`; see `seconds_left`.
-fn count_wrong_expiries(server: &Server, ttls: &[u32]) -> std::io::Result<u64> {
+fn count_wrong_expiries(server: &Server, ttls_s: &[u32]) -> std::io::Result<u64> {
     let mut client = Client::connect(server.address)?;
-    for (index, ttl) in ttls.iter().enumerate() {
-        client.call(&format!("set ttl{index} 0 {ttl} 2\r\nhi"))?;
+    for (index, ttl_s) in ttls_s.iter().enumerate() {
+        client.call(&format!("set ttl{index} 0 {ttl_s} 2\r\nhi"))?;
     }
     let mut wrong_expiries = 0;
-    for (index, _) in ttls.iter().enumerate() {
+    for (index, _) in ttls_s.iter().enumerate() {
         let key = format!("ttl{index}");
         // Two tries: during the first, the clock may tick between the two requests.
-        let check_expiry = |client: &mut Client| -> std::io::Result<Option<bool>> {
-            let Some(remaining) = seconds_left(client, &key)? else {
+        let is_expiry_right = |client: &mut Client| -> std::io::Result<Option<bool>> {
+            let Some(remaining_s) = seconds_left(client, &key)? else {
                 return Ok(None);
             };
-            if remaining > 1 {
-                client.call(&format!("debugtime {}", remaining - 1))?;
+            if remaining_s > 1 {
+                client.call(&format!("debugtime {}", remaining_s - 1))?;
             }
-            let remaining_at_last_second = seconds_left(client, &key)?;
+            let remaining_at_last_second_s = seconds_left(client, &key)?;
             client.call("debugtime 1")?;
             let is_gone = seconds_left(client, &key)?.is_none();
             Ok(Some(
-                is_gone && remaining_at_last_second.is_none_or(|seconds_left| seconds_left <= 1),
+                is_gone && remaining_at_last_second_s.is_none_or(|remaining_s| remaining_s <= 1),
             ))
         };
-        match check_expiry(&mut client)? {
+        match is_expiry_right(&mut client)? {
             Some(true) => {}
             Some(false) => wrong_expiries += 1,
             // Expired before the check: correct only if an earlier key with nearly the same TTL moved the clock this
             // far.
             None => {
-                let previous_ttl = index
+                let previous_ttl_s = index
                     .checked_sub(1)
-                    .and_then(|index| ttls.get(index))
+                    .and_then(|index| ttls_s.get(index))
                     .copied()
                     .unwrap_or(0);
-                let ttl = ttls.get(index).copied().unwrap_or(0);
-                wrong_expiries += u64::from(ttl > previous_ttl + 2);
+                let ttl_s = ttls_s.get(index).copied().unwrap_or(0);
+                wrong_expiries += u64::from(ttl_s > previous_ttl_s + 2);
             }
         }
     }
@@ -149,5 +149,5 @@ fn seconds_left(client: &mut Client, key: &str) -> std::io::Result<Option<i64>> 
     let reply = client.call(&format!("mg {key} t"))?;
     Ok(reply
         .strip_prefix("HD t")
-        .and_then(|seconds_left| seconds_left.parse().ok()))
+        .and_then(|digits| digits.parse().ok()))
 }

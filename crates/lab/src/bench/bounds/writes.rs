@@ -12,13 +12,13 @@ use crate::load::{self, Fill, Plan, Pool, Size, Values};
 use crate::proc::Meter;
 
 /// Sets of mixed sizes while memory is full, each read back at once on another connection.
-pub(super) fn read_your_writes(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
+pub(super) fn check_read_your_writes(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
     const CHECKED_KEYS: u64 = 30_000;
     let server = servers.ours(MEMORY_MIB).start().map_err(Error::Start)?;
     let [.., mixed_sizes] = FillSize::all_sizes();
     let values = Values::new(mixed_sizes.size.clone(), 3);
-    let keys = mixed_sizes.keys_for(3 * (MEMORY_MIB << 20));
-    let mut refused = fill(servers, &server, &(0..keys), &values)?;
+    let filled_keys = mixed_sizes.keys_for(3 * (MEMORY_MIB << 20));
+    let mut refused = fill(servers, &server, &(0..filled_keys), &values)?;
     let stop = Arc::new(AtomicBool::new(false));
     let load_error = |error: std::io::Error| Error::load(server.name)(error.into());
     let result = std::thread::scope(|scope| {
@@ -47,15 +47,15 @@ pub(super) fn read_your_writes(servers: &ServerPair) -> Result<Vec<Finding>, Err
             Err(std::io::Error::other(error.to_string()))
         })
     });
-    let (lost, not_stored) = result.map_err(load_error)?;
-    refused += not_stored;
+    let (lost, refused_checked_keys) = result.map_err(load_error)?;
+    refused += refused_checked_keys;
     let workload = "sets of mixed sizes with memory full";
     Ok(vec![
         Finding::new(
             workload,
             0.0,
             refused as f64,
-            format!("refused of {}", keys + CHECKED_KEYS),
+            format!("refused of {}", filled_keys + CHECKED_KEYS),
         ),
         Finding::new(
             workload,

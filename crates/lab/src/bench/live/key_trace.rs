@@ -30,15 +30,15 @@ impl KeyTrace {
                 let key_number = interner.intern(key, 0);
                 requests.push(key_number);
                 sizes.resize(interner.len() as usize, None);
-                if let Some(known) = sizes.get_mut(key_number as usize) {
-                    *known = known.or(rows.size.get(row).copied().flatten());
+                if let Some(first_size) = sizes.get_mut(key_number as usize) {
+                    *first_size = first_size.or(rows.size.get(row).copied().flatten());
                 }
             }
         }
-        let known: Vec<u32> = sizes.iter().flatten().copied().collect();
+        let known_sizes: Vec<u32> = sizes.iter().flatten().copied().collect();
         let size_of_another_key = |key_number: u64| {
-            let index = mix(key_number) % known.len().max(1) as u64;
-            known.get(index as usize).copied().unwrap_or(0)
+            let index = mix(key_number) % known_sizes.len().max(1) as u64;
+            known_sizes.get(index as usize).copied().unwrap_or(0)
         };
         let value_bytes = (0..).zip(&sizes).map(|(key_number, size)| {
             let bytes = size.unwrap_or_else(|| size_of_another_key(key_number));
@@ -47,7 +47,7 @@ impl KeyTrace {
         Ok(Self {
             requests: requests.into(),
             keys: u64::from(interner.len()),
-            value_bytes: if known.is_empty() {
+            value_bytes: if known_sizes.is_empty() {
                 Arc::default()
             } else {
                 value_bytes.collect()

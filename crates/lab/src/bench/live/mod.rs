@@ -236,16 +236,16 @@ pub fn compare(
             break;
         }
     }
-    let ratio = |figure: &dyn Fn(&Report) -> f64| {
+    let ratio_of = |figure: &dyn Fn(&Report) -> f64| {
         let pairs = reports[0].iter().zip(&reports[1]);
         RatioInterval::of(pairs.map(|(first, second)| figure(first) / figure(second)))
     };
     let are_visible = targets.iter().all(|target| target.meter.workers() > 0);
     let ratio = Ratio {
-        p50: ratio(&|report| report.tally.latency_us(50.0)),
-        p99: ratio(&|report| report.tally.latency_us(99.0)),
-        requests_per_second: ratio(&Report::rate),
-        server_cpu_us: are_visible.then(|| ratio(&Report::cpu_us)),
+        p50: ratio_of(&|report| report.tally.latency_us(50.0)),
+        p99: ratio_of(&|report| report.tally.latency_us(99.0)),
+        requests_per_second: ratio_of(&Report::rate),
+        server_cpu_us: are_visible.then(|| ratio_of(&Report::cpu_us)),
     };
     let [first, second] = reports;
     Ok((

@@ -81,7 +81,7 @@ pub fn search(
         0,
     )?;
     let (mut low_rate, mut high_rate) = (0.0, closed_report.rate());
-    let (mut tried_rates, mut best) = (Vec::new(), None);
+    let (mut tried_rates, mut best_measurement) = (Vec::new(), None);
     for step in 1..=BISECTION_STEPS {
         progress(f64::from(step) / f64::from(BISECTION_STEPS + 1));
         if settings.is_stopped() {
@@ -104,7 +104,7 @@ pub fn search(
                 pace: Pace::Open(rate),
                 ..settings.clone()
             };
-            best = Some(LoadMeasurement::of(
+            best_measurement = Some(LoadMeasurement::of(
                 &[report],
                 &open_settings,
                 &target.meter,
@@ -113,7 +113,7 @@ pub fn search(
             high_rate = rate;
         }
     }
-    Ok((tried_rates, best))
+    Ok((tried_rates, best_measurement))
 }
 
 #[cfg(test)]

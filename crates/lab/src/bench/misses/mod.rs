@@ -52,7 +52,7 @@ pub struct ReplayResult {
 
 /// Both servers at one size.
 #[derive(Debug, Clone, Serialize)]
-pub struct Point {
+pub struct ReplayComparison {
     /// Which trace.
     pub trace: String,
     /// Requests of all copies.
@@ -93,7 +93,7 @@ pub fn with_forecasts<R>(
     ServerMemory::new(&prepared, KEY_BYTES as u32, &|| true).map(|memory| use_forecasts(&memory))
 }
 
-impl Point {
+impl ReplayComparison {
     /// How far the forecasts are from the measured miss ratios: of ours, and of memcached.
     pub fn forecast_errors(&self) -> Option<(f64, Option<f64>)> {
         let forecast = self.forecast?;
@@ -113,24 +113,24 @@ impl Point {
     }
 }
 
-/// Replays `trace` at one fraction of its footprint; `skip_peer` leaves memcached out.
+/// Replays `trace` at one fraction of its footprint; `is_peer_skipped` leaves memcached out.
 pub fn measure_point(
     servers: &ServerPair,
     trace: &Arc<Trace>,
     fraction: f64,
-    skip_peer: bool,
+    is_peer_skipped: bool,
     forecasts: Option<&ServerMemory<'_>>,
-) -> Result<Point, Error> {
+) -> Result<ReplayComparison, Error> {
     let footprint = trace.footprint_bytes() as f64;
     let memory_mib = ((footprint * fraction / f64::from(1 << 20)).round() as u64).max(64);
     let ours = replay(servers, &servers.ours(memory_mib), trace)?;
-    let theirs = if skip_peer {
+    let theirs = if is_peer_skipped {
         None
     } else {
         Some(replay(servers, &servers.theirs(memory_mib), trace)?)
     };
     let lru_avoidable = lru_misses(trace, ours.user_bytes) - trace.first_uses();
-    Ok(Point {
+    Ok(ReplayComparison {
         trace: trace.name.clone(),
         requests: trace.requests_of_all_copies(),
         copies: trace.copies,
@@ -263,11 +263,11 @@ impl Cursor {
                 (self.request_index, self.copy_index) = (self.request_index + 1, 0);
                 continue;
             };
-            let pair = match trace.requests.get(self.request_index) {
-                Some(&pair) if !is_inventory => pair as usize,
+            let pair_number = match trace.requests.get(self.request_index) {
+                Some(&pair_number) if !is_inventory => pair_number as usize,
                 _ => self.request_index,
             };
-            let slot = trace.slot_id(copy, pair);
+            let slot = trace.slot_id(copy, pair_number);
             if self.requested_slots.contains(&slot) {
                 break;
             }

@@ -62,11 +62,11 @@ impl Trace {
             {
                 let size = value_bytes.or(rows.size.get(row).copied().flatten());
                 let next_pair = sizes.len() as u32;
-                let pair = *pair_numbers.entry((key, size)).or_insert(next_pair);
-                if pair == next_pair {
+                let pair_number = *pair_numbers.entry((key, size)).or_insert(next_pair);
+                if pair_number == next_pair {
                     sizes.push(size.map(|bytes| bytes.min(VALUE_BYTES_MAX)));
                 }
-                requests.push(pair);
+                requests.push(pair_number);
             }
         }
         let name = path
@@ -94,17 +94,17 @@ impl Trace {
     /// Sizes missing in the trace are drawn from the number of the key and of the copy.
     pub(super) fn add_copy(&mut self, sizes: &[Option<u32>]) {
         let copy_seed = u64::from(self.copies) << 32;
-        let drawn_size = |pair: u64| Size::MIX.of(mix(copy_seed | pair)) as u32;
+        let drawn_size = |pair_number: u64| Size::MIX.of(mix(copy_seed | pair_number)) as u32;
         let bytes = (0..)
             .zip(sizes)
-            .map(|(pair, size)| size.unwrap_or_else(|| drawn_size(pair)));
+            .map(|(pair_number, size)| size.unwrap_or_else(|| drawn_size(pair_number)));
         self.value_bytes.extend(bytes);
         self.copies += 1;
     }
 
     /// The number under which a pair of a copy is stored.
-    pub(super) fn slot_id(&self, copy: u32, pair: usize) -> u64 {
-        (copy as usize * self.distinct_pairs + pair) as u64
+    pub(super) fn slot_id(&self, copy: u32, pair_number: usize) -> u64 {
+        (copy as usize * self.distinct_pairs + pair_number) as u64
     }
 
     pub(super) fn bytes_of(&self, slot: u64) -> usize {
@@ -115,11 +115,11 @@ impl Trace {
 
     /// All copies, request by request, as a trace for a forecast: each slot is a key.
     pub(super) fn to_prepared_trace(&self) -> PreparedTrace {
-        let pair_numbers = self.requests.iter().flat_map(|&pair| {
-            (0..self.copies).map(move |copy| self.slot_id(copy, pair as usize) as u32)
+        let slot_ids = self.requests.iter().flat_map(|&pair_number| {
+            (0..self.copies).map(move |copy| self.slot_id(copy, pair_number as usize) as u32)
         });
         PreparedTrace::new(InternedTrace {
-            ids: pair_numbers.collect(),
+            ids: slot_ids.collect(),
             keys: (0..self.value_bytes.len() as u64).collect(),
             sizes: self.value_bytes.clone(),
             ..InternedTrace::default()

@@ -26,7 +26,7 @@ pub(crate) struct Connection {
     measures_delay: bool,
     out: Vec<u8>,
     /// Bytes of `out`, then of the large value, then of its line end that have been written.
-    written: usize,
+    written_bytes: usize,
     large_value_id: Option<u64>,
     key_texts: KeyTexts,
     replies: Replies,
@@ -47,7 +47,7 @@ impl Connection {
             read_count: index as u32 % READS_PER_DELAY,
             measures_delay,
             out: Vec::new(),
-            written: 0,
+            written_bytes: 0,
             large_value_id: None,
             key_texts: KeyTexts::default(),
             replies: Replies::new(index, dialect, check),
@@ -110,12 +110,12 @@ impl Connection {
         let value = self.large_value_id.map(|id| workload.value(id));
         let line_end: &[u8] = if value.is_some() { b"\r\n" } else { b"" };
         let output_parts = [self.out.as_slice(), value.unwrap_or_default(), line_end];
-        let total: usize = output_parts
+        let total_bytes: usize = output_parts
             .iter()
             .map(|output_part| output_part.len())
             .sum();
-        while self.written < total {
-            let slices = unwritten_slices(output_parts, self.written);
+        while self.written_bytes < total_bytes {
+            let slices = unwritten_slices(output_parts, self.written_bytes);
             let result = match slices {
                 [first, [], []] => self.socket.write(first),
                 _ => self.socket.write_vectored(&slices.map(IoSlice::new)),
@@ -123,7 +123,7 @@ impl Connection {
             match result {
                 Ok(0) => return Err(Error::Closed),
                 Ok(bytes) => {
-                    self.written += bytes;
+                    self.written_bytes += bytes;
                     tally.sent_bytes += bytes as u64;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -144,7 +144,7 @@ impl Connection {
         }
         self.is_waiting_to_write = false;
         self.out.clear();
-        self.written = 0;
+        self.written_bytes = 0;
         self.large_value_id = None;
         Ok(())
     }
@@ -174,10 +174,10 @@ impl Connection {
     }
 }
 
-fn unwritten_slices(output_parts: [&[u8]; 3], mut written: usize) -> [&[u8]; 3] {
+fn unwritten_slices(output_parts: [&[u8]; 3], mut written_bytes: usize) -> [&[u8]; 3] {
     output_parts.map(|output_part| {
-        let written_of_part = written.min(output_part.len());
-        written -= written_of_part;
+        let written_of_part = written_bytes.min(output_part.len());
+        written_bytes -= written_of_part;
         output_part.get(written_of_part..).unwrap_or_default()
     })
 }

@@ -16,7 +16,7 @@ const EDGE_BYTES: usize = 16;
 #[derive(Debug, Clone, Copy)]
 enum ParserState {
     Line,
-    /// `matched` of `bytes` and of the line end after them have been received.
+    /// `matched_bytes` of `bytes` and of the line end after them have been received.
     Value {
         id: u64,
         bytes: usize,
@@ -93,14 +93,16 @@ impl Replies {
     ) -> Result<(), Error> {
         while !data.is_empty() {
             if let ParserState::Value { .. } = self.state {
-                data = self.value(data, workload, clock, tally)?;
+                data = self.consume_value(data, workload, clock, tally)?;
             } else if self.partial_line.is_empty() {
-                let Some((line, used)) = text::line(data).map_err(|_| unexpected(data))? else {
+                let Some((line, line_bytes)) =
+                    text::take_line(data).map_err(|_| unexpected_reply(data))?
+                else {
                     self.partial_line.extend_from_slice(data);
                     break;
                 };
-                data = data.get(used..).unwrap_or_default();
-                self.line(line, workload, clock, tally)?;
+                data = data.get(line_bytes..).unwrap_or_default();
+                self.handle_line(line, workload, clock, tally)?;
             } else {
                 data = self.complete_partial_line(data, workload, clock, tally)?;
             }
@@ -120,22 +122,22 @@ impl Replies {
         let partial_bytes = whole_line.len();
         let line_bytes_max = data.len().min(REPLY_LINE_BYTES_MAX);
         whole_line.extend_from_slice(data.get(..line_bytes_max).unwrap_or_default());
-        match text::line(&whole_line).map_err(|_| unexpected(&whole_line))? {
+        match text::take_line(&whole_line).map_err(|_| unexpected_reply(&whole_line))? {
             None => {
                 self.partial_line = whole_line;
                 Ok(&[])
             }
-            Some((line, used)) => {
-                self.line(line, workload, clock, tally)?;
+            Some((line, line_bytes)) => {
+                self.handle_line(line, workload, clock, tally)?;
                 whole_line.clear();
                 self.partial_line = whole_line;
-                Ok(data.get(used - partial_bytes..).unwrap_or_default())
+                Ok(data.get(line_bytes - partial_bytes..).unwrap_or_default())
             }
         }
     }
 
     /// Consumes bytes of the current value and returns those after it.
-    fn value<'d, W: Workload>(
+    fn consume_value<'d, W: Workload>(
         &mut self,
         data: &'d [u8],
         workload: &mut W,
@@ -145,35 +147,41 @@ impl Replies {
         let ParserState::Value {
             id,
             bytes,
-            matched_bytes: matched,
+            matched_bytes,
             is_correct,
         } = self.state
         else {
             return Ok(data);
         };
-        let (value_data, rest) = data.split_at(data.len().min(bytes + 2 - matched));
+        let (value_data, rest) = data.split_at(data.len().min(bytes + 2 - matched_bytes));
         let body = value_data
-            .get(..value_data.len().min(bytes.saturating_sub(matched)))
+            .get(..value_data.len().min(bytes.saturating_sub(matched_bytes)))
             .unwrap_or_default();
         let line_end_data = value_data.get(body.len()..).unwrap_or_default();
         if b"\r\n"
-            .get(matched.saturating_sub(bytes)..)
+            .get(matched_bytes.saturating_sub(bytes)..)
             .is_some_and(|expected| !expected.starts_with(line_end_data))
         {
-            return Err(unexpected(line_end_data));
+            return Err(unexpected_reply(line_end_data));
         }
         // The body is empty if only the line end of the value is outstanding.
-        let matches = body.is_empty() || self.check.matches(workload.value(id), matched, body);
-        if !(is_correct && matches) && tally.first_difference.is_none() {
-            tally.first_difference = Some(difference(workload, id, (bytes, matched), body));
+        let is_match =
+            body.is_empty() || self.check.matches(workload.value(id), matched_bytes, body);
+        if !(is_correct && is_match) && tally.first_difference.is_none() {
+            tally.first_difference = Some(describe_difference(
+                workload,
+                id,
+                (bytes, matched_bytes),
+                body,
+            ));
         }
-        let is_correct = is_correct && matches;
-        let matched = matched + value_data.len();
-        if matched < bytes + 2 {
+        let is_correct = is_correct && is_match;
+        let matched_bytes = matched_bytes + value_data.len();
+        if matched_bytes < bytes + 2 {
             self.state = ParserState::Value {
                 id,
                 bytes,
-                matched_bytes: matched,
+                matched_bytes,
                 is_correct,
             };
             return Ok(rest);
@@ -203,7 +211,7 @@ impl Replies {
         workload.on_result(self.index, id, result);
     }
 
-    fn line<W: Workload>(
+    fn handle_line<W: Workload>(
         &mut self,
         line: &[u8],
         workload: &mut W,
@@ -211,13 +219,13 @@ impl Replies {
         tally: &mut Tally,
     ) -> Result<(), Error> {
         let Some(request) = self.requests.front().copied() else {
-            return Err(unexpected(line));
+            return Err(unexpected_reply(line));
         };
         let reply = match self.dialect {
-            Dialect::Text => text_reply(line),
-            Dialect::Meta => meta_reply(line),
+            Dialect::Text => parse_text_reply(line),
+            Dialect::Meta => parse_meta_reply(line),
         };
-        match (reply.ok_or_else(|| unexpected(line))?, request.kind) {
+        match (reply.ok_or_else(|| unexpected_reply(line))?, request.kind) {
             (Reply::Done, RequestKind::Write) => {
                 self.finish_request(KeyResult::Stored, workload, clock, tally);
             }
@@ -233,7 +241,7 @@ impl Replies {
             (Reply::End, RequestKind::Get) => {
                 self.finish_request(KeyResult::Miss, workload, clock, tally);
             }
-            _ => return Err(unexpected(line)),
+            _ => return Err(unexpected_reply(line)),
         }
         Ok(())
     }
@@ -262,7 +270,7 @@ impl Replies {
             }
             self.report_result(id, KeyResult::Miss, workload, tally);
         }
-        Err(unexpected(key.unwrap_or_default()))
+        Err(unexpected_reply(key.unwrap_or_default()))
     }
 
     /// Completes the oldest request; keys without a result get `result`.
@@ -291,37 +299,42 @@ impl Replies {
 }
 
 impl Check {
-    /// Whether `body`, which starts `matched` bytes into a value, agrees with what was expected there.
-    fn matches(self, expected: &[u8], matched: usize, body: &[u8]) -> bool {
-        let Some(expected_slice) = expected.get(matched..matched + body.len()) else {
+    /// Whether `body`, which starts `matched_bytes` bytes into a value, agrees with what was expected there.
+    fn matches(self, expected: &[u8], matched_bytes: usize, body: &[u8]) -> bool {
+        let Some(expected_slice) = expected.get(matched_bytes..matched_bytes + body.len()) else {
             return false;
         };
         if self == Self::Full || expected.len() <= 4 * EDGE_BYTES {
             return expected_slice == body;
         }
-        let head = EDGE_BYTES.saturating_sub(matched).min(body.len());
-        let tail = (matched + body.len())
+        let head_bytes = EDGE_BYTES.saturating_sub(matched_bytes).min(body.len());
+        let tail_bytes = (matched_bytes + body.len())
             .saturating_sub(expected.len() - EDGE_BYTES)
             .min(body.len());
-        let offset = body.len() - tail;
-        expected_slice.get(..head) == body.get(..head)
+        let offset = body.len() - tail_bytes;
+        expected_slice.get(..head_bytes) == body.get(..head_bytes)
             && expected_slice.get(offset..) == body.get(offset..)
     }
 }
 
 /// Describes how a value differs from the stored one.
-fn difference<W: Workload>(
+fn describe_difference<W: Workload>(
     workload: &W,
     id: u64,
-    (bytes, matched): (usize, usize),
+    (bytes, matched_bytes): (usize, usize),
     body: &[u8],
 ) -> String {
     let (mut key, expected) = (Vec::new(), workload.value(id));
     workload.write_key(id, &mut key);
-    let rest = expected
-        .get(matched.min(expected.len())..)
+    let expected_rest = expected
+        .get(matched_bytes.min(expected.len())..)
         .unwrap_or_default();
-    let offset = matched + rest.iter().zip(body).take_while(|(a, b)| a == b).count();
+    let offset = matched_bytes
+        + expected_rest
+            .iter()
+            .zip(body)
+            .take_while(|(a, b)| a == b)
+            .count();
     let (key, stored) = (excerpt(&key), expected.len());
     format!("{key:?}: received {bytes} bytes, stored {stored}; they differ from byte {offset}")
 }
@@ -338,7 +351,7 @@ enum Reply<'a> {
     End,
 }
 
-fn text_reply(line: &[u8]) -> Option<Reply<'_>> {
+fn parse_text_reply(line: &[u8]) -> Option<Reply<'_>> {
     Some(match text::parse(line).ok()? {
         text::Line::Value {
             key, value_bytes, ..
@@ -353,7 +366,7 @@ fn text_reply(line: &[u8]) -> Option<Reply<'_>> {
     })
 }
 
-fn meta_reply(line: &[u8]) -> Option<Reply<'_>> {
+fn parse_meta_reply(line: &[u8]) -> Option<Reply<'_>> {
     Some(match meta::parse(line).ok()? {
         meta::Line::Reply {
             code, value_bytes, ..
@@ -370,7 +383,7 @@ fn meta_reply(line: &[u8]) -> Option<Reply<'_>> {
     })
 }
 
-fn unexpected(line: &[u8]) -> Error {
+fn unexpected_reply(line: &[u8]) -> Error {
     Error::Unexpected(excerpt(line))
 }
 

@@ -348,9 +348,9 @@ impl Connection {
             let input = input.get(used..filled).unwrap_or_default();
             let mut out = Output::new(std::mem::take(&mut buffers.output));
             let progress = self.session.run(input, context, &mut out);
-            used += progress.used;
+            used += progress.used_bytes;
             if context.is_traced {
-                trace::replies(context, &out, self.session.is_binary());
+                trace::log_replies(context, &out, self.session.is_binary());
             }
             budget = budget.saturating_sub(out.len());
             let sent = self.send(&mut out, context);
@@ -358,10 +358,10 @@ impl Connection {
             if sent == Sent::Failed {
                 break NextStep::Close(CloseReason::Error);
             }
-            if let RunEnd::NeedsBytes(bytes) = progress.next {
+            if let RunEnd::NeedsBytes(bytes) = progress.run_end {
                 command_bytes = bytes;
             }
-            let Some(mut next_step) = self.next_step_after(progress.next, sent, budget, context)
+            let Some(mut next_step) = self.next_step_after(progress.run_end, sent, budget, context)
             else {
                 continue;
             };
@@ -454,7 +454,10 @@ impl Connection {
             };
             let mut out = Output::new(std::mem::take(&mut buffers.output));
             let input = buffers.input.get(..filled).unwrap_or_default();
-            let Progress { used, next } = self.session.run(input, context, &mut out);
+            let Progress {
+                used_bytes: used,
+                run_end: next,
+            } = self.session.run(input, context, &mut out);
             let sent = self.send(&mut out, context);
             buffers.put_output(out.into_bytes());
             let is_consumed = self.consume(used, context, buffers);

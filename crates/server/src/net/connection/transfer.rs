@@ -108,7 +108,7 @@ impl Connection {
             return false;
         }
         *bytes_left -= bytes;
-        to.u32(self.info.listener as u32);
+        to.u32(self.info.listener_index as u32);
         to.u32(self.info.last_command_s.load(Ordering::Relaxed));
         to.bool(self.info.has_proxy_header);
         to.address(self.info.proxied_client());

@@ -65,14 +65,14 @@ impl Connection {
             return NextStep::Wait;
         };
         if context.pressure == Pressure::High {
-            let missing_bytes = dump.missing_bytes(context);
+            let needed_bytes = dump.needed_bytes(context);
             if !context
                 .shared
                 .memory
-                .try_grant(missing_bytes, context.is_first_waiter)
+                .try_grant(needed_bytes, context.is_first_waiter)
             {
                 self.read_interest = Interest::Nothing;
-                return NextStep::WaitForMemory(missing_bytes);
+                return NextStep::WaitForMemory(needed_bytes);
             }
         }
         let mut out = Output::new(std::mem::take(&mut buffers.output));

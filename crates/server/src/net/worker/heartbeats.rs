@@ -6,39 +6,39 @@ use std::time::{Duration, Instant};
 use rustix::event::Timespec;
 
 use super::{Cause, Worker};
-use crate::shared::watchers::HEARTBEAT;
+use crate::shared::watchers::HEARTBEAT_INTERVAL;
 
 /// The connections of a worker that are sent heartbeats.
 pub(super) struct Heartbeats {
-    keys: Vec<u64>,
+    slot_keys: Vec<u64>,
     last_sent: Instant,
 }
 
 impl Heartbeats {
     pub(super) fn new() -> Heartbeats {
         Heartbeats {
-            keys: Vec::new(),
+            slot_keys: Vec::new(),
             last_sent: Instant::now(),
         }
     }
 
     /// Adds a connection that is not among them yet.
-    pub(super) fn add(&mut self, key: u64) {
-        if !self.keys.contains(&key) {
-            self.keys.push(key);
+    pub(super) fn add(&mut self, slot_key: u64) {
+        if !self.slot_keys.contains(&slot_key) {
+            self.slot_keys.push(slot_key);
         }
     }
 
-    pub(super) fn remove(&mut self, key: u64) {
-        self.keys.retain(|&other| other != key);
+    pub(super) fn remove(&mut self, slot_key: u64) {
+        self.slot_keys.retain(|&other| other != slot_key);
     }
 
     /// How long the worker may sleep at most; `None` if it has no such watcher.
     pub(super) fn sleep(&self) -> Option<Timespec> {
-        if self.keys.is_empty() {
+        if self.slot_keys.is_empty() {
             return None;
         }
-        let time_left = HEARTBEAT.saturating_sub(self.last_sent.elapsed());
+        let time_left = HEARTBEAT_INTERVAL.saturating_sub(self.last_sent.elapsed());
         // Rounded up: an iteration that comes a little early would only sleep again.
         let time_left = time_left + Duration::from_micros(50);
         Some(Timespec {
@@ -51,17 +51,17 @@ impl Heartbeats {
 impl Worker {
     /// Sends heartbeats if they are due.
     pub(super) fn send_heartbeats(&mut self, now: Instant) {
-        if self.heartbeats.keys.is_empty()
-            || now.saturating_duration_since(self.heartbeats.last_sent) < HEARTBEAT
+        if self.heartbeats.slot_keys.is_empty()
+            || now.saturating_duration_since(self.heartbeats.last_sent) < HEARTBEAT_INTERVAL
         {
             return;
         }
         self.heartbeats.last_sent = now;
-        for key in self.heartbeats.keys.clone() {
-            let connection = self.connections.get_mut(key);
+        for slot_key in self.heartbeats.slot_keys.clone() {
+            let connection = self.connections.get_mut(slot_key);
             // One that does not take what it was sent gets the next heartbeat with what it missed.
             if connection.is_some_and(|connection| !connection.has_pending_output()) {
-                self.serve(key, Cause::Writable);
+                self.serve(slot_key, Cause::Writable);
             }
         }
     }

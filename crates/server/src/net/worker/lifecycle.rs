@@ -33,7 +33,7 @@ impl Worker {
             self.shared.watchers.remove(info.id.serial);
             self.shared.refresh_is_observed();
         }
-        events::connection(&self.shared, &info, Some(reason.name()));
+        events::publish_connection(&self.shared, &info, Some(reason.name()));
         self.log_close(&info, reason);
         self.shared.connections.remove(info.id.serial);
         let was_uploading = connection.is_uploading();
@@ -59,7 +59,7 @@ impl Worker {
             tls.counters.protocol_errors.fetch_add(1, Ordering::Relaxed);
         }
         match reason.sentence() {
-            Some(why) if shared.logs(1) => shared.log.line(line(why)),
+            Some(why) if shared.logs_at(1) => shared.log.line(line(why)),
             // At any verbosity: the user sees only a timeout.
             Some(why) => {
                 let kind = match reason {
@@ -67,12 +67,14 @@ impl Worker {
                     CloseReason::ProxyHeader => LogKind::ProxyHeader,
                     _ => return,
                 };
-                shared.log.limited(kind, self.now.0, || line(why));
+                shared
+                    .log
+                    .line_once_a_second(kind, self.now.0, || line(why));
             }
             None => {}
         }
-        if shared.logs(2) {
-            shared.log.line(trace::connection(info, false));
+        if shared.logs_at(2) {
+            shared.log.line(trace::describe_connection(info, false));
         }
     }
 
@@ -147,14 +149,14 @@ impl Worker {
     /// Once a second: closes connections that were idle for too long.
     pub(super) fn close_idle(&mut self) {
         let now = self.now.0;
-        let limit = self.shared.config.idle_timeout_s;
-        if limit == 0 || now == self.last_idle_check {
+        let idle_max_s = self.shared.config.idle_timeout_s;
+        if idle_max_s == 0 || now == self.last_idle_check {
             return;
         }
         self.last_idle_check = now;
         let is_idle_for_too_long = |connection: &Connection| {
-            let last = connection.info.last_command_s.load(Ordering::Relaxed);
-            !connection.is_watching() && now.saturating_sub(last) > limit
+            let last_command_s = connection.info.last_command_s.load(Ordering::Relaxed);
+            !connection.is_watching() && now.saturating_sub(last_command_s) > idle_max_s
         };
         for slot_key in self.connections.keys(is_idle_for_too_long) {
             self.counters.idle_kicks.bump();

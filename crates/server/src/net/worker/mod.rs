@@ -149,15 +149,16 @@ impl Worker {
                 continue;
             }
             self.wait(&mut events, has_work);
-            let before = (self.cpu_time(), self.counters.examined.get());
+            let (cpu_time_before, examined_before) =
+                (self.cpu_time(), self.counters.examined.get());
             self.iterate(&events);
             has_work = self.store.maintain(self.now);
             self.publish_evictions();
             if self.shared.store.needs_backing() {
                 self.shared.listener_waker.wake();
             }
-            self.note_cpu_time(before.0);
-            let examined = self.counters.examined.get() - before.1;
+            self.note_cpu_time(cpu_time_before);
+            let examined = self.counters.examined.get() - examined_before;
             self.counters.iteration_examined_max.raise(examined);
         }
         if self.shared.phases.is_replaced() {
@@ -176,14 +177,14 @@ impl Worker {
         self.store.pass();
         if has_work || self.deferred.has_ready_work() || self.deferred.must_check_memory_queue() {
             self.counters.pulse.beat();
-            let now = Timespec {
+            let no_wait = Timespec {
                 tv_sec: 0,
                 tv_nsec: 0,
             };
             let _ = epoll::wait(
                 &self.poll,
                 rustix::buffer::spare_capacity(events),
-                Some(&now),
+                Some(&no_wait),
             );
             return;
         }
@@ -317,14 +318,14 @@ impl Worker {
             quota_bytes: self.deferred.quota_bytes(),
             pressure: self.shared.memory.pressure(),
             is_first_waiter: matches!(cause, Cause::MemoryQueueHead),
-            is_traced: self.shared.logs(2),
+            is_traced: self.shared.logs_at(2),
             may_refuse: &may_refuse,
         };
         let moved_before = self.counters.bytes_moved();
         let was_transferring = connection.is_transferring();
         let next_step = match cause {
             Cause::ReadAhead(index) => connection.serve_read_ahead(
-                self.read_ahead.received(index),
+                self.read_ahead.received_input(index),
                 &context,
                 &mut self.buffers,
             ),
@@ -433,10 +434,10 @@ impl Worker {
     }
 
     fn publish_evictions(&mut self) {
-        if self.shared.watchers.wants(kind::EVICTIONS) {
+        if self.shared.watchers.is_watched(kind::EVICTIONS) {
             let now = self.shared.clock.now();
             self.store
-                .take_evicted(&mut |item| events::evicted(&self.shared, item, now));
+                .take_evicted(&mut |item| events::publish_eviction(&self.shared, item, now));
         }
     }
 }

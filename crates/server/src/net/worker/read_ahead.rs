@@ -43,7 +43,7 @@ impl ReadAhead {
     }
 
     /// The input of the connection of the event at `index`, or how it ended.
-    pub(super) fn received(&self, index: usize) -> Result<Option<&[u8]>, CloseReason> {
+    pub(super) fn received_input(&self, index: usize) -> Result<Option<&[u8]>, CloseReason> {
         match self.received.get(index) {
             Some(Some(Ok(Some(bytes)))) => {
                 let from = index * READ_AHEAD_BYTES;

@@ -35,20 +35,20 @@ pub(super) fn write(after_serial: &mut u64, context: &Context<'_>, out: &mut Vec
 
 fn write_listeners(context: &Context<'_>, rows: &mut Rows<'_>) {
     for (descriptor, address) in &context.shared.addresses {
-        rows.row(format_args!("{descriptor}:addr"), display(address));
-        rows.row(format_args!("{descriptor}:state"), "conn_listening");
-        let uptime = context.shared.clock.uptime(context.now);
-        rows.row(format_args!("{descriptor}:secs_since_last_cmd"), uptime);
+        rows.write_row(format_args!("{descriptor}:addr"), display(address));
+        rows.write_row(format_args!("{descriptor}:state"), "conn_listening");
+        let uptime = context.shared.clock.uptime_s(context.now);
+        rows.write_row(format_args!("{descriptor}:secs_since_last_cmd"), uptime);
     }
     for (index, address) in context.shared.config.display.udp.iter().enumerate() {
         // The caller holds these; they have a number that none of our sockets can have.
         let udp_descriptor = 1_000_000 + index;
-        rows.row(
+        rows.write_row(
             format_args!("{udp_descriptor}:addr"),
             format_args!("udp:{address}"),
         );
-        rows.row(format_args!("{udp_descriptor}:state"), "conn_read");
-        rows.row(format_args!("{udp_descriptor}:secs_since_last_cmd"), 0);
+        rows.write_row(format_args!("{udp_descriptor}:state"), "conn_read");
+        rows.write_row(format_args!("{udp_descriptor}:secs_since_last_cmd"), 0);
     }
 }
 
@@ -59,21 +59,21 @@ fn write_connection(info: &ConnectionInfo, context: &Context<'_>, rows: &mut Row
         Peer::Unix => "unix:".to_owned(),
     };
     let is_requester = info.id == context.connection.id;
-    rows.row(format_args!("{descriptor}:addr"), address);
-    if let Some((_, listener)) = context.shared.addresses.get(info.listener) {
-        rows.row(format_args!("{descriptor}:listen_addr"), display(listener));
+    rows.write_row(format_args!("{descriptor}:addr"), address);
+    if let Some((_, listener)) = context.shared.addresses.get(info.listener_index) {
+        rows.write_row(format_args!("{descriptor}:listen_addr"), display(listener));
     }
     let state = if is_requester {
         "conn_parse_cmd"
     } else {
         info.state()
     };
-    rows.row(format_args!("{descriptor}:state"), state);
+    rows.write_row(format_args!("{descriptor}:state"), state);
     let idle_s = context
         .now
         .0
         .saturating_sub(info.last_command_s.load(Ordering::Relaxed));
-    rows.row(format_args!("{descriptor}:secs_since_last_cmd"), idle_s);
+    rows.write_row(format_args!("{descriptor}:secs_since_last_cmd"), idle_s);
 }
 
 /// An address in memcached's form.

@@ -31,16 +31,16 @@ impl FramedDump {
         let is_done = self.dump.run(context, &mut slice);
         let has_rows = matches!(*self.dump, Dump::Prefixes { .. }) && !slice.bytes.is_empty();
         if has_rows {
-            binary::stat(&mut out.bytes, self.id, ROW_NAME, &slice.bytes);
+            binary::write_stat(&mut out.bytes, self.id, ROW_NAME, &slice.bytes);
         }
         if is_done {
-            binary::stat(&mut out.bytes, self.id, b"", b"");
+            binary::write_stat(&mut out.bytes, self.id, b"", b"");
         }
         is_done
     }
 
     /// Bytes of memory that the next slice may take: its text and the packet made of it.
-    pub(super) fn missing_bytes(&self, context: &Context<'_>) -> usize {
-        2 * self.dump.missing_bytes(context)
+    pub(super) fn needed_bytes(&self, context: &Context<'_>) -> usize {
+        2 * self.dump.needed_bytes(context)
     }
 }

@@ -23,7 +23,7 @@ const CACHEDUMP_BYTES_MAX: usize = 2 << 20;
 
 /// The progress of a listing of items.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Items {
+pub(crate) struct ItemDump {
     line_format: LineFormat,
     /// The slab classes of memcached to list; all when empty.
     classes: Vec<usize>,
@@ -47,33 +47,33 @@ pub(crate) enum LineFormat {
 /// Lines and bytes that `stats cachedump` may still list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cachedump {
-    lines: u32,
+    lines_left: u32,
     bytes: usize,
 }
 
 impl Cachedump {
-    /// At most `lines` lines.
-    pub(crate) fn lines(lines: u32) -> Cachedump {
+    /// At most `lines_left` lines.
+    pub(crate) fn with_lines(lines: u32) -> Cachedump {
         Cachedump {
-            lines,
+            lines_left: lines,
             bytes: CACHEDUMP_BYTES_MAX,
         }
     }
 
     fn is_used_up(self) -> bool {
-        self.lines == 0 || self.bytes == 0
+        self.lines_left == 0 || self.bytes == 0
     }
 }
 
-impl Items {
+impl ItemDump {
     /// A listing from the beginning.
     pub(crate) fn new(
         line_format: LineFormat,
         classes: Vec<usize>,
         context: &Context<'_>,
-    ) -> Items {
+    ) -> ItemDump {
         let items = context.store.store().counters().items;
-        Items {
+        ItemDump {
             line_format,
             classes,
             listing: Listing::new(context.shared.listing_seed(), items),
@@ -114,7 +114,7 @@ impl Items {
         examined: &mut usize,
         out: &mut Output<'_>,
     ) -> bool {
-        let Items {
+        let ItemDump {
             line_format,
             classes,
             listing,
@@ -142,7 +142,7 @@ impl Items {
     }
 
     /// Approximate memory of a listing that has not begun, in bytes.
-    pub(super) fn missing_bytes(&self, context: &Context<'_>) -> usize {
+    pub(super) fn needed_bytes(&self, context: &Context<'_>) -> usize {
         if self.is_begun {
             return 0;
         }
@@ -229,6 +229,6 @@ fn write_cachedump_line(
     out.extend_from_slice(key);
     // Writing to a vector cannot fail.
     let _ = write!(out, " [{} b; {expiry} s]\r\n", item.value_bytes());
-    cachedump.lines -= 1;
+    cachedump.lines_left -= 1;
     cachedump.bytes = cachedump.bytes.saturating_sub(out.len() - line_start);
 }

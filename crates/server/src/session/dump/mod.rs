@@ -9,7 +9,7 @@ mod framed;
 mod items;
 
 pub(crate) use self::framed::FramedDump;
-pub(crate) use self::items::{Cachedump, Items, LineFormat};
+pub(crate) use self::items::{Cachedump, ItemDump, LineFormat};
 use crate::session::context::Context;
 use crate::session::output::Output;
 use crate::shared::detail::DiscardedPrefixes;
@@ -19,7 +19,7 @@ use crate::shared::sizes::{SLICE_BYTES, SLICE_EXAMINED};
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Dump {
     /// `lru_crawler metadump` and `mgdump`, `stats cachedump`.
-    Items(Items),
+    ItemDump(ItemDump),
     /// `stats conns`: the last connection that was listed.
     Connections { resume_after: u64 },
     /// `stats detail dump`: the last prefix that was listed.
@@ -34,7 +34,7 @@ impl Dump {
     /// Appends a slice; true when the reply is complete.
     pub(crate) fn run(&mut self, context: &Context<'_>, out: &mut Output<'_>) -> bool {
         match self {
-            Dump::Items(items) => items.run(context, out),
+            Dump::ItemDump(items) => items.run(context, out),
             Dump::Connections { resume_after } => {
                 connections::write(resume_after, context, &mut out.bytes)
             }
@@ -58,10 +58,10 @@ impl Dump {
     }
 
     /// Bytes of memory that the next slice may need.
-    pub(crate) fn missing_bytes(&self, context: &Context<'_>) -> usize {
+    pub(crate) fn needed_bytes(&self, context: &Context<'_>) -> usize {
         match self {
-            Dump::Items(items) => SLICE_BYTES + items.missing_bytes(context),
-            Dump::FramedDump(framed) => framed.missing_bytes(context),
+            Dump::ItemDump(items) => SLICE_BYTES + items.needed_bytes(context),
+            Dump::FramedDump(framed) => framed.needed_bytes(context),
             _ => SLICE_BYTES,
         }
     }

@@ -19,7 +19,7 @@ use crate::shared::version::VERSION;
 const TOKENS_MAX: usize = 4;
 
 /// Executes one command; nothing is executed and no reply is written if it has to wait for a segment.
-pub(crate) fn command<'w>(
+pub(crate) fn run_command<'w>(
     id: RequestId,
     command: &Command<'_>,
     context: &Context<'w>,
@@ -27,19 +27,19 @@ pub(crate) fn command<'w>(
 ) -> Result<Outcome, NoRoomYet> {
     let bytes = &mut out.bytes;
     match *command {
-        Command::Delete { key, compare } => delete(id, key, compare, context, bytes)?,
+        Command::Delete { key, required_cas } => delete(id, key, required_cas, context, bytes)?,
         Command::Arith { .. } => arith(id, command, context, bytes)?,
-        Command::Flush { delay } => {
+        Command::Flush { exptime } => {
             if context.shared.config.flush_enabled {
-                admin::flush(i64::from(delay), context);
+                admin::flush(i64::from(exptime), context);
                 report_success(id, 0, bytes);
             } else {
-                binary::error(bytes, id, Status::AuthFailure);
+                binary::write_error(bytes, id, Status::AuthFailure);
             }
         }
-        Command::Noop => binary::success(bytes, id, 0),
-        Command::Version => binary::text(bytes, id, VERSION.as_bytes()),
-        Command::Stat(argument) => return Ok(statistics(id, argument, context, bytes)),
+        Command::Noop => binary::write_success(bytes, id, 0),
+        Command::Version => binary::write_text(bytes, id, VERSION.as_bytes()),
+        Command::Stat(argument) => return Ok(run_stats(id, argument, context, bytes)),
         Command::Quit => {
             report_success(id, 0, bytes);
             return Ok(Outcome::Close(CloseReason::Normal));
@@ -51,7 +51,7 @@ pub(crate) fn command<'w>(
         | Command::SaslMechanisms
         | Command::SaslLogin { .. } => {
             context.counters.invariant_broken.bump();
-            binary::error(bytes, id, Status::UnknownCommand);
+            binary::write_error(bytes, id, Status::UnknownCommand);
             return Ok(Outcome::Close(CloseReason::Error));
         }
     }
@@ -61,25 +61,25 @@ pub(crate) fn command<'w>(
 /// Reports the usual outcome, unless the request is quiet.
 fn report_success(id: RequestId, cas: u64, out: &mut Vec<u8>) {
     if !id.is_quiet() {
-        binary::success(out, id, cas);
+        binary::write_success(out, id, cas);
     }
 }
 
 fn delete(
     id: RequestId,
     key: &[u8],
-    compare: Option<u64>,
+    required_cas: Option<u64>,
     context: &Context<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), NoRoomYet> {
     let options = DeleteOptions {
-        compare: compare.map(CasUnique),
+        required_cas: required_cas.map(CasUnique),
         ..DeleteOptions::default()
     };
-    match items::remove(key, &options, false, context)? {
+    match items::apply_delete(key, &options, false, context)? {
         DeleteOutcome::Deleted => report_success(id, 0, out),
-        DeleteOutcome::NotFound => binary::error(out, id, Status::NotFound),
-        DeleteOutcome::Exists => binary::error(out, id, Status::Exists),
+        DeleteOutcome::NotFound => binary::write_error(out, id, Status::NotFound),
+        DeleteOutcome::Exists => binary::write_error(out, id, Status::Exists),
     }
     Ok(())
 }
@@ -93,17 +93,17 @@ fn arith(
     let &Command::Arith {
         key,
         delta,
-        decrement,
+        is_decrement,
         initial,
-        compare,
+        required_cas,
     } = command
     else {
         return Ok(());
     };
     let options = ArithOptions {
-        decrement,
+        is_decrement,
         delta,
-        compare: compare.map(CasUnique),
+        required_cas: required_cas.map(CasUnique),
         initial: initial.map(|(number, exptime)| (number, context.expiry(i64::from(exptime)))),
         hides_unique: id.is_quiet(),
         ..ArithOptions::default()
@@ -111,21 +111,21 @@ fn arith(
     match items::apply_arith(key, &options, context)? {
         ArithOutcome::Number { .. } if id.is_quiet() => {}
         ArithOutcome::Number { value, unique, .. } => {
-            binary::number(out, id, value, context.visible_unique(unique));
+            binary::write_number(out, id, value, context.visible_unique(unique));
         }
-        ArithOutcome::NotFound => binary::error(out, id, Status::NotFound),
-        ArithOutcome::Exists => binary::error(out, id, Status::Exists),
-        ArithOutcome::NotANumber => binary::error(out, id, Status::NotANumber),
+        ArithOutcome::NotFound => binary::write_error(out, id, Status::NotFound),
+        ArithOutcome::Exists => binary::write_error(out, id, Status::Exists),
+        ArithOutcome::NotANumber => binary::write_error(out, id, Status::NotANumber),
         ArithOutcome::NoMemory => {
             let text = b"Out of memory incrementing value";
-            binary::error_with_text(out, id, Status::OutOfMemory, text);
+            binary::write_error_with_text(out, id, Status::OutOfMemory, text);
         }
     }
     Ok(())
 }
 
 /// Statistics: the families that memcached reports over this protocol, and our own.
-fn statistics(id: RequestId, argument: &[u8], context: &Context<'_>, out: &mut Vec<u8>) -> Outcome {
+fn run_stats(id: RequestId, argument: &[u8], context: &Context<'_>, out: &mut Vec<u8>) -> Outcome {
     let mut tokens: [&[u8]; TOKENS_MAX] = [b""; TOKENS_MAX];
     let mut count = 0;
     for (token_slot, token) in tokens.iter_mut().zip(ascii::tokens(argument)) {
@@ -140,11 +140,11 @@ fn statistics(id: RequestId, argument: &[u8], context: &Context<'_>, out: &mut V
         )
     );
     if !is_supported {
-        binary::error(out, id, Status::NotFound);
+        binary::write_error(out, id, Status::NotFound);
         return Outcome::Done;
     }
     let mut text = Output::rendered(Vec::new());
-    match stats::command(tokens, context, &mut text) {
+    match stats::run_stats(tokens, context, &mut text) {
         Outcome::Dump(dump) => Outcome::Dump(Dump::FramedDump(FramedDump::new(id, dump))),
         outcome => {
             write_rows(id, &text.bytes, out);
@@ -160,10 +160,10 @@ fn write_rows(id: RequestId, text: &[u8], out: &mut Vec<u8>) {
         if let Some(row) = line.strip_prefix(b"STAT ") {
             let name_bytes = memchr::memchr(b' ', row).unwrap_or(row.len());
             let (name, value) = row.split_at_checked(name_bytes).unwrap_or((row, b""));
-            binary::stat(out, id, name, value.strip_prefix(b" ").unwrap_or_default());
+            binary::write_stat(out, id, name, value.strip_prefix(b" ").unwrap_or_default());
         } else if line.starts_with(b"CLIENT_ERROR") || line == b"ERROR" {
-            return binary::error(out, id, Status::NotFound);
+            return binary::write_error(out, id, Status::NotFound);
         }
     }
-    binary::stat(out, id, b"", b"");
+    binary::write_stat(out, id, b"", b"");
 }

@@ -2,7 +2,7 @@
 
 use glasscache_protocol::binary::{self, RequestId, Status, StoredItem};
 use glasscache_protocol::command::GetHead;
-use glasscache_protocol::meta::{self, MetaItem, MetaLine, letters};
+use glasscache_protocol::meta::{self, MetaItem, MetaLine, letter_set};
 use glasscache_protocol::text;
 use glasscache_store::{GetOptions, Item, KeyHash, Lease, LookupHint, NoRoomYet};
 
@@ -32,21 +32,21 @@ pub(super) fn text_get<'w>(
         if item.flags() == 0
             && !head.with_unique
             && let Some(value) = item.value()
-            && text::small_value(&mut out.bytes, key, value)
+            && text::write_small_value(&mut out.bytes, key, value)
         {
             return Ok(true);
         }
         let unique = head
             .with_unique
             .then(|| context.visible_unique(item.unique()));
-        text::value_line(
+        text::write_value_line(
             &mut out.bytes,
             key,
             item.flags(),
             item.value_bytes(),
             unique,
         );
-        out.value(item);
+        out.append_value(item);
     }
     Ok(is_hit)
 }
@@ -75,12 +75,12 @@ fn read_item<'w>(
     report_get(context, key, item.as_ref());
     if let Some(item) = &item {
         if touch.is_some() {
-            events::changed(context, key, "gat");
+            events::publish_change(context, key, "gat");
         }
         context
             .shared
             .classes
-            .hit(context.counters, key.len(), item, touch.is_some());
+            .count_hit(context.counters, key.len(), item, touch.is_some());
     }
     Ok(item)
 }
@@ -98,8 +98,8 @@ pub(super) fn binary_get<'w>(
     let Some(item) = read_item(touch.map(i64::from), located_key, context)? else {
         match (id.is_quiet(), id.returns_key()) {
             (true, _) => {}
-            (false, true) => binary::miss_with_key(&mut out.bytes, id, key),
-            (false, false) => binary::error(&mut out.bytes, id, Status::NotFound),
+            (false, true) => binary::write_miss_with_key(&mut out.bytes, id, key),
+            (false, false) => binary::write_error(&mut out.bytes, id, Status::NotFound),
         }
         return Ok(false);
     };
@@ -109,7 +109,7 @@ pub(super) fn binary_get<'w>(
         0
     };
     if id.is_touch() {
-        binary::touched(&mut out.bytes, id, item.flags(), cas);
+        binary::write_touched(&mut out.bytes, id, item.flags(), cas);
         return Ok(true);
     }
     let head = StoredItem {
@@ -118,7 +118,7 @@ pub(super) fn binary_get<'w>(
         value_bytes: item.value_bytes(),
         cas,
     };
-    binary::value_head(&mut out.bytes, id, &head);
+    binary::write_value_head(&mut out.bytes, id, &head);
     out.append_raw_value(item);
     Ok(true)
 }
@@ -146,8 +146,8 @@ fn text_get_short<'w>(
     let Some(value) = get_short(key, hint, context) else {
         return false;
     };
-    if !text::small_value(&mut out.bytes, key, value) {
-        text::value_line(&mut out.bytes, key, 0, value.len() as u32, None);
+    if !text::write_small_value(&mut out.bytes, key, value) {
+        text::write_value_line(&mut out.bytes, key, 0, value.len() as u32, None);
         out.bytes.extend_from_slice(value);
         out.bytes.extend_from_slice(b"\r\n");
     }
@@ -157,14 +157,14 @@ fn text_get_short<'w>(
 /// The value of a plain item if nobody watches reads, counted as a hit of its class.
 #[inline]
 fn get_short<'w>(key: &[u8], hint: LookupHint<'w>, context: &Context<'w>) -> Option<&'w [u8]> {
-    if context.shared.observes_reads() {
+    if context.shared.are_reads_observed() {
         return None;
     }
     let value = context.store.get_short(key, hint, context.now)?;
     context
         .shared
         .classes
-        .hit_short(context.counters, key.len(), value.len());
+        .count_plain_hit(context.counters, key.len(), value.len());
     Some(value)
 }
 
@@ -182,7 +182,7 @@ pub(crate) fn meta_get<'w>(
 }
 
 /// Flags whose reply to a hit is only the value.
-const SHORT_VALUE_FLAGS: u128 = !letters(b"vq");
+const SHORT_VALUE_FLAGS: u128 = !letter_set(b"vq");
 
 #[inline]
 pub(super) fn meta_get_hinted<'w>(
@@ -197,7 +197,7 @@ pub(super) fn meta_get_hinted<'w>(
         && let Some(value) = get_short(key, hint, context)
     {
         count_gets(context, 1, 1);
-        meta::value_line(&mut out.bytes, value.len() as u32);
+        meta::write_value_line(&mut out.bytes, value.len() as u32);
         out.bytes.extend_from_slice(value);
         out.bytes.extend_from_slice(b"\r\n");
         return Ok(());
@@ -211,20 +211,20 @@ pub(super) fn meta_get_hinted<'w>(
     report_get(context, key, item.as_ref().map(|(item, _)| item));
     let Some((item, lease)) = item else {
         if !flags.has(b'q') {
-            meta::status(&mut out.bytes, line, key, *b"EN");
+            meta::write_status(&mut out.bytes, line, key, *b"EN");
         }
         return Ok(());
     };
     if flags.has(b'T') {
-        events::changed(context, key, "mg");
+        events::publish_change(context, key, "mg");
     }
     if !flags.has_any(SHORT_VALUE_FLAGS) && flags.has(b'v') && !item.is_marked() {
-        meta::value_line(&mut out.bytes, item.value_bytes());
+        meta::write_value_line(&mut out.bytes, item.value_bytes());
         context
             .shared
             .classes
-            .hit(context.counters, key.len(), &item, false);
-        out.value(item);
+            .count_hit(context.counters, key.len(), &item, false);
+        out.append_value(item);
         return Ok(());
     }
     let unique = if flags.has(b'c') {
@@ -232,27 +232,27 @@ pub(super) fn meta_get_hinted<'w>(
     } else {
         0
     };
-    let with_value =
-        flags.has(b'v') && !(flags.has(b'C') && context.is_visible_unique(&item, flags.compare));
-    meta::hit(
+    let sends_value = flags.has(b'v')
+        && !(flags.has(b'C') && context.is_visible_unique(&item, flags.required_cas));
+    meta::write_hit(
         &mut out.bytes,
         line,
         key,
         &meta_item(&item, lease, unique, line, context),
-        with_value,
+        sends_value,
     );
     context
         .shared
         .classes
-        .hit(context.counters, key.len(), &item, flags.has(b'T'));
-    if with_value {
-        out.value(item);
+        .count_hit(context.counters, key.len(), &item, flags.has(b'T'));
+    if sends_value {
+        out.append_value(item);
     }
     Ok(())
 }
 
 /// Flags that make an `mg` more than a plain read.
-const MODIFYING_FLAGS: u128 = letters(b"TNRu");
+const MODIFYING_FLAGS: u128 = letter_set(b"TNRu");
 
 /// Finds the item as a plain `get` does if the flags request no more and the item has no mark.
 #[inline]
@@ -334,7 +334,7 @@ fn meta_item(
         was_fetched: item.was_fetched(),
         won: lease.won,
         is_stale: lease.is_stale,
-        win_sent: lease.win_sent,
+        already_won: lease.already_won,
     }
 }
 
@@ -354,9 +354,9 @@ fn count_touch(context: &Context<'_>, is_hit: bool) {
 /// Reports a get to watchers.
 #[inline]
 fn report_get(context: &Context<'_>, key: &[u8], item: Option<&Item<'_>>) {
-    if context.shared.observes_reads() {
+    if context.shared.are_reads_observed() {
         context.shared.detail.record_get(key, item.is_some());
-        events::fetched(context, key, item.map(Item::value_bytes));
+        events::publish_fetch(context, key, item.map(Item::value_bytes));
     }
 }
 

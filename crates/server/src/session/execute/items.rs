@@ -23,14 +23,14 @@ fn hash(key: &[u8], context: &Context<'_>) -> KeyHash {
 /// `delete`: the reply.
 pub(super) fn delete(key: &[u8], context: &Context<'_>) -> Result<&'static [u8], NoRoomYet> {
     Ok(
-        match remove(key, &DeleteOptions::default(), false, context)? {
+        match apply_delete(key, &DeleteOptions::default(), false, context)? {
             DeleteOutcome::Deleted => replies::DELETED,
             DeleteOutcome::NotFound | DeleteOutcome::Exists => replies::NOT_FOUND,
         },
     )
 }
 
-pub(super) fn remove(
+pub(super) fn apply_delete(
     key: &[u8],
     options: &DeleteOptions,
     is_meta: bool,
@@ -46,19 +46,19 @@ pub(super) fn remove(
     if let Some(line) = line {
         context.shared.detail.record_delete(key);
         if let Some(line) = line {
-            events::deleted(context.shared, key, &line);
+            events::publish_deletion(context.shared, key, &line);
         }
     }
     // Also for a watcher that was added meanwhile, which would miss the line above.
     let is_unreported = options.invalidate || !is_observed;
     if is_unreported && outcome == DeleteOutcome::Deleted {
-        events::changed(context, key, if is_meta { "md" } else { "delete" });
+        events::publish_change(context, key, if is_meta { "md" } else { "delete" });
     }
     if let Some(item) = item {
         context
             .shared
             .classes
-            .delete(context.counters, key.len(), &item);
+            .count_delete(context.counters, key.len(), &item);
     }
     match outcome {
         DeleteOutcome::Deleted if options.invalidate => {}
@@ -82,12 +82,12 @@ pub(super) fn touch(
     context.counters.touch_cmds.bump();
     Ok(match item {
         Some((item, _)) => {
-            events::changed(context, key, "touch");
+            events::publish_change(context, key, "touch");
             context.counters.touch_hits.bump();
             context
                 .shared
                 .classes
-                .hit(context.counters, key.len(), &item, true);
+                .count_hit(context.counters, key.len(), &item, true);
             replies::TOUCHED
         }
         None => replies::NOT_FOUND,
@@ -98,12 +98,12 @@ pub(super) fn touch(
 pub(super) fn arith(
     key: &[u8],
     delta: u64,
-    decrement: bool,
+    is_decrement: bool,
     context: &Context<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), NoRoomYet> {
     let options = ArithOptions {
-        decrement,
+        is_decrement,
         delta,
         hides_unique: true,
         ..ArithOptions::default()
@@ -127,14 +127,14 @@ pub(super) fn apply_arith(
     let outcome =
         context.refuse_if_overdue(result, || store.arith(key, hash, options, context.now))?;
     if matches!(outcome, ArithOutcome::Number { .. }) {
-        let command = if options.decrement { "decr" } else { "incr" };
-        events::changed(context, key, command);
+        let command = if options.is_decrement { "decr" } else { "incr" };
+        events::publish_change(context, key, command);
     }
     let counters = context.counters;
-    match (outcome, options.decrement) {
+    match (outcome, options.is_decrement) {
         (ArithOutcome::Number { created: true, .. }, _) => {}
-        (ArithOutcome::Number { value, .. }, decrement) => {
-            if decrement {
+        (ArithOutcome::Number { value, .. }, is_decrement) => {
+            if is_decrement {
                 counters.decr_hits.bump();
             } else {
                 counters.incr_hits.bump();
@@ -142,7 +142,7 @@ pub(super) fn apply_arith(
             context
                 .shared
                 .classes
-                .arith(context.counters, key, value, decrement);
+                .count_arith(context.counters, key, value, is_decrement);
         }
         (ArithOutcome::NotFound, true) => counters.decr_misses.bump(),
         (ArithOutcome::NotFound, false) => counters.incr_misses.bump(),
@@ -152,7 +152,7 @@ pub(super) fn apply_arith(
 }
 
 /// `mg` with a base64 key, which is not batched because its decoded bytes need a buffer.
-pub(super) fn meta_get_binary<'w>(
+pub(super) fn meta_get_base64<'w>(
     line: &MetaLine<'_>,
     context: &Context<'w>,
     out: &mut Output<'w>,
@@ -186,19 +186,19 @@ pub(super) fn meta_delete(
     };
     let flags = &line.flags;
     let options = DeleteOptions {
-        compare: flags.has(b'C').then_some(CasUnique(flags.compare)),
+        required_cas: flags.has(b'C').then_some(CasUnique(flags.required_cas)),
         invalidate: flags.has(b'I'),
         expiry: flags.has(b'T').then(|| context.expiry(flags.touch)),
         clear_value: flags.has(b'x'),
         new_unique: flags.has(b'E').then_some(CasUnique(flags.new_unique)),
     };
-    let outcome = match remove(key, &options, true, context)? {
+    let outcome = match apply_delete(key, &options, true, context)? {
         DeleteOutcome::Deleted if flags.has(b'q') => return Ok(()),
         DeleteOutcome::Deleted => *b"HD",
         DeleteOutcome::NotFound => *b"NF",
         DeleteOutcome::Exists => *b"EX",
     };
-    meta::status(out, line, key, outcome);
+    meta::write_status(out, line, key, outcome);
     Ok(())
 }
 
@@ -214,10 +214,10 @@ pub(super) fn meta_arith(
     };
     let flags = &line.flags;
     let options = ArithOptions {
-        decrement: matches!(flags.mode, b'D' | b'-'),
+        is_decrement: matches!(flags.mode, b'D' | b'-'),
         delta: flags.delta,
         // 0 requests nothing here, as in memcached.
-        compare: (flags.compare != 0).then_some(CasUnique(flags.compare)),
+        required_cas: (flags.required_cas != 0).then_some(CasUnique(flags.required_cas)),
         initial: created_expiry(flags, context).map(|expiry| (flags.initial, expiry)),
         touch: flags.has(b'T').then(|| context.expiry(flags.touch)),
         new_unique: flags.has(b'E').then_some(CasUnique(flags.new_unique)),
@@ -238,10 +238,10 @@ pub(super) fn meta_arith(
                 context.visible_unique(unique),
                 ttl_s(expiry, context.now),
             );
-            meta::number(out, line, key, attributes);
+            meta::write_arith(out, line, key, attributes);
         }
-        ArithOutcome::NotFound => meta::status(out, line, key, *b"NF"),
-        ArithOutcome::Exists => meta::status(out, line, key, *b"EX"),
+        ArithOutcome::NotFound => meta::write_status(out, line, key, *b"NF"),
+        ArithOutcome::Exists => meta::write_status(out, line, key, *b"EX"),
         ArithOutcome::NotANumber => out.extend_from_slice(replies::NOT_A_NUMBER),
         ArithOutcome::NoMemory => out.extend_from_slice(replies::NO_MEMORY_ARITH),
     }

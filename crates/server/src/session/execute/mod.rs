@@ -27,7 +27,7 @@ use crate::shared::version::VERSION_REPLY;
 
 /// Executes a command that has no value and is not a batch of keys; if it has to wait for a segment, nothing is
 /// done and no reply is made.
-pub(crate) fn command<'w>(
+pub(crate) fn run_command<'w>(
     command: &Command<'_>,
     context: &Context<'w>,
     out: &mut Output<'w>,
@@ -44,16 +44,16 @@ pub(crate) fn command<'w>(
         Command::Arith {
             key,
             delta,
-            decrement,
+            is_decrement,
             noreply,
         } => {
             let position = out.position();
-            items::arith(key, delta, decrement, context, &mut out.bytes)?;
+            items::arith(key, delta, is_decrement, context, &mut out.bytes)?;
             if noreply {
                 out.rewind(position);
             }
         }
-        Command::MetaGet(ref line) => items::meta_get_binary(line, context, out)?,
+        Command::MetaGet(ref line) => items::meta_get_base64(line, context, out)?,
         Command::MetaDelete(ref line) => items::meta_delete(line, context, &mut out.bytes)?,
         Command::MetaArith(ref line) => items::meta_arith(line, context, &mut out.bytes)?,
         Command::MetaDebug { key, is_base64 } => {
@@ -77,7 +77,7 @@ pub(crate) fn command<'w>(
             noreply,
         } => {
             let position = out.position();
-            let outcome = admin::command(verb, arguments, context, out);
+            let outcome = admin::run_command(verb, arguments, context, out);
             if noreply {
                 out.rewind(position);
             }

@@ -23,7 +23,7 @@ pub(super) fn meta_flush(line: &MetaLine<'_>, context: &Context<'_>, out: &mut V
         .and_then(|prefix| remove(prefix, "mf", context).map(|()| prefix));
     match removed {
         Ok(_) if line.flags.has(b'q') => {}
-        Ok(prefix) => meta::status(out, line, prefix, *b"HD"),
+        Ok(prefix) => meta::write_status(out, line, prefix, *b"HD"),
         Err(reply) => out.extend_from_slice(reply),
     }
 }
@@ -36,6 +36,6 @@ fn remove(prefix: &[u8], command: &str, context: &Context<'_>) -> Result<(), &'s
     }
     let flushed = context.store.store().flush_prefix(prefix, context.now);
     flushed.map_err(|_| replies::TOO_MANY_PREFIXES)?;
-    events::prefix_flushed(context, prefix, command);
+    events::publish_prefix_flush(context, prefix, command);
     Ok(())
 }

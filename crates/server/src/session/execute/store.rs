@@ -61,7 +61,7 @@ struct PendingMetaLine {
 
 impl PendingWrite {
     /// The write, ready for its value.
-    pub(crate) fn write(&self) -> StoreWrite<'_> {
+    pub(crate) fn to_store_write(&self) -> StoreWrite<'_> {
         StoreWrite {
             value_bytes: self.value_bytes,
             key: &self.key,
@@ -117,7 +117,7 @@ impl<'b> StoreWrite<'b> {
             },
             flags: head.flags,
             expiry: context.expiry(head.exptime),
-            compare: head.compare.map(CasUnique),
+            required_cas: head.required_cas.map(CasUnique),
             hides_unique,
             ..SetOptions::default()
         };
@@ -148,7 +148,7 @@ impl<'b> StoreWrite<'b> {
         // With append and prepend 0 requests nothing; in other modes it is a unique that no item has.
         let is_append = matches!(mode, SetMode::Append | SetMode::Prepend);
         let has_compare =
-            flags.has(b'C') && mode != SetMode::Add && !(is_append && flags.compare == 0);
+            flags.has(b'C') && mode != SetMode::Add && !(is_append && flags.required_cas == 0);
         // As in memcached, replacing with a unique is the same as `cas`.
         let is_cas = has_compare && matches!(mode, SetMode::Set | SetMode::Replace);
         let options = SetOptions {
@@ -159,10 +159,10 @@ impl<'b> StoreWrite<'b> {
             } else {
                 context.expiry(0)
             },
-            compare: has_compare.then_some(CasUnique(flags.compare)),
+            required_cas: has_compare.then_some(CasUnique(flags.required_cas)),
             new_unique: flags.has(b'E').then_some(CasUnique(flags.new_unique)),
             // No unique is below 0: memcached takes such a comparison as one that fails.
-            invalidate: is_cas && flags.has(b'I') && flags.compare != 0,
+            invalidate: is_cas && flags.has(b'I') && flags.required_cas != 0,
             vivify: flags.has(b'N').then(|| context.expiry(flags.vivify)),
             hides_unique: !flags.has(b'c'),
         };
@@ -274,7 +274,7 @@ impl<'b> StoreWrite<'b> {
         context: &Context<'_>,
     ) {
         if let Some(previous_value) = previous_value {
-            events::fetched(context, self.key, previous_value.value_bytes);
+            events::publish_fetch(context, self.key, previous_value.value_bytes);
         }
     }
 
@@ -314,7 +314,7 @@ impl<'b> StoreWrite<'b> {
         let status = match (outcome, self.options.mode) {
             (SetOutcome::Stored(_), _) if id.is_quiet() => return,
             (SetOutcome::Stored(unique), _) => {
-                return binary::success(&mut out.bytes, id, context.visible_unique(unique));
+                return binary::write_success(&mut out.bytes, id, context.visible_unique(unique));
             }
             (SetOutcome::NotStored, SetMode::Add) | (SetOutcome::Exists, _) => Status::Exists,
             (SetOutcome::NotStored, SetMode::Replace) | (SetOutcome::NotFound, _) => {
@@ -324,7 +324,7 @@ impl<'b> StoreWrite<'b> {
             (SetOutcome::TooLarge, _) => Status::TooLarge,
             (SetOutcome::NoMemory, _) => return self.report_no_memory(out),
         };
-        binary::error(&mut out.bytes, id, status);
+        binary::write_error(&mut out.bytes, id, status);
     }
 
     /// Reports that there is no memory for the value, as far as the request wants to know.
@@ -336,14 +336,14 @@ impl<'b> StoreWrite<'b> {
             }
             Dialect::Binary(id) => {
                 let text = b"Out of memory allocating item";
-                binary::error_with_text(&mut out.bytes, id, Status::OutOfMemory, text);
+                binary::write_error_with_text(&mut out.bytes, id, Status::OutOfMemory, text);
             }
         }
     }
 
     /// What follows the value in the stream.
     #[inline]
-    pub(crate) fn ending(&self) -> &'static [u8] {
+    pub(crate) fn value_terminator(&self) -> &'static [u8] {
         match self.dialect {
             Dialect::Binary(_) => b"",
             Dialect::Text { .. } | Dialect::Meta(_) => b"\r\n",
@@ -372,7 +372,7 @@ impl<'b> StoreWrite<'b> {
             _ => self.value_bytes,
         };
         let attributes = (context.visible_unique(unique), size);
-        meta::stored(&mut out.bytes, line, self.key, status, attributes);
+        meta::write_stored(&mut out.bytes, line, self.key, status, attributes);
     }
 
     /// The size that `s` reports: of the whole item after an append or prepend.
@@ -390,13 +390,13 @@ impl<'b> StoreWrite<'b> {
     pub(crate) fn count_refused(&self, context: &Context<'_>) {
         context.counters.store_no_memory.bump();
         let shared = context.shared;
-        if shared.logs(1) {
-            let (key, bytes) = (trace::loggable(self.key), self.value_bytes);
+        if shared.logs_at(1) {
+            let (key, bytes) = (trace::escape_for_log(self.key), self.value_bytes);
             shared.log.line(format!(
                 "glasscache: refused to store {key} ({bytes} bytes): no memory"
             ));
         } else {
-            shared.log.limited(LogKind::RefusedStore, context.now.0, || {
+            shared.log.line_once_a_second(LogKind::RefusedStore, context.now.0, || {
                 let limit = context.store.store().memory_bytes() >> 20;
                 format!("glasscache: refused to store a value: no memory (-m is {limit} MB; -v names the keys)")
             });
@@ -411,7 +411,7 @@ impl<'b> StoreWrite<'b> {
             SetOutcome::NoMemory => self.count_refused(context),
             _ => {
                 counters.set_cmds.bump();
-                context.shared.classes.set(
+                context.shared.classes.count_set(
                     context.counters,
                     self.key,
                     self.value_bytes,
@@ -419,7 +419,7 @@ impl<'b> StoreWrite<'b> {
                 );
             }
         }
-        if self.options.compare.is_some() {
+        if self.options.required_cas.is_some() {
             match outcome {
                 SetOutcome::Stored(_) => counters.cas_hits.bump(),
                 SetOutcome::Exists => counters.cas_badval.bump(),
@@ -429,7 +429,7 @@ impl<'b> StoreWrite<'b> {
         }
         if context.shared.is_observed() {
             context.shared.detail.record_set(self.key);
-            events::stored(context, self.key, outcome, &self.options, self.value_bytes);
+            events::publish_store(context, self.key, outcome, &self.options, self.value_bytes);
         }
     }
 }

@@ -32,7 +32,7 @@ fn current_connections(snapshot: &Snapshot<'_>) -> Value {
 #[rustfmt::skip]
 pub(crate) static GENERAL_ROWS: &[Row] = &[
     Row::new("pid", "", "process id", |_| std::process::id().into()),
-    Row::new("uptime", "s", "time since the start", |s| s.context.shared.clock.uptime(s.context.now).into()),
+    Row::new("uptime", "s", "time since the start", |s| s.context.shared.clock.uptime_s(s.context.now).into()),
     Row::new("time", "s", "Unix time", |s| s.context.shared.clock.unix_time(s.context.now).to_string().into()),
     Row::new("version", "", "memcached's version whose commands are supported, then our own", |_| VERSION.into()),
     // Not linked: exporters that print it need a value that looks like a version.

@@ -13,7 +13,7 @@ pub(super) fn write(context: &Context<'_>, out: &mut Vec<u8>) {
     let mut rows = Rows::new(out);
     Snapshot::new(context).write(GLASSCACHE_ROWS, &mut rows);
     for (bound_us, count) in context.shared.iteration_times() {
-        rows.row(format_args!("{ITERATIONS_BELOW}{bound_us}"), count);
+        rows.write_row(format_args!("{ITERATIONS_BELOW}{bound_us}"), count);
     }
     rows.end();
 }

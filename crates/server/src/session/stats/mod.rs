@@ -13,29 +13,33 @@ mod table;
 use glasscache_protocol::{ascii, replies};
 
 use crate::session::context::Context;
-use crate::session::dump::{Cachedump, Dump, Items, LineFormat};
+use crate::session::dump::{Cachedump, Dump, ItemDump, LineFormat};
 use crate::session::outcome::Outcome;
 use crate::session::output::Output;
 
 /// Executes `stats` with its arguments.
-pub(crate) fn command(arguments: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>) -> Outcome {
+pub(crate) fn run_stats(
+    arguments: &[&[u8]],
+    context: &Context<'_>,
+    out: &mut Output<'_>,
+) -> Outcome {
     let out = &mut out.bytes;
     match arguments {
         [] => general::write(context, out),
         [b"settings", ..] => settings::write(context, out),
-        [b"items", ..] => slabs::items(context, out),
-        [b"slabs", ..] => slabs::slabs(context, out),
+        [b"items", ..] => slabs::write_items(context, out),
+        [b"slabs", ..] => slabs::write_slabs(context, out),
         // Sizes would cost a counter per size on each write; memcached has them off as well.
         [b"sizes", ..] => out.extend_from_slice(b"STAT sizes_status disabled\r\nEND\r\n"),
         [b"conns", ..] => return Outcome::Dump(Dump::Connections { resume_after: 0 }),
-        [b"cachedump", rest @ ..] => match cachedump(rest, context) {
+        [b"cachedump", arguments_left @ ..] => match start_cachedump(arguments_left, context) {
             Ok(dump) => return Outcome::Dump(dump),
             Err(refusal) => out.extend_from_slice(refusal),
         },
         [b"detail", b"dump", ..] if context.shared.config.dump_enabled => {
             return Outcome::Dump(Dump::Prefixes { resume_after: None });
         }
-        [b"detail", rest @ ..] => detail(rest, context, out),
+        [b"detail", arguments_left @ ..] => switch_detail(arguments_left, context, out),
         [b"glasscache", ..] => glasscache::write(context, out),
         [b"reset", ..] => {
             context.shared.reset();
@@ -46,7 +50,7 @@ pub(crate) fn command(arguments: &[&[u8]], context: &Context<'_>, out: &mut Outp
     Outcome::Done
 }
 
-fn detail(arguments: &[&[u8]], context: &Context<'_>, out: &mut Vec<u8>) {
+fn switch_detail(arguments: &[&[u8]], context: &Context<'_>, out: &mut Vec<u8>) {
     if !context.shared.config.dump_enabled {
         return out.extend_from_slice(replies::DETAIL_DISABLED);
     }
@@ -64,7 +68,7 @@ fn detail(arguments: &[&[u8]], context: &Context<'_>, out: &mut Vec<u8>) {
 const CLASSES_END: u32 = 64;
 
 /// `stats cachedump <class> <limit>`: some keys of one slab class, as old tools list them.
-fn cachedump(arguments: &[&[u8]], context: &Context<'_>) -> Result<Dump, &'static [u8]> {
+fn start_cachedump(arguments: &[&[u8]], context: &Context<'_>) -> Result<Dump, &'static [u8]> {
     if !context.shared.config.dump_enabled {
         return Err(replies::CACHEDUMP_DISABLED);
     }
@@ -78,8 +82,8 @@ fn cachedump(arguments: &[&[u8]], context: &Context<'_>) -> Result<Dump, &'stati
         return Err(replies::BAD_SLAB);
     }
     let lines = if limit == 0 { u32::MAX } else { limit };
-    let line_format = LineFormat::Cachedump(Cachedump::lines(lines));
-    Ok(Dump::Items(Items::new(
+    let line_format = LineFormat::Cachedump(Cachedump::with_lines(lines));
+    Ok(Dump::ItemDump(ItemDump::new(
         line_format,
         vec![class as usize],
         context,

@@ -37,12 +37,12 @@ pub(super) fn write(context: &Context<'_>, out: &mut Vec<u8>) {
     table.write_lru();
     table.write_buffers();
     for (name, value) in ABSENT_FEATURE_ROWS {
-        table.row(name, value);
+        table.write_row(name, value);
     }
     let memory_file = context.shared.config.memory_file.as_deref();
     let memory_file = memory_file.map_or("(null)".into(), Path::to_string_lossy);
-    table.row("memory_file", memory_file);
-    table.row("client_flags_size", 4);
+    table.write_row("memory_file", memory_file);
+    table.write_row("client_flags_size", 4);
     table.write_tls();
     table.write_overrides();
     table.rows.end();
@@ -57,15 +57,15 @@ struct Table<'o, 't, 'w> {
 
 impl Table<'_, '_, '_> {
     /// One row; the caller's value replaces ours.
-    fn row(&mut self, name: &'static str, value: impl Display) {
+    fn write_row(&mut self, name: &'static str, value: impl Display) {
         self.own_names.push(name);
         let display = &self.context.shared.config.display.settings;
         match display
             .iter()
             .find(|(override_name, _)| override_name == name)
         {
-            Some((_, value)) => self.rows.row(name, value),
-            None => self.rows.row(name, value),
+            Some((_, value)) => self.rows.write_row(name, value),
+            None => self.rows.write_row(name, value),
         }
     }
 
@@ -76,10 +76,10 @@ impl Table<'_, '_, '_> {
             Listen::Tcp(_) | Listen::Tls { .. } => None,
         });
         let (path, mode) = unix.unwrap_or_else(|| ("NULL".to_owned(), 0o700));
-        self.row("maxbytes", self.context.shared.tuning.get().memory_bytes);
-        self.row("maxconns", config.connections_max);
-        self.row("tcpport", config.display.tcp_port);
-        self.row(
+        self.write_row("maxbytes", self.context.shared.tuning.get().memory_bytes);
+        self.write_row("maxconns", config.connections_max);
+        self.write_row("tcpport", config.display.tcp_port);
+        self.write_row(
             "udpport",
             config
                 .display
@@ -87,43 +87,43 @@ impl Table<'_, '_, '_> {
                 .first()
                 .map_or(0, std::net::SocketAddr::port),
         );
-        self.row("inter", config.display.inter.as_deref().unwrap_or("NULL"));
-        self.row(
+        self.write_row("inter", config.display.inter.as_deref().unwrap_or("NULL"));
+        self.write_row(
             "verbosity",
             self.context.shared.verbosity.load(Ordering::Relaxed),
         );
-        self.row("oldest", 0);
-        self.row("evictions", on_or_off(config.evict));
-        self.row("domain_socket", path);
-        self.row("umask", format_args!("{mode:o}"));
+        self.write_row("oldest", 0);
+        self.write_row("evictions", on_or_off(config.evict));
+        self.write_row("domain_socket", path);
+        self.write_row("umask", format_args!("{mode:o}"));
     }
 
     fn write_service(&mut self) {
         let config = &self.context.shared.config;
-        self.row("shutdown_command", yes_or_no(config.shutdown_enabled));
-        self.row("growth_factor", format_args!("{:.2}", config.slab_factor));
-        self.row("chunk_size", config.slab_chunk_min);
-        self.row("num_threads", config.workers);
-        self.row("num_threads_per_udp", 0);
-        self.row("stat_key_prefix", char::from(config.prefix_delimiter));
-        self.row(
+        self.write_row("shutdown_command", yes_or_no(config.shutdown_enabled));
+        self.write_row("growth_factor", format_args!("{:.2}", config.slab_factor));
+        self.write_row("chunk_size", config.slab_chunk_min);
+        self.write_row("num_threads", config.workers);
+        self.write_row("num_threads_per_udp", 0);
+        self.write_row("stat_key_prefix", char::from(config.prefix_delimiter));
+        self.write_row(
             "detail_enabled",
             yes_or_no(self.context.shared.detail.is_on()),
         );
-        self.row("reqs_per_event", config.requests_per_event);
-        self.row("cas_enabled", yes_or_no(config.cas_enabled));
-        self.row("tcp_backlog", config.backlog);
-        self.row("binding_protocol", "ascii");
+        self.write_row("reqs_per_event", config.requests_per_event);
+        self.write_row("cas_enabled", yes_or_no(config.cas_enabled));
+        self.write_row("tcp_backlog", config.backlog);
+        self.write_row("binding_protocol", "ascii");
         let users = config.users.as_ref();
         let is_sasl = users.is_some() && config.protocol != Protocols::Text;
         let text_users = users.filter(|_| config.protocol != Protocols::Binary);
-        self.row("auth_enabled_sasl", yes_or_no(is_sasl));
+        self.write_row("auth_enabled_sasl", yes_or_no(is_sasl));
         match text_users {
-            Some(users) => self.row("auth_enabled_ascii", users.path.display()),
-            None => self.row("auth_enabled_ascii", "no"),
+            Some(users) => self.write_row("auth_enabled_ascii", users.path.display()),
+            None => self.write_row("auth_enabled_ascii", "no"),
         }
-        self.row("item_size_max", config.item_bytes_max);
-        self.row("maxconns_fast", yes_or_no(config.maxconns_fast));
+        self.write_row("item_size_max", config.item_bytes_max);
+        self.write_row("maxconns_fast", yes_or_no(config.maxconns_fast));
     }
 
     fn write_slabs(&mut self) {
@@ -136,51 +136,51 @@ impl Table<'_, '_, '_> {
             .last()
             .copied()
             .unwrap_or(0);
-        self.row("hashpower_init", 0);
-        self.row("slab_reassign", "no");
-        self.row("slab_automove", values.slab_automove);
-        self.row(
+        self.write_row("hashpower_init", 0);
+        self.write_row("slab_reassign", "no");
+        self.write_row("slab_automove", values.slab_automove);
+        self.write_row(
             "slab_automove_ratio",
             format_args!("{:.2}", values.slab_automove_ratio),
         );
-        self.row("slab_automove_window", values.slab_automove_window);
-        self.row("slab_chunk_max", chunk_max);
+        self.write_row("slab_automove_window", values.slab_automove_window);
+        self.write_row("slab_chunk_max", chunk_max);
     }
 
     fn write_lru(&mut self) {
         let config = &self.context.shared.config;
         let values = self.context.shared.tuning.get();
-        self.row("lru_crawler", yes_or_no(values.lru_crawler));
-        self.row("lru_crawler_sleep", values.lru_crawler_sleep_us);
-        self.row("lru_crawler_tocrawl", values.lru_crawler_tocrawl);
-        self.row("tail_repair_time", 0);
-        self.row("flush_enabled", yes_or_no(config.flush_enabled));
-        self.row("dump_enabled", yes_or_no(config.dump_enabled));
-        self.row("hash_algorithm", "own");
-        self.row("lru_maintainer_thread", yes_or_no(config.lru_maintainer));
-        self.row("lru_segmented", yes_or_no(values.lru_segmented));
-        self.row("hot_lru_pct", values.hot_lru_pct);
-        self.row("warm_lru_pct", values.warm_lru_pct);
-        self.row(
+        self.write_row("lru_crawler", yes_or_no(values.lru_crawler));
+        self.write_row("lru_crawler_sleep", values.lru_crawler_sleep_us);
+        self.write_row("lru_crawler_tocrawl", values.lru_crawler_tocrawl);
+        self.write_row("tail_repair_time", 0);
+        self.write_row("flush_enabled", yes_or_no(config.flush_enabled));
+        self.write_row("dump_enabled", yes_or_no(config.dump_enabled));
+        self.write_row("hash_algorithm", "own");
+        self.write_row("lru_maintainer_thread", yes_or_no(config.lru_maintainer));
+        self.write_row("lru_segmented", yes_or_no(values.lru_segmented));
+        self.write_row("hot_lru_pct", values.hot_lru_pct);
+        self.write_row("warm_lru_pct", values.warm_lru_pct);
+        self.write_row(
             "hot_max_factor",
             format_args!("{:.2}", values.hot_max_factor),
         );
-        self.row(
+        self.write_row(
             "warm_max_factor",
             format_args!("{:.2}", values.warm_max_factor),
         );
-        self.row("temp_lru", yes_or_no(values.temporary_ttl_s.is_some()));
-        self.row("temporary_ttl", values.temporary_ttl_s.unwrap_or(61));
+        self.write_row("temp_lru", yes_or_no(values.temporary_ttl_s.is_some()));
+        self.write_row("temporary_ttl", values.temporary_ttl_s.unwrap_or(61));
     }
 
     fn write_buffers(&mut self) {
         let config = &self.context.shared.config;
-        self.row("idle_timeout", config.idle_timeout_s);
-        self.row("watcher_logbuf_size", config.watcher_bytes);
-        self.row("worker_logbuf_size", 65536);
-        self.row("read_buf_mem_limit", 0);
-        self.row("track_sizes", "no");
-        self.row("inline_ascii_response", "no");
+        self.write_row("idle_timeout", config.idle_timeout_s);
+        self.write_row("watcher_logbuf_size", config.watcher_bytes);
+        self.write_row("worker_logbuf_size", 65536);
+        self.write_row("read_buf_mem_limit", 0);
+        self.write_row("track_sizes", "no");
+        self.write_row("inline_ascii_response", "no");
     }
 
     /// memcached's rows about TLS, where it is on.
@@ -189,33 +189,33 @@ impl Table<'_, '_, '_> {
             return;
         };
         let settings = &tls.settings;
-        self.row("ssl_enabled", "yes");
-        self.row("ssl_chain_cert", settings.chain_file.display());
-        self.row("ssl_key", settings.key_file.display());
-        self.row("ssl_verify_mode", 0);
+        self.write_row("ssl_enabled", "yes");
+        self.write_row("ssl_chain_cert", settings.chain_file.display());
+        self.write_row("ssl_key", settings.key_file.display());
+        self.write_row("ssl_verify_mode", 0);
         // PEM, as OpenSSL numbers it.
-        self.row("ssl_keyformat", 1);
-        self.row("ssl_ciphers", "NULL");
+        self.write_row("ssl_keyformat", 1);
+        self.write_row("ssl_ciphers", "NULL");
         match &settings.client_ca_file {
-            Some(path) => self.row("ssl_ca_cert", path.display()),
-            None => self.row("ssl_ca_cert", "NULL"),
+            Some(path) => self.write_row("ssl_ca_cert", path.display()),
+            None => self.write_row("ssl_ca_cert", "NULL"),
         }
-        self.row("ssl_wbuf_size", settings.write_buffer_bytes);
-        self.row("ssl_session_cache", yes_or_no(settings.session_tickets));
-        self.row("ssl_kernel_tls", "no");
+        self.write_row("ssl_wbuf_size", settings.write_buffer_bytes);
+        self.write_row("ssl_session_cache", yes_or_no(settings.session_tickets));
+        self.write_row("ssl_kernel_tls", "no");
         let min_version = if settings.only_tls13 {
             "tlsv1.3"
         } else {
             "tlsv1.2"
         };
-        self.row("ssl_min_version", min_version);
+        self.write_row("ssl_min_version", min_version);
     }
 
     /// The caller's rows with names of their own.
     fn write_overrides(&mut self) {
         for (name, value) in &self.context.shared.config.display.settings {
             if !self.own_names.contains(&name.as_str()) {
-                self.rows.row(name, value);
+                self.rows.write_row(name, value);
             }
         }
     }

@@ -69,7 +69,7 @@ const SEGMENT_ZEROS: [&str; 4] = [
 ];
 
 /// `stats items`.
-pub(super) fn items(context: &Context<'_>, out: &mut Vec<u8>) {
+pub(super) fn write_items(context: &Context<'_>, out: &mut Vec<u8>) {
     let has_segments = context.shared.config.lru_maintainer;
     let mut rows = Rows::new(out);
     for ClassInUse {
@@ -82,45 +82,45 @@ pub(super) fn items(context: &Context<'_>, out: &mut Vec<u8>) {
     } in classes_in_use(context)
     {
         let name = |field: &str| format!("items:{class}:{field}");
-        rows.row(name("number"), items);
+        rows.write_row(name("number"), items);
         if has_segments {
-            rows.row(name("number_hot"), 0);
-            rows.row(name("number_warm"), 0);
-            rows.row(name("number_cold"), items);
-            rows.row(name("age_hot"), 0);
-            rows.row(name("age_warm"), 0);
+            rows.write_row(name("number_hot"), 0);
+            rows.write_row(name("number_warm"), 0);
+            rows.write_row(name("number_cold"), items);
+            rows.write_row(name("age_hot"), 0);
+            rows.write_row(name("age_warm"), 0);
         }
-        rows.row(name("age"), 0);
-        rows.row(name("mem_requested"), bytes);
-        rows.row(name("evicted"), evicted);
-        rows.row(name("evicted_nonzero"), evicted_with_ttl);
+        rows.write_row(name("age"), 0);
+        rows.write_row(name("mem_requested"), bytes);
+        rows.write_row(name("evicted"), evicted);
+        rows.write_row(name("evicted_nonzero"), evicted_with_ttl);
         for field in ITEM_ZEROS {
-            rows.row(name(field), 0);
+            rows.write_row(name(field), 0);
         }
         if has_segments {
-            rows.row(name("evicted_active"), 0);
+            rows.write_row(name("evicted_active"), 0);
         }
         for field in CRAWLER_ZEROS {
-            rows.row(name(field), 0);
+            rows.write_row(name(field), 0);
         }
         if has_segments {
             for field in SEGMENT_ZEROS {
-                rows.row(name(field), 0);
+                rows.write_row(name(field), 0);
             }
-            rows.row(name("hits_to_hot"), 0);
-            rows.row(name("hits_to_warm"), 0);
-            rows.row(
+            rows.write_row(name("hits_to_hot"), 0);
+            rows.write_row(name("hits_to_warm"), 0);
+            rows.write_row(
                 name("hits_to_cold"),
                 total_count(context, class, |counters| counters.get_hits.get()),
             );
-            rows.row(name("hits_to_temp"), 0);
+            rows.write_row(name("hits_to_temp"), 0);
         }
     }
     rows.end();
 }
 
 /// `stats slabs`.
-pub(super) fn slabs(context: &Context<'_>, out: &mut Vec<u8>) {
+pub(super) fn write_slabs(context: &Context<'_>, out: &mut Vec<u8>) {
     let mut rows = Rows::new(out);
     let (mut active_classes, mut malloced_bytes) = (0, 0);
     for ClassInUse {
@@ -136,19 +136,19 @@ pub(super) fn slabs(context: &Context<'_>, out: &mut Vec<u8>) {
         let chunks = pages * chunks_per_page;
         active_classes += 1;
         malloced_bytes += pages * PAGE_BYTES;
-        rows.row(name("chunk_size"), chunk_bytes);
-        rows.row(name("chunks_per_page"), chunks_per_page);
-        rows.row(name("total_pages"), pages);
-        rows.row(name("total_chunks"), chunks);
-        rows.row(name("used_chunks"), items);
-        rows.row(name("free_chunks"), chunks.saturating_sub(items));
-        rows.row(name("free_chunks_end"), 0);
-        for (field, count) in COUNTED_FIELDS {
-            rows.row(name(field), total_count(context, class, count));
+        rows.write_row(name("chunk_size"), chunk_bytes);
+        rows.write_row(name("chunks_per_page"), chunks_per_page);
+        rows.write_row(name("total_pages"), pages);
+        rows.write_row(name("total_chunks"), chunks);
+        rows.write_row(name("used_chunks"), items);
+        rows.write_row(name("free_chunks"), chunks.saturating_sub(items));
+        rows.write_row(name("free_chunks_end"), 0);
+        for (field, read_count) in COUNTED_FIELDS {
+            rows.write_row(name(field), total_count(context, class, read_count));
         }
     }
-    rows.row("active_slabs", active_classes);
-    rows.row("total_malloced", malloced_bytes);
+    rows.write_row("active_slabs", active_classes);
+    rows.write_row("total_malloced", malloced_bytes);
     rows.end();
 }
 
@@ -168,9 +168,9 @@ const COUNTED_FIELDS: [(&str, ReadCount); 8] = [
 ];
 
 /// One count of a class over all workers.
-fn total_count(context: &Context<'_>, class: usize, count: ReadCount) -> u64 {
+fn total_count(context: &Context<'_>, class: usize, read_count: ReadCount) -> u64 {
     let worker_count =
-        |counters: &crate::shared::counters::Counters| counters.by_class.get(class).map(count);
+        |counters: &crate::shared::counters::Counters| counters.by_class.get(class).map(read_count);
     context
         .shared
         .workers

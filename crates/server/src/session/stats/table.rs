@@ -120,8 +120,8 @@ impl<'c> Snapshot<'c> {
     pub(super) fn write(&self, table: &[Row], rows: &mut Rows<'_>) {
         for row in table {
             match (row.value)(self) {
-                Value::Number(number) => rows.row(row.name, number),
-                Value::Text(text) => rows.row(row.name, text),
+                Value::Number(number) => rows.write_row(row.name, number),
+                Value::Text(text) => rows.write_row(row.name, text),
                 Value::Absent => {}
             }
         }

@@ -40,7 +40,7 @@ struct Family<'k> {
 type Companion = (u64, u32);
 
 /// A log ready to be counted.
-pub(super) struct TogetherCounts<'a> {
+pub(super) struct RuleCounter<'a> {
     prepared: &'a PreparedLog<'a>,
     requests: Range<usize>,
     share: f64,
@@ -60,14 +60,14 @@ struct TriggerUses {
 }
 
 impl TriggerUses {
-    fn share(self) -> f64 {
+    fn joint_share(self) -> f64 {
         f64::from(self.joint_uses) / f64::from(self.all_uses.max(1))
     }
 
     /// Whether this many joint uses are significant among this many pairs: the probability, by Chernoff's bound on the
     /// binomial tail, is below [`ERROR_PROBABILITY`] for all pairs together.
     fn are_significant(self, pairs: usize) -> bool {
-        let (p, q) = (self.share(), self.chance_share.clamp(1e-9, 1.0));
+        let (p, q) = (self.joint_share(), self.chance_share.clamp(1e-9, 1.0));
         if p <= q {
             return false;
         }
@@ -77,7 +77,7 @@ impl TriggerUses {
     }
 }
 
-impl<'a> TogetherCounts<'a> {
+impl<'a> RuleCounter<'a> {
     /// Prepares the requests; companions must be read in this share of the trigger's uses.
     pub(super) fn new(prepared: &'a PreparedLog<'a>, requests: Range<usize>, share: f64) -> Self {
         let count = requests.len().max(1) as f64;
@@ -127,7 +127,7 @@ impl<'a> TogetherCounts<'a> {
     }
 
     /// All rules with this kind of trigger.
-    pub(super) fn rules(&self, trigger: Trigger) -> TogetherRules {
+    pub(super) fn find_rules(&self, trigger: Trigger) -> TogetherRules {
         let families = self.family_rules(trigger);
         let mut rules = self.item_rules(trigger, &families);
         let by_template = families.into_iter().map(|(template, companions)| {
@@ -170,7 +170,7 @@ impl<'a> TogetherCounts<'a> {
                 joint_uses,
                 chance_share: 0.0,
             };
-            if uses.share() < self.share || joint_uses < USES_MIN {
+            if uses.joint_share() < self.share || joint_uses < USES_MIN {
                 continue;
             }
             let chance_share = self.chance_popularity(template, companion);
@@ -188,7 +188,9 @@ impl<'a> TogetherCounts<'a> {
         }
         rules_by_trigger
             .into_iter()
-            .map(|(template, ranked)| (template, most_used_companions(ranked)))
+            .map(|(template, companions_with_uses)| {
+                (template, most_used_companions(companions_with_uses))
+            })
             .collect()
     }
 
@@ -206,16 +208,20 @@ impl<'a> TogetherCounts<'a> {
             .filter(|(_, family)| has_template(family, companion.1))
             .map(|((key, &popularity), _)| (key.as_str(), popularity))
             .collect();
-        let (mut sum, mut weight) = (0.0, 0.0);
+        let (mut weighted_sum, mut popularity_sum) = (0.0, 0.0);
         for (item, family) in self.families.iter().enumerate() {
             if let Some(family) = family.as_ref().filter(|family| family.template == template) {
                 let key = pattern.fill(&family.parts);
                 let uses = self.popularity[item];
-                sum += uses * popularity_of.get(key.as_str()).copied().unwrap_or(0.0);
-                weight += uses;
+                weighted_sum += uses * popularity_of.get(key.as_str()).copied().unwrap_or(0.0);
+                popularity_sum += uses;
             }
         }
-        if weight > 0.0 { sum / weight } else { 0.0 }
+        if popularity_sum > 0.0 {
+            weighted_sum / popularity_sum
+        } else {
+            0.0
+        }
     }
 
     /// Companions of single keys, without those that the rules of their families give.
@@ -249,15 +255,16 @@ impl<'a> TogetherCounts<'a> {
                 joint_uses,
                 chance_share,
             };
-            if uses.share() < self.share || joint_uses < USES_MIN {
+            if uses.joint_share() < self.share || joint_uses < USES_MIN {
                 continue;
             }
             let is_significant = uses.are_significant(tested_pairs);
             // What most requests read anyway is worth a key in a call that is made for another companion.
             if is_significant || chance_share >= self.share {
-                let (has_significant, ranked) = rules_by_trigger.entry(item).or_default();
+                let (has_significant, companions_with_uses) =
+                    rules_by_trigger.entry(item).or_default();
                 *has_significant |= is_significant;
-                ranked.push((joint_uses, other_item));
+                companions_with_uses.push((joint_uses, other_item));
             }
         }
         let mut rules: Vec<(u32, Rule)> = rules_by_trigger
@@ -266,11 +273,14 @@ impl<'a> TogetherCounts<'a> {
                 let key = &self.prepared.items.keys[*item as usize];
                 *has_significant && !key.contains(['{', '}', ' '])
             })
-            .map(|(item, (_, ranked))| {
-                let served_uses = ranked.iter().map(|(joint_uses, _)| joint_uses).sum();
+            .map(|(item, (_, companions_with_uses))| {
+                let served_uses = companions_with_uses
+                    .iter()
+                    .map(|(joint_uses, _)| joint_uses)
+                    .sum();
                 (
                     served_uses,
-                    self.item_rule(item, most_used_companions(ranked)),
+                    self.item_rule(item, most_used_companions(companions_with_uses)),
                 )
             })
             .collect();
@@ -301,19 +311,19 @@ impl<'a> TogetherCounts<'a> {
     /// An item in terms of a trigger's parts; `None` if one of its parts is not among them.
     fn companion_of(&self, trigger: &Family<'_>, other_item: u32) -> Option<Companion> {
         let family = self.families[other_item as usize].as_ref()?;
-        let mut references = 0;
+        let mut trigger_part_indexes = 0;
         for (offset, part) in family.parts.iter().enumerate() {
             let index = trigger
                 .parts
                 .iter()
                 .position(|trigger_part| trigger_part == part)?;
-            references |= (index as u64) << (4 * offset);
+            trigger_part_indexes |= (index as u64) << (4 * offset);
         }
-        Some((references, family.template))
+        Some((trigger_part_indexes, family.template))
     }
 
     /// The pattern of a companion: its template with the trigger's numbers.
-    fn pattern_of(&self, (references, template): Companion) -> Pattern {
+    fn pattern_of(&self, (trigger_part_indexes, template): Companion) -> Pattern {
         let template = &self.templates[template as usize];
         let mut pieces = Vec::new();
         let mut part = 0;
@@ -325,7 +335,7 @@ impl<'a> TogetherCounts<'a> {
                 Some('{') => {}
                 Some('}') => {
                     pieces.push(PatternPiece::Variable(
-                        (references >> (4 * part) & 15) as u8,
+                        (trigger_part_indexes >> (4 * part) & 15) as u8,
                     ));
                     part += 1;
                 }
@@ -348,8 +358,11 @@ fn count_pair<K: std::hash::Hash + Eq>(pairs: &mut HashMap<K, u32>, pair: K) {
 }
 
 /// The companions that are read most often, ties in their own order.
-fn most_used_companions<C: Ord>(mut ranked: Vec<(u32, C)>) -> Vec<C> {
-    ranked.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
-    ranked.truncate(COMPANIONS_MAX);
-    ranked.into_iter().map(|(_, companion)| companion).collect()
+fn most_used_companions<C: Ord>(mut companions_with_uses: Vec<(u32, C)>) -> Vec<C> {
+    companions_with_uses.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    companions_with_uses.truncate(COMPANIONS_MAX);
+    companions_with_uses
+        .into_iter()
+        .map(|(_, companion)| companion)
+        .collect()
 }

@@ -10,17 +10,17 @@ mod count;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use glasscache_strategy::file::Learned;
+use glasscache_strategy::file::LearnedTogetherRules;
 use glasscache_strategy::together::TogetherRules;
 
-use self::count::{TogetherCounts, Trigger};
+use self::count::{RuleCounter, Trigger};
 use super::prepare::PreparedLog;
 
 /// What a log teaches: the rules, and what they fetch in terms of the log's items.
 #[derive(Debug, Clone, Default)]
 pub struct LearnedRules {
     /// For the strategy file.
-    pub rules: Learned,
+    pub rules: LearnedTogetherRules,
     /// For the replay.
     pub items: LearnedItems,
 }
@@ -36,17 +36,17 @@ pub struct LearnedItems {
 
 impl LearnedItems {
     /// What these rules fetch.
-    pub fn from_rules(rules: &Learned, prepared: &PreparedLog<'_>) -> Self {
+    pub fn from_rules(rules: &LearnedTogetherRules, prepared: &PreparedLog<'_>) -> Self {
         learned_items(rules, prepared)
     }
 
     /// What is fetched with an item that has to be fetched.
-    pub fn with_item(&self, item: u32) -> &[u32] {
+    pub fn fetched_with_item(&self, item: u32) -> &[u32] {
         self.with_item.members_of(item)
     }
 
     /// What is fetched at the start of a request about a page.
-    pub fn with_page(&self, page: u32) -> &[u32] {
+    pub fn fetched_with_page(&self, page: u32) -> &[u32] {
         self.with_page.members_of(page)
     }
 
@@ -82,17 +82,17 @@ pub fn learn(
     let Some(share) = share else {
         return LearnedRules::default();
     };
-    let counts = TogetherCounts::new(prepared, requests, f64::from(share) / 100.0);
-    let rules = Learned {
-        with_items: counts.rules(Trigger::Item),
-        with_pages: counts.rules(Trigger::Page),
+    let rule_counter = RuleCounter::new(prepared, requests, f64::from(share) / 100.0);
+    let rules = LearnedTogetherRules {
+        with_items: rule_counter.find_rules(Trigger::Item),
+        with_pages: rule_counter.find_rules(Trigger::Page),
     };
     let items = LearnedItems::from_rules(&rules, prepared);
     LearnedRules { rules, items }
 }
 
 /// The rules in terms of the log's items.
-fn learned_items(rules: &Learned, prepared: &PreparedLog<'_>) -> LearnedItems {
+fn learned_items(rules: &LearnedTogetherRules, prepared: &PreparedLog<'_>) -> LearnedItems {
     let keys = &prepared.items.keys;
     if rules.with_items.is_empty() && rules.with_pages.is_empty() {
         return LearnedItems::default();

@@ -142,7 +142,7 @@ impl KeyGenerator {
 mod tests {
     use super::*;
 
-    fn all(workload: KeyWorkload) -> Batch {
+    fn read_all_batches(workload: KeyWorkload) -> Batch {
         let (mut keys, mut batch, mut all) = (workload.start(), Batch::default(), Batch::default());
         while keys.read(&mut batch) > 0 {
             all.key.extend(&batch.key);
@@ -160,8 +160,11 @@ mod tests {
             seed,
             ..KeyWorkload::default()
         };
-        assert_eq!(all(workload(1)), all(workload(1)));
-        assert_ne!(all(workload(1)).key, all(workload(2)).key);
+        assert_eq!(read_all_batches(workload(1)), read_all_batches(workload(1)));
+        assert_ne!(
+            read_all_batches(workload(1)).key,
+            read_all_batches(workload(2)).key
+        );
     }
 
     #[test]
@@ -174,7 +177,7 @@ mod tests {
             ttls: vec![(60, 0.25), (600, 0.75)],
             ..KeyWorkload::default()
         };
-        let all = all(workload);
+        let all = read_all_batches(workload);
         let rows = all.key.len() as f64;
         let mean = all
             .size

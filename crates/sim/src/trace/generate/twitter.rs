@@ -9,7 +9,7 @@ use super::keys::KeyWorkload;
 const CLUSTER_TABLE: &str = include_str!("twitter-2020-clusters.csv");
 
 /// Exponent for a cluster whose row has none: the median of the others.
-const SKEW_UNKNOWN: f64 = 1.2;
+const SKEW_DEFAULT: f64 = 1.2;
 
 /// Clusters are numbered from 1 to this.
 pub const CLUSTERS: u32 = 54;
@@ -38,18 +38,18 @@ pub fn twitter_cluster(cluster: u32, requests: u64, seed: u64) -> Option<KeyWork
     Some(KeyWorkload {
         requests,
         keys: (objects * (1.0 - one_hit_share)).max(1.0) as u64,
-        skew: number("zipf_alpha").unwrap_or(SKEW_UNKNOWN),
+        skew: number("zipf_alpha").unwrap_or(SKEW_DEFAULT),
         one_hit_share: (objects * one_hit_share / requests.max(1) as f64).min(1.0),
         size_mean: number("value_size_mean")?,
         read_share: number("get_ratio").unwrap_or(1.0),
         rate: number("request_rate_kqps").unwrap_or(100.0).max(0.001) * 1000.0,
-        ttls: ttls(text("ttl_seconds_share").unwrap_or("")),
+        ttls: parse_ttls(text("ttl_seconds_share").unwrap_or("")),
         seed,
     })
 }
 
 /// Reads `seconds:share` pairs.
-fn ttls(text: &str) -> Vec<(u32, f64)> {
+fn parse_ttls(text: &str) -> Vec<(u32, f64)> {
     let pair = |pair: &str| {
         let (seconds, share) = pair.split_once(':')?;
         Some((seconds.parse().ok()?, share.parse().ok()?))

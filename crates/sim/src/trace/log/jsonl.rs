@@ -28,9 +28,9 @@ pub(super) fn read(
     let mut routes = NumberByName::new();
     while !lines.is_truncated() && lines.next()?.is_some() {
         let (line, row) = lines.last();
-        let appended = JsonRow::parse(lines.file(), line, row)
+        let append_result = JsonRow::parse(lines.file(), line, row)
             .and_then(|row| append_request(&row, &mut items, &mut numbers, &mut log, &mut routes));
-        if let Err(error) = appended {
+        if let Err(error) = append_result {
             lines.tolerate_truncated_tail(error)?;
         }
     }
@@ -49,7 +49,7 @@ fn read_items(file: &str, source: impl BufRead) -> Result<(Items, NumberByName),
     while lines.next()?.is_some() {
         let (line, index) = lines.last();
         let row = JsonRow::parse(file, line, index)?;
-        let key = row.required("key", row.text("key")?)?;
+        let key = row.require_value("key", row.text("key")?)?;
         if numbers
             .insert(key.to_owned(), items.keys.len() as u32)
             .is_some()
@@ -85,9 +85,9 @@ fn append_request(
     routes: &mut NumberByName,
 ) -> Result<(), TraceError> {
     let request = row.number("request", u64::MAX)?.unwrap_or(log.len() as u64);
-    let time_us = row.required("time_us", row.number("time_us", u64::MAX)?)?;
+    let time_us = row.require_value("time_us", row.number("time_us", u64::MAX)?)?;
     let instance = row.number("instance", u16::MAX.into())?.unwrap_or(0) as u16;
-    let base_us = row.required("base_us", row.number("base_us", u32::MAX.into())?)? as u32;
+    let base_us = row.require_value("base_us", row.number("base_us", u32::MAX.into())?)? as u32;
     let page = row.text("page")?;
     let route = row.text("route")?;
     let keys = request_keys(row)?;

@@ -47,7 +47,7 @@ fn for_each_range<S: ChunkReader + 'static>(
 }
 
 /// Reads a column of numbers, nulls where the file has no such column.
-fn numbers(
+fn read_numbers(
     decoder: &mut Option<ColumnDecoder>,
     rows: &Range<u64>,
     max: u64,
@@ -55,21 +55,21 @@ fn numbers(
     let count = (rows.end - rows.start) as usize;
     let mut values = Vec::new();
     match decoder {
-        Some(decoder) => decoder.numbers(count, max, &mut values)?,
+        Some(decoder) => decoder.read_numbers(count, max, &mut values)?,
         None => values.resize(count, None),
     }
     Ok(values)
 }
 
 /// Reads a column of strings, nulls where the file has no such column.
-fn strings(
+fn read_strings(
     decoder: &mut Option<ColumnDecoder>,
     rows: &Range<u64>,
 ) -> Result<Vec<Option<String>>, TraceError> {
     let count = (rows.end - rows.start) as usize;
     let mut values = Vec::with_capacity(count);
     match decoder {
-        Some(decoder) => decoder.strings(count, |text| {
+        Some(decoder) => decoder.read_strings(count, |text| {
             values.push(text.map(|text| String::from_utf8_lossy(text).into_owned()));
         })?,
         None => values.resize(count, None),
@@ -78,7 +78,7 @@ fn strings(
 }
 
 /// The values of a column that must not contain nulls.
-fn required<T>(
+fn require_non_null<T>(
     file: &str,
     column: &'static str,
     first_row: u64,
@@ -94,15 +94,15 @@ fn required<T>(
 fn read_items<S: ChunkReader + 'static>(table: &Table<S>) -> Result<Items, TraceError> {
     let file = table.file.as_str();
     let column_refs = [
-        table.find_numbers("item")?,
-        Some(table.require("key", table.find_strings("key")?)?),
-        table.find_numbers("parent")?,
-        table.find_numbers("size")?,
+        table.find_number_column("item")?,
+        Some(table.require("key", table.find_string_column("key")?)?),
+        table.find_number_column("parent")?,
+        table.find_number_column("size")?,
     ];
     let mut items = Items::default();
     let max = u64::from(NONE - 1);
     for_each_range(table, &column_refs, |decoders, rows| {
-        for (row, item) in numbers(&mut decoders[0], &rows, max)?
+        for (row, item) in read_numbers(&mut decoders[0], &rows, max)?
             .into_iter()
             .enumerate()
         {
@@ -112,20 +112,20 @@ fn read_items<S: ChunkReader + 'static>(table: &Table<S>) -> Result<Items, Trace
                 return Err(TraceError::row(file, row + 1, fault).in_column("item"));
             }
         }
-        items.keys.extend(required(
+        items.keys.extend(require_non_null(
             file,
             "key",
             rows.start,
-            strings(&mut decoders[1], &rows)?,
+            read_strings(&mut decoders[1], &rows)?,
         )?);
         let or_missing =
             |other| move |value: Option<u64>| value.map_or(other, |value| value as u32);
         items.parents.extend(
-            numbers(&mut decoders[2], &rows, max)?
+            read_numbers(&mut decoders[2], &rows, max)?
                 .into_iter()
                 .map(or_missing(NONE)),
         );
-        let sizes = numbers(&mut decoders[3], &rows, u32::MAX.into())?;
+        let sizes = read_numbers(&mut decoders[3], &rows, u32::MAX.into())?;
         items.sizes.extend(sizes.into_iter().map(or_missing(0)));
         Ok(())
     })?;
@@ -150,15 +150,19 @@ fn read_requests<S: ChunkReader + 'static>(
     items: usize,
 ) -> Result<Requests, TraceError> {
     let file = table.file.as_str();
-    let require = |name: &'static str| table.require(name, table.find_numbers(name)?).map(Some);
+    let require = |name: &'static str| {
+        table
+            .require(name, table.find_number_column(name)?)
+            .map(Some)
+    };
     let column_refs = [
-        table.find_numbers("request")?,
+        table.find_number_column("request")?,
         require("time_us")?,
-        table.find_numbers("instance")?,
+        table.find_number_column("instance")?,
         require("base_us")?,
-        table.find_numbers("page")?,
-        table.find_strings("route")?,
-        Some(table.require("items", table.find_lists("items")?)?),
+        table.find_number_column("page")?,
+        table.find_string_column("route")?,
+        Some(table.require("items", table.find_list_column("items")?)?),
     ];
     let mut requests = Requests {
         starts: vec![0],
@@ -167,36 +171,36 @@ fn read_requests<S: ChunkReader + 'static>(
     let mut routes = HashMap::new();
     let max_item = (items as u64).saturating_sub(1);
     for_each_range(table, &column_refs, |decoders, rows| {
-        let request = numbers(&mut decoders[0], &rows, u64::MAX)?;
+        let request = read_numbers(&mut decoders[0], &rows, u64::MAX)?;
         requests.request.extend(
             request
                 .iter()
                 .zip(rows.clone())
                 .map(|(id, row)| id.unwrap_or(row)),
         );
-        let time = numbers(&mut decoders[1], &rows, u64::MAX)?;
+        let time = read_numbers(&mut decoders[1], &rows, u64::MAX)?;
         requests
             .time_us
-            .extend(required(file, "time_us", rows.start, time)?);
-        let instance = numbers(&mut decoders[2], &rows, u16::MAX.into())?;
+            .extend(require_non_null(file, "time_us", rows.start, time)?);
+        let instance = read_numbers(&mut decoders[2], &rows, u16::MAX.into())?;
         requests
             .instance
             .extend(instance.iter().map(|instance| instance.unwrap_or(0) as u16));
-        let base = required(
+        let base = require_non_null(
             file,
             "base_us",
             rows.start,
-            numbers(&mut decoders[3], &rows, u32::MAX.into())?,
+            read_numbers(&mut decoders[3], &rows, u32::MAX.into())?,
         )?;
         requests
             .base_us
             .extend(base.iter().map(|&base| base as u32));
-        let page = numbers(&mut decoders[4], &rows, max_item)?;
+        let page = read_numbers(&mut decoders[4], &rows, max_item)?;
         requests.page.extend(
             page.iter()
                 .map(|page| page.map_or(NONE, |page| page as u32)),
         );
-        for route in strings(&mut decoders[5], &rows)? {
+        for route in read_strings(&mut decoders[5], &rows)? {
             let route = route.map_or(NONE, |name| {
                 intern_route(&name, &mut requests.routes, &mut routes)
             });
@@ -205,7 +209,7 @@ fn read_requests<S: ChunkReader + 'static>(
         let Some(lists) = &mut decoders[6] else {
             return Ok(());
         };
-        lists.lists(
+        lists.read_lists(
             (rows.end - rows.start) as usize,
             max_item,
             &mut requests.items,

@@ -61,12 +61,12 @@ fn item_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 4] {
             values: items.keys[rows.clone()].iter().map(text).collect(),
             levels: None,
         },
-        Column::nullable(
+        Column::nullable_numbers(
             items.parents[rows.clone()]
                 .iter()
                 .map(|&parent| optional_number(parent)),
         ),
-        Column::nullable(
+        Column::nullable_numbers(
             items.sizes[rows]
                 .iter()
                 .map(|&size| (size != 0).then_some(size)),
@@ -97,7 +97,7 @@ fn request_columns(log: &RequestLog, rows: Range<usize>) -> [Column; 7] {
                 .map(|&value| value as i32)
                 .collect(),
         ),
-        Column::nullable(
+        Column::nullable_numbers(
             requests.page[rows.clone()]
                 .iter()
                 .map(|&page| optional_number(page)),

@@ -1,4 +1,4 @@
-"""What every call of a client needs: its settings, the names of keys, the bytes of values."""
+"""What every call of a client needs: its settings, full keys, the bytes of values."""
 
 from __future__ import annotations
 
@@ -81,23 +81,23 @@ class Core:
         prefix = self.key_prefix if key_prefix is None else key_prefix
         return check_key_helper(key, self.allow_unicode_keys, prefix)
 
-    def _client_and_name(self, key: Key) -> tuple[glasscache.Client, bytes]:
-        """Return the client of this key, and its name there."""
+    def _client_and_full_key(self, key: Key) -> tuple[glasscache.Client, bytes]:
+        """Return the client of this key, and the key with its prefix."""
         return self._client, self.check_key(key)
 
     def _flagged(self, key: Key, value: Any, flags: int | None) -> tuple[int, bytes]:
-        made, own_flags = self.serde.serialize(key, value)
-        if not isinstance(made, bytes):
+        serialized, serde_flags = self.serde.serialize(key, value)
+        if not isinstance(serialized, bytes):
             try:
-                made = str(made).encode(self.encoding)
+                serialized = str(serialized).encode(self.encoding)
             except UnicodeEncodeError as error:
                 raise MemcacheIllegalInputError(
                     f"Data values must be binary-safe: {error}"
                 ) from error
-        return own_flags if flags is None else flags, made
+        return serde_flags if flags is None else flags, serialized
 
-    def _from_flagged(self, key: Key, found: tuple[int, bytes]) -> Any:
-        flags, body = found
+    def _from_flagged(self, key: Key, flagged_value: tuple[int, bytes]) -> Any:
+        flags, body = flagged_value
         return self.serde.deserialize(key, body, flags)
 
     def _read_or_default(self, default: T, read: Callable[[], T]) -> T:
@@ -115,14 +115,14 @@ class Core:
     def _note_failure(self, error: glasscache.GlasscacheError) -> None:
         """Learn of a call that failed; a client of many servers counts them."""
 
-    def _names_by_client(
+    def _keys_grouped_by_client(
         self, keys: Iterable[Key]
     ) -> list[tuple[glasscache.Client, dict[bytes, Key]]]:
-        """Return the keys by their client, each under its name there."""
+        """Return the keys by their client, each under its full key."""
         groups: dict[int, tuple[glasscache.Client, dict[bytes, Key]]] = {}
         for key in keys:
-            client, name = self._client_and_name(key)
-            groups.setdefault(id(client), (client, {}))[1][name] = key
+            client, full_key = self._client_and_full_key(key)
+            groups.setdefault(id(client), (client, {}))[1][full_key] = key
         return list(groups.values())
 
     def quit(self) -> None:
@@ -131,8 +131,8 @@ class Core:
 
     def close(self) -> None:
         """Close the connections; the next call makes new ones."""
-        made, self._client = self._client, self._connect(self._addresses())
-        made.close()
+        old_client, self._client = self._client, self._connect(self._addresses())
+        old_client.close()
 
     disconnect_all = close
 

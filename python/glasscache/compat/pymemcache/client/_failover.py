@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 class Failover:
     """Counts the failures of servers."""
 
-    def __init__(self, attempts: int, pause: float, dead_time: float | None) -> None:
+    def __init__(self, attempts: int, pause_s: float, dead_time_s: float | None) -> None:
         """Take pymemcache's `retry_attempts`, `retry_timeout` and `dead_timeout`; None: dead for good."""
-        self._attempts, self._pause, self._dead_time = attempts, pause, dead_time
+        self._attempts, self._pause_s, self._dead_time_s = attempts, pause_s, dead_time_s
         self._lock = threading.Lock()
-        self._failing: dict[Hashable, tuple[int, float]] = {}
+        self._failures_by_server: dict[Hashable, tuple[int, float]] = {}
         self.dead: dict[Any, float] = {}
         """When each dead server died."""
 
@@ -30,34 +30,36 @@ class Failover:
         """Count a failure; return whether the server is now dead, once."""
         now = time.monotonic()
         with self._lock:
-            attempts, last_failure = self._failing.get(server, (-1, -self._pause))
-            if server in self.dead or now - last_failure < self._pause:
+            attempts, last_failed_at = self._failures_by_server.get(server, (-1, -self._pause_s))
+            if server in self.dead or now - last_failed_at < self._pause_s:
                 return False
             if attempts + 1 < self._attempts:
-                self._failing[server] = attempts + 1, now
+                self._failures_by_server[server] = attempts + 1, now
                 return False
-            self._failing.pop(server, None)
+            self._failures_by_server.pop(server, None)
             self.dead[server] = now
             return True
 
     def note_success(self, server: Hashable) -> None:
         """Forget the failures of a server."""
-        self._failing.pop(server, None)
+        self._failures_by_server.pop(server, None)
 
     @property
     def has_no_failures(self) -> bool:
         """Whether no server is failing."""
-        return not self._failing
+        return not self._failures_by_server
 
     def pop_revived(self) -> list[Any]:
         """Return the dead servers whose time is over; they are dead no more."""
-        if not self.dead or self._dead_time is None:
+        if not self.dead or self._dead_time_s is None:
             return []
         now = time.monotonic()
         with self._lock:
-            revived = [
-                server for server, died_at in self.dead.items() if now - died_at >= self._dead_time
+            revived_servers = [
+                server
+                for server, died_at in self.dead.items()
+                if now - died_at >= self._dead_time_s
             ]
-            for server in revived:
+            for server in revived_servers:
                 del self.dead[server]
-        return revived
+        return revived_servers

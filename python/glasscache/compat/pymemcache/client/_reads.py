@@ -24,9 +24,9 @@ class Reads(Core):
         """Return the value under key, or default."""
 
         def read() -> Any:
-            client, name = self._client_and_name(key)
-            found = client.get(name)
-            return default if found is None else self._from_flagged(key, found)
+            client, full_key = self._client_and_full_key(key)
+            flagged_value = client.get(full_key)
+            return default if flagged_value is None else self._from_flagged(key, flagged_value)
 
         return self._read_or_default(default, read)
 
@@ -35,12 +35,12 @@ class Reads(Core):
         """Return the value under key and its CAS unique as bytes, or both defaults."""
 
         def read() -> tuple[Any, Any]:
-            client, name = self._client_and_name(key)
-            found = client.gets(name)
+            client, full_key = self._client_and_full_key(key)
+            item = client.gets(full_key)
             return (
                 (default, cas_default)
-                if found is None
-                else (self._from_flagged(key, found[0]), b"%d" % found[1])
+                if item is None
+                else (self._from_flagged(key, item[0]), b"%d" % item[1])
             )
 
         return self._read_or_default((default, cas_default), read)
@@ -58,7 +58,7 @@ class Reads(Core):
         return self._read_many(
             "gets_many",
             keys,
-            lambda key, found: (self._from_flagged(key, found[0]), b"%d" % found[1]),
+            lambda key, item: (self._from_flagged(key, item[0]), b"%d" % item[1]),
         )
 
     def _read_many(
@@ -66,16 +66,16 @@ class Reads(Core):
     ) -> dict[Key, Any]:
         """Read from all servers at once; with `ignore_exc` what a failed one had is missing."""
         values: dict[Key, Any] = {}
-        for client, names in self._names_by_client(keys):
+        for client, keys_by_full_key in self._keys_grouped_by_client(keys):
             try:
-                found = getattr(client, method_name)(list(names))
+                found_items = getattr(client, method_name)(list(keys_by_full_key))
             except glasscache.GlasscacheError as error:
                 if not self.ignore_exc:
                     raise
                 self._note_failure(error)
-                found = error.arrived
-            for name, item in found.items():
-                key = names[name]
+                found_items = error.arrived
+            for full_key, item in found_items.items():
+                key = keys_by_full_key[full_key]
                 value = self._read_or_default(_MISSING, functools.partial(convert, key, item))
                 if value is not _MISSING:
                     values[key] = value
@@ -86,8 +86,8 @@ class Reads(Core):
         """Return the value under key and give it another expiry."""
 
         def read() -> Any:
-            client, name = self._client_and_name(key)
-            found = client.gat(name, ttl_from_exptime(expire))
-            return default if found is None else self._from_flagged(key, found)
+            client, full_key = self._client_and_full_key(key)
+            flagged_value = client.gat(full_key, ttl_from_exptime(expire))
+            return default if flagged_value is None else self._from_flagged(key, flagged_value)
 
         return self._read_or_default(default, read)

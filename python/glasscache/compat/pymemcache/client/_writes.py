@@ -25,12 +25,12 @@ class Writes(Core):
         noreply: bool | None,
         flags: int | None,
     ) -> bool:
-        client, name = self._client_and_name(key)
+        client, full_key = self._client_and_full_key(key)
         expire = checked_integer(expire, "expire")
         store = getattr(client, method_name)
         return bool(
             store(
-                name,
+                full_key,
                 self._flagged(key, value, flags),
                 ttl_from_exptime(expire),
                 noreply=self._uses_noreply(noreply),
@@ -40,10 +40,10 @@ class Writes(Core):
     def _concatenate(
         self, method_name: str, key: Key, value: Any, noreply: bool | None, flags: int | None
     ) -> bool:
-        client, name = self._client_and_name(key)
+        client, full_key = self._client_and_full_key(key)
         concatenate = getattr(client, method_name)
         _, body = self._flagged(key, value, flags)
-        return bool(concatenate(name, body, noreply=self._uses_noreply(noreply)))
+        return bool(concatenate(full_key, body, noreply=self._uses_noreply(noreply)))
 
     @translate_errors
     def set(
@@ -116,14 +116,14 @@ class Writes(Core):
         flags: int | None = None,
     ) -> bool | None:
         """Store a value if its CAS unique is still this one: True, False, or None when there is none."""
-        client, name = self._client_and_name(key)
-        text = cas.decode("ascii", "replace") if isinstance(cas, bytes) else str(cas)
-        if not (text.isascii() and text.isdigit()):
+        client, full_key = self._client_and_full_key(key)
+        cas_text = cas.decode("ascii", "replace") if isinstance(cas, bytes) else str(cas)
+        if not (cas_text.isascii() and cas_text.isdigit()):
             raise MemcacheIllegalInputError(f"cas must be a number: {cas!r}")
         return client.cas(
-            name,
+            full_key,
             self._flagged(key, value, flags),
-            int(text),
+            int(cas_text),
             ttl_from_exptime(expire),
             noreply=noreply,
         )
@@ -138,20 +138,23 @@ class Writes(Core):
     ) -> list[Key]:
         """Store many values in one round trip; the keys that were not stored."""
         failed_keys: list[Key] = []
-        for client, names in self._names_by_client(values):
+        for client, keys_by_full_key in self._keys_grouped_by_client(values):
             encoded_values = {
-                name: self._flagged(key, values[key], flags) for name, key in names.items()
+                full_key: self._flagged(key, values[key], flags)
+                for full_key, key in keys_by_full_key.items()
             }
             if self._uses_noreply(noreply):
-                for name, value in encoded_values.items():
-                    client.set(name, value, ttl_from_exptime(expire), noreply=True)
+                for full_key, value in encoded_values.items():
+                    client.set(full_key, value, ttl_from_exptime(expire), noreply=True)
                 continue
-            for name, error in client.set_many(encoded_values, ttl_from_exptime(expire)).items():
+            for full_key, error in client.set_many(
+                encoded_values, ttl_from_exptime(expire)
+            ).items():
                 if not isinstance(error, glasscache.NotStored):
                     if not self.ignore_exc:
                         raise error
                     self._note_failure(error)
-                failed_keys.append(names[name])
+                failed_keys.append(keys_by_full_key[full_key])
         return failed_keys
 
     set_multi = set_many
@@ -159,22 +162,22 @@ class Writes(Core):
     @translate_errors
     def touch(self, key: Key, expire: int = 0, noreply: bool | None = None) -> bool:
         """Give a key another expiry; whether it was there."""
-        client, name = self._client_and_name(key)
+        client, full_key = self._client_and_full_key(key)
         return bool(
-            client.touch(name, ttl_from_exptime(expire), noreply=self._uses_noreply(noreply))
+            client.touch(full_key, ttl_from_exptime(expire), noreply=self._uses_noreply(noreply))
         )
 
     @translate_errors
     def delete(self, key: Key, noreply: bool | None = None) -> bool:
         """Remove a key; whether it was there."""
-        client, name = self._client_and_name(key)
-        return bool(client.delete(name, noreply=self._uses_noreply(noreply)))
+        client, full_key = self._client_and_full_key(key)
+        return bool(client.delete(full_key, noreply=self._uses_noreply(noreply)))
 
     @translate_errors
     def delete_many(self, keys: Iterable[Key], noreply: bool | None = None) -> bool:  # noqa: ARG002 - pymemcache's argument
         """Remove many keys."""
-        for client, names in self._names_by_client(keys):
-            client.delete_many(list(names))
+        for client, keys_by_full_key in self._keys_grouped_by_client(keys):
+            client.delete_many(list(keys_by_full_key))
         return True
 
     delete_multi = delete_many
@@ -182,11 +185,11 @@ class Writes(Core):
     @translate_errors
     def incr(self, key: Key, value: int, noreply: bool | None = False) -> int | None:
         """Add to a number and return it, or None when there is none."""
-        client, name = self._client_and_name(key)
-        return client.incr(name, checked_integer(value, "value"), noreply=bool(noreply))
+        client, full_key = self._client_and_full_key(key)
+        return client.incr(full_key, checked_integer(value, "value"), noreply=bool(noreply))
 
     @translate_errors
     def decr(self, key: Key, value: int, noreply: bool | None = False) -> int | None:
         """Subtract from a number, not below 0, and return it, or None when there is none."""
-        client, name = self._client_and_name(key)
-        return client.decr(name, checked_integer(value, "value"), noreply=bool(noreply))
+        client, full_key = self._client_and_full_key(key)
+        return client.decr(full_key, checked_integer(value, "value"), noreply=bool(noreply))

@@ -77,11 +77,13 @@ class HashClient(PooledClient):
         """Hold a client for each server, which connects when it is used alone."""
         servers_by_address = {address(server): server for server in servers}
         removed = [
-            client for name, client in self.clients.items() if name not in servers_by_address
+            client
+            for server_address, client in self.clients.items()
+            if server_address not in servers_by_address
         ]
         self.clients = {
-            name: self.clients.get(name) or self._client_for(server)
-            for name, server in servers_by_address.items()
+            server_address: self.clients.get(server_address) or self._client_for(server)
+            for server_address, server in servers_by_address.items()
         }
         for client in removed:
             client.close()
@@ -89,9 +91,9 @@ class HashClient(PooledClient):
     def _client_for(self, server: Any) -> Client:
         if not self.use_pooling:
             return self.client_class(server, **self._options)
-        pooled = PooledClient(server, **self._options)
-        pooled.client_class = self.client_class
-        return pooled
+        pooled_client = PooledClient(server, **self._options)
+        pooled_client.client_class = self.client_class
+        return pooled_client
 
     def _connect(self, addresses: list[str]) -> glasscache.Client:  # noqa: ARG002 - those of `clients`
         return super()._connect(list(self.clients) or [address(_PLACEHOLDER_SERVER)])
@@ -119,13 +121,13 @@ class HashClient(PooledClient):
                 self.close()
 
     def _get_client(self, key: Any) -> Client | None:
-        names = list(self._live_clients())
-        if not names:
+        server_addresses = list(self._live_clients())
+        if not server_addresses:
             if self.ignore_exc:
                 return None
             raise MemcacheError(_ALL_DOWN)
-        (index,) = _native.server_of("rendezvous", names, [self.check_key(key, b"")])
-        return self.clients[names[index]]
+        (index,) = _native.server_of("rendezvous", server_addresses, [self.check_key(key, b"")])
+        return self.clients[server_addresses[index]]
 
     # Failures.
 
@@ -151,32 +153,32 @@ class HashClient(PooledClient):
 
     # Calls.
 
-    def _client_and_name(self, key: Any) -> tuple[glasscache.Client, bytes]:
+    def _client_and_full_key(self, key: Any) -> tuple[glasscache.Client, bytes]:
         if not self._live_clients():
             raise MemcacheError(_ALL_DOWN)
         if not isinstance(key, tuple):
-            return super()._client_and_name(key)
-        routing, key = cast("tuple[Any, Any]", key)
-        routed_client = self._get_client(routing)
+            return super()._client_and_full_key(key)
+        routing_key, key = cast("tuple[Any, Any]", key)
+        routed_client = self._get_client(routing_key)
         return (
-            super()._client_and_name(key)
+            super()._client_and_full_key(key)
             if routed_client is None
-            else routed_client._client_and_name(key)  # noqa: SLF001 - our own
+            else routed_client._client_and_full_key(key)  # noqa: SLF001 - our own
         )
 
-    def _names_by_client(
+    def _keys_grouped_by_client(
         self, keys: Iterable[Key]
     ) -> list[tuple[glasscache.Client, dict[bytes, Key]]]:
         if self.ignore_exc and not self._live_clients():
             return []
-        return super()._names_by_client(keys)
+        return super()._keys_grouped_by_client(keys)
 
     def _call_custom_class(self, method_name: str, *args: Any, **kwargs: Any) -> Any:
         if method_name in _BULK_METHODS:
             return self._bulk_call_custom_class(method_name, *args, **kwargs)
         key, *other_args = args
-        routing, key = cast("tuple[Any, Any]", key) if isinstance(key, tuple) else (key, key)
-        client = self._get_client(routing)
+        routing_key, key = cast("tuple[Any, Any]", key) if isinstance(key, tuple) else (key, key)
+        client = self._get_client(routing_key)
         if client is None:
             raise MemcacheError(_ALL_DOWN)
         try:
@@ -205,7 +207,7 @@ class HashClient(PooledClient):
             return [key for failed_keys in results for key in failed_keys]
         if method_name.startswith("delete"):
             return all(results)
-        return {key: value for found in results for key, value in found.items()}
+        return {key: value for values_by_key in results for key, value in values_by_key.items()}
 
     def _call_or_miss(
         self, method_name: str, call: Callable[..., Any], *args: Any, **kwargs: Any

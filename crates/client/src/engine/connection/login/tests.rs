@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::super::{Attempt, Connection, Failure, Progress, Ticket};
 use crate::engine::health::HealthMark;
-use crate::engine::retry::Next;
+use crate::engine::retry::RetryDecision;
 use crate::engine::server::ServerState;
 use crate::error::Error;
 use crate::login::Login;
@@ -36,7 +36,7 @@ fn mark_sent(connection: &mut Connection) -> String {
     String::from_utf8(out).unwrap()
 }
 
-fn failure(progress: Progress) -> Failure {
+fn expect_failure(progress: Progress) -> Failure {
     match progress {
         Progress::Failed(Ticket::OPENING, failure) => *failure,
         progress => panic!("{progress:?}"),
@@ -73,15 +73,15 @@ fn a_refused_login_is_an_error_of_its_own_and_ends_the_connection() {
         let mut connection = handle_connected(&server);
         mark_sent(&mut connection);
         connection.feed(format!("{line}\r\n").as_bytes());
-        let failed = failure(connection.poll());
+        let failed = expect_failure(connection.poll());
         assert!(matches!(failed.error, Error::LoginRefused { .. }), "{line}");
-        assert_eq!(failed.next, Next::End(HealthMark::Bad));
+        assert_eq!(failed.decision, RetryDecision::End(HealthMark::Bad));
         assert!(connection.must_close() && !connection.takes_requests());
         assert_eq!(server.health.is_down(), is_down);
     }
     let mut connection = handle_connected(&server);
     connection.feed(b"CLIENT_ERROR authentication failure\r\n");
-    failure(connection.poll());
+    expect_failure(connection.poll());
     assert!(
         server.health.is_down(),
         "after three the calls fail at once"
@@ -94,9 +94,9 @@ fn a_connection_lost_during_the_login_does_not_count_as_classic_text() {
     let mut connection = handle_connected(&server);
     mark_sent(&mut connection);
     connection.handle_disconnect(true, "closed");
-    let failed = failure(connection.poll());
+    let failed = expect_failure(connection.poll());
     assert!(matches!(failed.error, Error::Unavailable(..)));
-    assert_eq!(failed.next, Next::End(HealthMark::Bad));
+    assert_eq!(failed.decision, RetryDecision::End(HealthMark::Bad));
     // After the login a close on the probe still means classic text.
     let mut connection = handle_connected(&server);
     mark_sent(&mut connection);
@@ -104,7 +104,10 @@ fn a_connection_lost_during_the_login_does_not_count_as_classic_text() {
     assert_eq!(connection.poll(), Progress::Needs(1));
     mark_sent(&mut connection);
     connection.handle_disconnect(true, "closed");
-    assert_eq!(failure(connection.poll()).next, Next::RetryClassic);
+    assert_eq!(
+        expect_failure(connection.poll()).decision,
+        RetryDecision::RetryClassic
+    );
     assert_eq!(server.command_set(), None::<CommandSet>);
 }
 
@@ -114,7 +117,7 @@ fn a_reply_that_is_none_to_a_login_breaks_the_protocol() {
     let mut connection = handle_connected(&server);
     mark_sent(&mut connection);
     connection.feed(b"VALUE a 0 1\r\n");
-    let failed = failure(connection.poll());
+    let failed = expect_failure(connection.poll());
     assert!(matches!(failed.error, Error::Protocol { .. }));
 }
 
@@ -124,16 +127,16 @@ fn without_a_password_the_call_ends_with_the_reason_and_nothing_is_sent() {
     let server = server(login);
     let mut connection = handle_connected(&server);
     assert_eq!(connection.output(), b"");
-    let failed = failure(connection.poll());
+    let failed = expect_failure(connection.poll());
     assert!(failed.error.to_string().contains("the vault is closed"));
     assert!(connection.must_close() && !server.health.is_down());
-    assert_eq!(server.probe(), None);
+    assert_eq!(server.probe_request(), None);
 }
 
 #[test]
 fn a_probe_of_a_server_with_a_login_is_the_login() {
     let server = server(Login::new("foo", "bar"));
-    let (request, expected) = server.probe().unwrap();
+    let (request, expected) = server.probe_request().unwrap();
     assert_eq!(
         (request.as_slice(), expected),
         (LOGIN.as_bytes(), &b"STORED\r\n"[..])

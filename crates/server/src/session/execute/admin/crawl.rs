@@ -4,11 +4,11 @@ use glasscache_protocol::ascii;
 use glasscache_protocol::replies;
 
 use crate::session::context::Context;
-use crate::session::dump::{Dump, Items, LineFormat};
+use crate::session::dump::{Dump, ItemDump, LineFormat};
 use crate::session::outcome::Outcome;
 use crate::session::output::Output;
 
-pub(super) fn lru_crawler(
+pub(super) fn run_lru_crawler(
     arguments: &[&[u8]],
     context: &Context<'_>,
     out: &mut Output<'_>,
@@ -87,7 +87,7 @@ fn start_dump(
         });
     }
     let classes = parse_classes(classes).ok_or(replies::BAD_CLASS)?;
-    Ok(Dump::Items(Items::new(line_format, classes, context)))
+    Ok(Dump::ItemDump(ItemDump::new(line_format, classes, context)))
 }
 
 /// The classes of `all`, `hash` or a list such as `1,2,7`; empty is all of them.
@@ -96,10 +96,8 @@ fn parse_classes(text: &[u8]) -> Option<Vec<usize>> {
         return Some(Vec::new());
     }
     let parse_class = |token: &[u8]| {
-        let parse_class = ascii::parse_u32(token)? as usize;
-        (1..CLASSES_END)
-            .contains(&parse_class)
-            .then_some(parse_class)
+        let class = ascii::parse_u32(token)? as usize;
+        (1..CLASSES_END).contains(&class).then_some(class)
     };
     text.split(|byte| *byte == b',').map(parse_class).collect()
 }

@@ -20,7 +20,7 @@ use crate::shared::watchers::Watching;
 const TOKENS_MAX: usize = 8;
 
 /// Executes one administrative command.
-pub(super) fn command(
+pub(super) fn run_command(
     verb: AdminVerb,
     arguments: &[u8],
     context: &Context<'_>,
@@ -34,12 +34,12 @@ pub(super) fn command(
     }
     let line = tokens.get(..count).unwrap_or_default();
     let reply: &[u8] = match verb {
-        AdminVerb::Stats => return stats::command(line, context, out),
+        AdminVerb::Stats => return stats::run_stats(line, context, out),
         AdminVerb::Watch => return watch(arguments, context, out),
         AdminVerb::Shutdown => return shutdown(line, context, out),
-        AdminVerb::LruCrawler => return crawl::lru_crawler(line, context, out),
+        AdminVerb::LruCrawler => return crawl::run_lru_crawler(line, context, out),
         AdminVerb::Config => {
-            context.shared.cluster.command(line, &mut out.bytes);
+            context.shared.cluster.reply_to_config(line, &mut out.bytes);
             return Outcome::Done;
         }
         AdminVerb::RefreshCerts => {
@@ -49,8 +49,8 @@ pub(super) fn command(
         AdminVerb::FlushAll => flush_all(line, context),
         AdminVerb::Verbosity => set_verbosity(line, context),
         AdminVerb::CacheMemlimit => set_memory_limit(line, context),
-        AdminVerb::Lru => tune::lru(line, context),
-        AdminVerb::Slabs => tune::slabs(line, context),
+        AdminVerb::Lru => tune::run_lru(line, context),
+        AdminVerb::Slabs => tune::run_slabs(line, context),
         AdminVerb::DebugTime => debug_time(line, context),
         AdminVerb::Misbehave => misbehave(line, context),
     };
@@ -63,31 +63,31 @@ fn flush_all(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     if !context.shared.config.flush_enabled {
         return replies::FLUSH_DISABLED;
     }
-    let delay = match line.first() {
+    let exptime = match line.first() {
         None | Some(&b"noreply") => 0,
         Some(token) => match ascii::parse_i64(token).filter(|n| i32::try_from(*n).is_ok()) {
-            Some(delay) => delay,
+            Some(exptime) => exptime,
             None => return replies::BAD_EXPTIME,
         },
     };
-    remove_all(delay, context);
+    remove_all(exptime, context);
     replies::OK
 }
 
-/// Removes all items after `delay`, an exptime; up to 0 is at once.
-fn remove_all(delay: i64, context: &Context<'_>) {
-    let flush_at = match context.expiry(delay) {
-        glasscache_store::Expiry::At(flush_at) if delay > 0 => flush_at,
+/// Removes all items after `exptime`; up to 0 is at once.
+fn remove_all(exptime: i64, context: &Context<'_>) {
+    let flush_at = match context.expiry(exptime) {
+        glasscache_store::Expiry::At(flush_at) if exptime > 0 => flush_at,
         _ => context.now,
     };
     context.store.store().flush(flush_at, context.now);
-    events::flushed_all(context, flush_at.0.saturating_sub(context.now.0));
+    events::publish_flush_all(context, flush_at.0.saturating_sub(context.now.0));
 }
 
 /// The flush of the binary protocol, counted as `flush_all` is.
-pub(super) fn flush(delay: i64, context: &Context<'_>) {
+pub(super) fn flush(exptime: i64, context: &Context<'_>) {
     context.counters.flush_cmds.bump();
-    remove_all(delay, context);
+    remove_all(exptime, context);
 }
 
 fn set_verbosity(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {

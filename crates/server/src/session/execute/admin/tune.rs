@@ -7,11 +7,11 @@ use glasscache_protocol::replies;
 use crate::session::context::Context;
 use crate::shared::tuning::TuningValues;
 
-pub(super) fn lru(arguments: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
+pub(super) fn run_lru(arguments: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     let has_maintainer = context.shared.config.lru_maintainer;
     match arguments {
         [b"tune", hot, warm, hot_factor, warm_factor, ..] => {
-            lru_tune(context, [hot, warm], [hot_factor, warm_factor])
+            tune_lru(context, [hot, warm], [hot_factor, warm_factor])
         }
         [b"mode", mode @ (b"flat" | b"segmented"), ..] if has_maintainer => {
             context
@@ -35,7 +35,7 @@ pub(super) fn lru(arguments: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     }
 }
 
-fn lru_tune(context: &Context<'_>, percents: [&[u8]; 2], factors: [&[u8]; 2]) -> &'static [u8] {
+fn tune_lru(context: &Context<'_>, percents: [&[u8]; 2], factors: [&[u8]; 2]) -> &'static [u8] {
     let [hot, warm] = percents.map(ascii::parse_u32);
     let [hot_factor, warm_factor] = factors.map(parse_real);
     let (Some(hot), Some(warm), Some(hot_factor), Some(warm_factor)) =
@@ -66,7 +66,7 @@ fn parse_real(token: &[u8]) -> Option<f64> {
         .filter(|number: &f64| number.is_finite())
 }
 
-pub(super) fn slabs(arguments: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
+pub(super) fn run_slabs(arguments: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     match arguments {
         // There are no pages to move: the source never has a spare one.
         [b"reassign", from, to] => match (ascii::parse_i64(from), ascii::parse_i64(to)) {

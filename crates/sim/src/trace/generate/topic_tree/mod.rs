@@ -50,7 +50,7 @@ pub const LATENCY_JSON: &str = include_str!("latency.json");
 pub fn topic_tree(config: &TopicTreeConfig) -> RequestLog {
     let mut rng = Rng::new(config.seed);
     let tree = Tree::new(config.items.max(64), &mut rng);
-    let mut visits = Visitors::new(&tree, &mut rng).requests(config.requests as usize);
+    let mut visits = Visitors::new(&tree, &mut rng).draw_visits(config.requests as usize);
     // Stable, so that requests of one microsecond keep the order in which they were made.
     visits.sort_by_key(|visit| visit.time_us);
     let mut requests = Requests {

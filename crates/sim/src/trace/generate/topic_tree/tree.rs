@@ -7,7 +7,7 @@ use crate::trace::log::{Items, NONE};
 pub(super) const LEVELS: usize = 6;
 /// Median size of an item by level, in bytes, and the deviation of its logarithm: text with markup.
 const MEDIAN_BYTES: [f64; LEVELS] = [2500.0, 3000.0, 2500.0, 2000.0, 3500.0, 6000.0];
-const SIGMA_BYTES: f64 = 0.8;
+const SIZE_LOG_SIGMA: f64 = 0.8;
 /// Bounds of a size: an empty item, and the longest text that an editor accepts.
 const BYTES_MIN: f64 = 120.0;
 const BYTES_MAX: f64 = 400_000.0;
@@ -48,7 +48,7 @@ impl Tree {
             vec![level; (level_starts[level + 1] - level_starts[level]) as usize]
         });
         let sizes = sizes.map(|level| {
-            let bytes = MEDIAN_BYTES[level] * rng.log_normal(SIGMA_BYTES);
+            let bytes = MEDIAN_BYTES[level] * rng.log_normal(SIZE_LOG_SIGMA);
             bytes.clamp(BYTES_MIN, BYTES_MAX) as u32
         });
         let sizes = sizes.collect();

@@ -32,7 +32,7 @@ const PAUSE_US: f64 = 25e6;
 /// Results on a search page.
 const SEARCH_RESULTS: usize = 10;
 /// Lessons recommended on the home page.
-const RECOMMENDED: usize = 6;
+const RECOMMENDED_LESSONS: usize = 6;
 /// Time to render a page with everything local: a base, and some for each item shown, in microseconds.
 const RENDER_US: f64 = 30_000.0;
 const RENDER_ITEM_US: f64 = 900.0;
@@ -83,7 +83,7 @@ impl<'a> Visitors<'a> {
     }
 
     /// Draws visitors until there are `count` requests.
-    pub(super) fn requests(mut self, count: usize) -> Vec<Visit> {
+    pub(super) fn draw_visits(mut self, count: usize) -> Vec<Visit> {
         while self.visits.len() < count {
             self.time_us = self.draw_time();
             self.add_session();
@@ -129,7 +129,7 @@ impl<'a> Visitors<'a> {
     /// Draws the lesson of interest at this time.
     fn draw_lesson(&mut self) -> u32 {
         if self.rng.chance(IN_SEASON_SHARE) {
-            return self.lesson_in_season();
+            return self.draw_lesson_in_season();
         }
         let total = self.weight_sums[self.weight_sums.len() - 1];
         let drawn_weight = self.rng.uniform() * total;
@@ -139,7 +139,7 @@ impl<'a> Visitors<'a> {
             .min(self.lessons.len() - 1)]
     }
 
-    fn lesson_in_season(&mut self) -> u32 {
+    fn draw_lesson_in_season(&mut self) -> u32 {
         let units = self.tree.level_starts[4] - self.tree.level_starts[3];
         let year = self.time_us as f64 / (YEAR_DAYS * 86_400e6);
         let position = (year + SEASON_WIDTH * self.rng.normal()).rem_euclid(1.0);
@@ -152,7 +152,7 @@ impl<'a> Visitors<'a> {
     fn add_home(&mut self) {
         let mut items = vec![0];
         items.extend(self.tree.children(0));
-        for _ in 0..RECOMMENDED {
+        for _ in 0..RECOMMENDED_LESSONS {
             items.push(self.draw_lesson());
         }
         items.push(0);

@@ -16,8 +16,8 @@ pub struct ComputeInfo {
 }
 
 impl ComputeInfo {
-    /// The body of a value with its making.
-    pub(super) fn body(self, flags: u32, bytes: &[u8]) -> Vec<u8> {
+    /// The body of a value with its compute info.
+    pub(super) fn to_body(self, flags: u32, bytes: &[u8]) -> Vec<u8> {
         let mut body = Vec::with_capacity(HEADER_BYTES + bytes.len());
         body.extend(self.made_at_ms.to_le_bytes());
         body.extend(self.cost_us.to_le_bytes());
@@ -26,7 +26,7 @@ impl ComputeInfo {
         body
     }
 
-    /// The making, the flags of the value and its bytes; `None` if the body is cut.
+    /// The compute info, the flags of the value and its bytes; `None` if the body is cut.
     pub(super) fn parse(body: &[u8]) -> Option<(Self, u32, &[u8])> {
         let (made_at_ms, rest) = body.split_first_chunk()?;
         let (cost_us, rest) = rest.split_first_chunk()?;

@@ -26,8 +26,8 @@ pub(super) fn widen_array(array: &Array<'_>) -> Option<Vec<i64>> {
         _ => widen_elements(array.bytes, i64::from_le_bytes),
     };
     let mut lengths = array.shape.iter();
-    let elements = lengths.try_fold(1u64, |product, length| product.checked_mul(*length))?;
-    (numbers.len() as u64 == elements && elements > 0).then_some(numbers)
+    let element_count = lengths.try_fold(1u64, |product, length| product.checked_mul(*length))?;
+    (numbers.len() as u64 == element_count && element_count > 0).then_some(numbers)
 }
 
 fn widen_elements<const BYTES: usize>(
@@ -38,29 +38,29 @@ fn widen_elements<const BYTES: usize>(
     elements.iter().map(|element| widen(*element)).collect()
 }
 
-/// The elements of a packed array, of which there must be `elements`, in at most `bytes_max` bytes.
+/// The elements of a packed array, of which there must be `element_count`, in at most `bytes_max` bytes.
 pub(super) fn unpack_array(
     packed: &[u8],
     typecode: u8,
     itemsize: u8,
-    elements: u64,
+    element_count: u64,
     bytes_max: usize,
 ) -> Option<Vec<u8>> {
     let numbers_max = bytes_max.saturating_mul(size_of::<i64>() / usize::from(itemsize.max(1)));
     match integer_layout(typecode, itemsize)? {
-        (2, true) => unpack_narrow(packed, elements, numbers_max, |number| {
+        (2, true) => unpack_narrow(packed, element_count, numbers_max, |number| {
             Some(i16::try_from(number).ok()?.to_le_bytes())
         }),
-        (2, false) => unpack_narrow(packed, elements, numbers_max, |number| {
+        (2, false) => unpack_narrow(packed, element_count, numbers_max, |number| {
             Some(u16::try_from(number).ok()?.to_le_bytes())
         }),
-        (4, true) => unpack_narrow(packed, elements, numbers_max, |number| {
+        (4, true) => unpack_narrow(packed, element_count, numbers_max, |number| {
             Some(i32::try_from(number).ok()?.to_le_bytes())
         }),
-        (4, false) => unpack_narrow(packed, elements, numbers_max, |number| {
+        (4, false) => unpack_narrow(packed, element_count, numbers_max, |number| {
             Some(u32::try_from(number).ok()?.to_le_bytes())
         }),
-        _ => unpack_narrow(packed, elements, numbers_max, |number| {
+        _ => unpack_narrow(packed, element_count, numbers_max, |number| {
             Some(number.to_le_bytes())
         }),
     }
@@ -68,24 +68,25 @@ pub(super) fn unpack_array(
 
 fn unpack_narrow<const BYTES: usize>(
     packed: &[u8],
-    elements: u64,
+    element_count: u64,
     numbers_max: usize,
-    narrow: impl Fn(i64) -> Option<[u8; BYTES]>,
+    to_bytes: impl Fn(i64) -> Option<[u8; BYTES]>,
 ) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    let mut all_fit = true;
+    let mut is_each_in_range = true;
     unpack_blocks(packed, numbers_max, |count, block| {
         if bytes.is_empty() {
             bytes.reserve_exact(count * BYTES);
         }
-        let from = bytes.len();
-        bytes.resize(from + block.len() * BYTES, 0);
-        let (elements_out, _) = bytes.get_mut(from..).unwrap_or_default().as_chunks_mut();
+        let start = bytes.len();
+        bytes.resize(start + block.len() * BYTES, 0);
+        let (elements_out, _) = bytes.get_mut(start..).unwrap_or_default().as_chunks_mut();
         for (element, &number) in elements_out.iter_mut().zip(block) {
-            let narrow = narrow(number);
-            all_fit &= narrow.is_some();
-            *element = narrow.unwrap_or([0; BYTES]);
+            let narrowed = to_bytes(number);
+            is_each_in_range &= narrowed.is_some();
+            *element = narrowed.unwrap_or([0; BYTES]);
         }
     })?;
-    (all_fit && bytes.len() as u64 == elements.checked_mul(BYTES as u64)?).then_some(bytes)
+    (is_each_in_range && bytes.len() as u64 == element_count.checked_mul(BYTES as u64)?)
+        .then_some(bytes)
 }

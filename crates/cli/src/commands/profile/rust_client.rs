@@ -157,12 +157,12 @@ impl Caller for RustClient<'_> {
         if self.threads == 1 {
             return self.thread_block(cell, calls, 0);
         }
-        let direct = &*self;
+        let caller = &*self;
         std::thread::scope(|scope| {
-            let calls_per_thread = calls.div_ceil(direct.threads);
-            let threads: Vec<_> = (0..direct.threads)
+            let calls_per_thread = calls.div_ceil(caller.threads);
+            let threads: Vec<_> = (0..caller.threads)
                 .map(|index| {
-                    scope.spawn(move || direct.thread_block(cell, calls_per_thread, index))
+                    scope.spawn(move || caller.thread_block(cell, calls_per_thread, index))
                 })
                 .collect();
             let mut merged_block = CallBlock::default();
@@ -188,24 +188,24 @@ impl Caller for RustClient<'_> {
     }
 
     fn split(&mut self, bytes: usize, calls: usize) -> Result<Split, CallError> {
-        let part = |client: &Client, part: CostPart| -> u64 {
-            let cells = client.costs().by_size();
-            cells
+        let total_part_ns = |client: &Client, part: CostPart| -> u64 {
+            let call_classes = client.costs().by_size();
+            call_classes
                 .iter()
-                .filter_map(|(_, _, cell)| cell.parts_ns.get(part as usize))
+                .filter_map(|(_, _, call_class)| call_class.parts_ns.get(part as usize))
                 .sum()
         };
-        let (wire_ns_before, meter_before) =
-            (part(&self.client, CostPart::Wire), self.target.meter.read());
+        let wire_ns_before = total_part_ns(&self.client, CostPart::Wire);
+        let meter_before = self.target.meter.read();
         let block = self.thread_block(Cell::Bytes(bytes), calls, 0)?;
         let used_cpu = self.target.meter.read().since(&meter_before);
         let us_per_call = |ns: u64| ns as f64 / 1e3 / calls.max(1) as f64;
         let total_us = us_per_call(block.latencies_ns.iter().sum());
-        let wire_us =
-            us_per_call(part(&self.client, CostPart::Wire) - wire_ns_before).min(total_us);
-        let is_visible = self.target.meter.workers() > 0;
-        let server_us =
-            is_visible.then(|| (used_cpu.server.cpu_s() * 1e6 / calls.max(1) as f64).min(wire_us));
+        let wire_ns = total_part_ns(&self.client, CostPart::Wire) - wire_ns_before;
+        let wire_us = us_per_call(wire_ns).min(total_us);
+        let is_server_cpu_visible = self.target.meter.workers() > 0;
+        let server_us = is_server_cpu_visible
+            .then(|| (used_cpu.server.cpu_s() * 1e6 / calls.max(1) as f64).min(wire_us));
         Ok(Split {
             bytes,
             total_us,

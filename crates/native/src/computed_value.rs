@@ -4,13 +4,13 @@ use glasscache_client::value::ComputeInfo;
 use pyo3::prelude::*;
 
 /// A value, the Unix time when it was made, and the seconds that this took.
-#[pyclass(frozen, module = "glasscache._native")]
-pub(crate) struct Made {
+#[pyclass(frozen, name = "Made", module = "glasscache._native")]
+pub(crate) struct ComputedValue {
     value: Py<PyAny>,
     compute_info: ComputeInfo,
 }
 
-impl Made {
+impl ComputedValue {
     pub(crate) fn value_and_compute_info<'py>(
         &self,
         py: Python<'py>,
@@ -20,7 +20,7 @@ impl Made {
 }
 
 #[pymethods]
-impl Made {
+impl ComputedValue {
     #[new]
     fn new(value: Py<PyAny>, made_at: f64, cost: f64) -> Self {
         let compute_info = ComputeInfo {
@@ -41,7 +41,7 @@ impl Made {
 }
 
 /// (Unix time when a value was made, seconds that this took).
-pub(crate) fn seconds(compute_info: ComputeInfo) -> (f64, f64) {
+pub(crate) fn compute_info_to_seconds(compute_info: ComputeInfo) -> (f64, f64) {
     (
         compute_info.made_at_ms as f64 / 1e3,
         f64::from(compute_info.cost_us) / 1e6,

@@ -5,7 +5,7 @@ use glasscache_protocol::replies;
 use glasscache_protocol::text::{self, KeyToken};
 
 use super::run::Run;
-use super::state::{Keys, RunEnd, Session, State};
+use super::state::{PendingGet, RunEnd, Session, State};
 use crate::session::execute::Lookup;
 use crate::shared::info::CloseReason;
 
@@ -13,42 +13,43 @@ impl Session {
     /// Parses the keys of a get, up to the end of the line, of the input, or of the slice.
     pub(super) fn parse_keys(
         &mut self,
-        mut keys: Keys,
+        mut pending_get: PendingGet,
         run: &mut Run<'_, '_, '_>,
     ) -> Option<RunEnd> {
         loop {
             let position = run.execute_full_batch();
-            if keys.is_begun && position.is_some() {
-                keys.reply_start = position;
+            if pending_get.is_begun && position.is_some() {
+                pending_get.reply_start = position;
             }
             // The rest of the current batch still fits in this slice.
             if run.is_stopped() || run.out.len() >= run.context.slice_bytes() {
-                self.state = State::Keys(keys);
+                self.state = State::PendingGet(pending_get);
                 return Some(RunEnd::Flush);
             }
-            match text::next_key(run.rest()) {
+            match text::next_key(run.remaining_input()) {
                 KeyToken::Key(key, used) => {
-                    run.used += used;
-                    keys.key_bytes += key.len();
-                    if keys.key_bytes > GET_KEY_BYTES_MAX {
-                        return self.refuse_get(keys, replies::LINE_TOO_LONG, run);
+                    run.used_bytes += used;
+                    pending_get.key_bytes += key.len();
+                    if pending_get.key_bytes > GET_KEY_BYTES_MAX {
+                        return self.refuse_get(pending_get, replies::LINE_TOO_LONG, run);
                     }
-                    let lookup = Lookup::text(key, keys.head, !keys.is_begun, run.context);
+                    let lookup =
+                        Lookup::text(key, pending_get.head, !pending_get.is_begun, run.context);
                     run.push(lookup);
-                    keys.is_begun = true;
+                    pending_get.is_begun = true;
                 }
                 KeyToken::End(used) => {
-                    run.used += used;
+                    run.used_bytes += used;
                     run.batch.end_line(run.out);
                     self.state = State::Command;
                     return None;
                 }
                 KeyToken::Incomplete => {
-                    self.state = State::Keys(keys);
+                    self.state = State::PendingGet(pending_get);
                     return Some(RunEnd::Input);
                 }
                 KeyToken::TooLong => {
-                    return self.refuse_get(keys, replies::BAD_FORMAT, run);
+                    return self.refuse_get(pending_get, replies::BAD_FORMAT, run);
                 }
             }
         }
@@ -58,28 +59,28 @@ impl Session {
     /// already been sent; then the connection must close.
     fn refuse_get(
         &mut self,
-        keys: Keys,
+        pending_get: PendingGet,
         reply: &'static [u8],
         run: &mut Run<'_, '_, '_>,
     ) -> Option<RunEnd> {
         self.state = State::Command;
         let position = run
             .execute_lookups()
-            .filter(|_| keys.is_begun)
-            .or(keys.reply_start);
+            .filter(|_| pending_get.is_begun)
+            .or(pending_get.reply_start);
         if run.is_stopped() {
-            self.state = State::Keys(keys);
+            self.state = State::PendingGet(pending_get);
             return Some(RunEnd::Flush);
         }
-        let line_end = memchr::memchr(b'\n', run.rest());
+        let line_end = memchr::memchr(b'\n', run.remaining_input());
         if let Some(position) = position {
             run.out.rewind(position);
         }
         run.out.bytes.extend_from_slice(reply);
-        let can_rewind = position.is_some() || !keys.is_begun;
+        let can_rewind = position.is_some() || !pending_get.is_begun;
         match line_end {
             Some(end) if can_rewind && reply == replies::BAD_FORMAT => {
-                run.used += end + 1;
+                run.used_bytes += end + 1;
                 None
             }
             _ => Some(RunEnd::Close(CloseReason::Protocol)),

@@ -12,7 +12,7 @@ use crate::shared::info::CloseReason;
 impl Session {
     /// Reads the header if it has to come now, and returns its length in bytes: 0 if none has to come, `None` while it
     /// is incomplete.
-    pub(super) fn proxy_header(
+    pub(super) fn read_proxy_header(
         &mut self,
         input: &[u8],
         context: &Context<'_>,

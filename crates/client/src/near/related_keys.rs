@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use glasscache_strategy::file::Learned;
+use glasscache_strategy::file::LearnedTogetherRules;
 use glasscache_strategy::kept::Tree;
 use glasscache_strategy::rules::{Prefetch, Rules};
 use glasscache_strategy::together::TogetherRules;
@@ -20,38 +20,38 @@ pub(super) struct RelatedKeys {
     /// The position of each child in the file, which orders the levels of a subtree.
     positions: HashMap<NearKey, usize>,
     children_of: Option<ChildrenOf>,
-    learned: Learned,
+    learned: LearnedTogetherRules,
     namespace: Vec<u8>,
-    key_rule: KeyEncoding,
+    key_encoding: KeyEncoding,
 }
 
 impl RelatedKeys {
     pub(super) fn new(options: &StrategyOptions, keys: KeyEncoder<'_>) -> Result<Self, Error> {
-        let mut family = Self {
+        let mut related_keys = Self {
             rules: options.file.strategy.rules(),
             children: HashMap::new(),
             positions: HashMap::new(),
             children_of: options.children_of.clone(),
             learned: options.file.learned.clone(),
             namespace: keys.namespace.to_vec(),
-            key_rule: keys.rule,
+            key_encoding: keys.encoding,
         };
         for (position, (parent, child)) in options.file.children.iter().enumerate() {
-            let parent = family.near_key(parent.as_bytes())?;
-            let child = family.near_key(child.as_bytes())?;
-            family.positions.insert(child.clone(), position);
-            family.children.entry(parent).or_default().push(child);
+            let parent = related_keys.near_key(parent.as_bytes())?;
+            let child = related_keys.near_key(child.as_bytes())?;
+            related_keys.positions.insert(child.clone(), position);
+            related_keys.children.entry(parent).or_default().push(child);
         }
-        Ok(family)
+        Ok(related_keys)
     }
 
     /// An application's key as it is kept.
     pub(super) fn near_key(&self, key: &[u8]) -> Result<NearKey, Error> {
         let encoder = KeyEncoder {
             namespace: &self.namespace,
-            rule: self.key_rule,
+            encoding: self.key_encoding,
         };
-        Ok(near_key(encoder.wire(key, &mut Vec::new())?))
+        Ok(near_key(encoder.wire_key(key, &mut Vec::new())?))
     }
 
     /// A kept key as the application writes it; one in base64 as it goes on the wire.
@@ -114,7 +114,7 @@ impl RelatedKeys {
         children_of_read.0.insert(key.clone(), valid_keys.collect());
     }
 
-    fn companions_of(&self, rules: &TogetherRules, key: &NearKey, out: &mut Vec<NearKey>) {
+    fn push_companions(&self, rules: &TogetherRules, key: &NearKey, out: &mut Vec<NearKey>) {
         let without_namespace = self.without_namespace(key).map(std::str::from_utf8);
         if let Some(Ok(key)) = without_namespace.filter(|_| !rules.is_empty()) {
             let mut names = Vec::new();
@@ -134,33 +134,33 @@ pub(super) struct ChildrenOfRead(HashMap<NearKey, Vec<NearKey>>);
 /// The family of one read.
 #[derive(Debug)]
 pub(super) struct RelatedKeysOfRead<'f> {
-    pub(super) family: &'f RelatedKeys,
+    pub(super) related_keys: &'f RelatedKeys,
     pub(super) children: &'f ChildrenOfRead,
 }
 
 impl Tree<NearKey> for RelatedKeysOfRead<'_> {
     fn children(&self, key: &NearKey, out: &mut Vec<NearKey>) {
-        let children = match self.family.children_of {
+        let children = match self.related_keys.children_of {
             Some(_) => self.children.0.get(key),
-            None => self.family.children.get(key),
+            None => self.related_keys.children.get(key),
         };
         out.extend(children.into_iter().flatten().cloned());
     }
 
     /// Children that the application names stay in its order.
     fn sort_level(&self, level: &mut [NearKey]) {
-        if self.family.children_of.is_none() {
-            level.sort_by_key(|key| self.family.positions.get(key));
+        if self.related_keys.children_of.is_none() {
+            level.sort_by_key(|key| self.related_keys.positions.get(key));
         }
     }
 
     fn companions(&self, key: &NearKey, out: &mut Vec<NearKey>) {
-        self.family
-            .companions_of(&self.family.learned.with_items, key, out);
+        self.related_keys
+            .push_companions(&self.related_keys.learned.with_items, key, out);
     }
 
     fn page_companions(&self, page: &NearKey, out: &mut Vec<NearKey>) {
-        self.family
-            .companions_of(&self.family.learned.with_pages, page, out);
+        self.related_keys
+            .push_companions(&self.related_keys.learned.with_pages, page, out);
     }
 }

@@ -10,7 +10,7 @@ use glasscache_lab::profile::{CallBlock, CallError, Caller, Cell, Split};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::direct::RustClient;
+use super::rust_client::RustClient;
 
 /// The program that the child process runs.
 const PROGRAM: &str = include_str!("via.py");

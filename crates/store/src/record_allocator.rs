@@ -52,7 +52,7 @@ impl RecordAllocator<'_> {
         let store = self.store();
         let missing_segments = store
             .reserve_segments()
-            .saturating_sub(store.segments.spare());
+            .saturating_sub(store.segments.spare_segments());
         let due_bytes = bytes + WRITE_BYTES_MIN;
         let (due_bytes, goal) = if missing_segments > 0 {
             (
@@ -120,7 +120,7 @@ impl RecordAllocator<'_> {
                 break;
             }
         }
-        append(request(0)).ok_or(if store.segments.spare() > 0 {
+        append(request(0)).ok_or(if store.segments.spare_segments() > 0 {
             Shortage::Temporary
         } else {
             Shortage::Permanent

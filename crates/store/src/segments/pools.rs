@@ -24,7 +24,7 @@ pub(super) struct SegmentPools {
 impl Segments {
     /// Sets the number that the budget allows; free segments beyond it are returned to the system.
     pub(crate) fn set_allowed(&self, budget: Budget) {
-        self.allowed.store(budget.segments, Ordering::Relaxed);
+        self.backing_limit.store(budget.segments, Ordering::Relaxed);
         self.index_extra
             .store(budget.index_extra, Ordering::Relaxed);
         let mut pools = self.lock();
@@ -50,7 +50,7 @@ impl Segments {
         spare_min: usize,
         state: SegmentState,
     ) -> Option<SegmentId> {
-        if self.spare() <= spare_min {
+        if self.spare_segments() <= spare_min {
             return None;
         }
         if pools.free.is_empty() && !pools.limbo.is_empty() {
@@ -58,7 +58,7 @@ impl Segments {
         }
         let id = match pools.free.pop().or_else(|| pools.backed_ahead.pop_front()) {
             Some(id) => id,
-            None if pools.backed_count < self.allowed() => self.back_segment(pools)?,
+            None if pools.backed_count < self.backing_limit() => self.back_segment(pools)?,
             None => return None,
         };
         self.in_use.fetch_add(1, Ordering::Relaxed);
@@ -88,7 +88,7 @@ impl Segments {
     /// Moves segments that no reader can see any more from limbo to the free ones, or returns them to the system.
     pub(super) fn reclaim_limbo(&self, pools: &mut SegmentPools) {
         let safe_tick = self.epochs.safe_tick();
-        let allowed = self.allowed();
+        let backing_limit = self.backing_limit();
         let mut held_in_limbo = 0;
         for _ in 0..pools.limbo.len() {
             let Some((id, tick)) = pools.limbo.pop_front() else {
@@ -107,7 +107,7 @@ impl Segments {
             }
         }
         self.held_in_limbo.store(held_in_limbo, Ordering::Relaxed);
-        while pools.backed_count > allowed {
+        while pools.backed_count > backing_limit {
             let Some(id) = pools.free.pop().or_else(|| pools.backed_ahead.pop_back()) else {
                 break;
             };
@@ -134,7 +134,7 @@ impl Segments {
             || self.arena.has_huge_pages(SegmentId(pools.first_never_used));
         is_written
             && pools.backed_ahead.len() < segments_wanted
-            && pools.backed_count < self.allowed()
+            && pools.backed_count < self.backing_limit()
             && has_next
     }
 

@@ -50,8 +50,8 @@ impl ReceiveBuffer {
             self.end -= self.start;
             self.start = 0;
         }
-        let free = self.buffer.len() - self.end;
-        if free < bytes || self.buffer.is_empty() {
+        let free_bytes = self.buffer.len() - self.end;
+        if free_bytes < bytes || self.buffer.is_empty() {
             let doubled_capacity = self.buffer.len().max(RECEIVE_BYTES / 2) * 2;
             // Not more than twice what has come, even if a head announces a gigabyte.
             let capacity =

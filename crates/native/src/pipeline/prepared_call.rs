@@ -28,7 +28,8 @@ pub(super) struct PreparedCall {
     flags: u32,
     pub(super) body: Vec<u8>,
     exptime: i64,
-    delta: u64,
+    /// How much an `incr` or `decr` takes, or the CAS unique of a `cas`.
+    delta_or_cas: u64,
     pub(super) slot: usize,
     pub(super) spent: TimeSpent,
 }
@@ -45,8 +46,8 @@ enum CallKind {
 }
 
 impl CallKind {
-    fn of_method(command: &str) -> Option<Self> {
-        Some(match command {
+    fn of_method(method: &str) -> Option<Self> {
+        Some(match method {
             "get" => Self::Get { cas: false },
             "gets" => Self::Get { cas: true },
             "gat" => Self::GetAndTouch,
@@ -69,13 +70,12 @@ impl CallKind {
 
 impl PreparedCall {
     pub(super) fn new(client: &Client, call: &RecordedCall<'_>) -> PyResult<Self> {
-        let (command, key, value, ttl, delta) = call;
+        let (method, key, value, ttl, delta_or_cas) = call;
         let py = key.py();
-        let kind = CallKind::of_method(command).ok_or_else(|| {
-            PyValueError::new_err(format!("a pipeline has no method {command:?}"))
-        })?;
+        let kind = CallKind::of_method(method)
+            .ok_or_else(|| PyValueError::new_err(format!("a pipeline has no method {method:?}")))?;
         let mut scratch = Vec::new();
-        let wire = client.keys().wire(key_bytes(key)?, &mut scratch);
+        let wire = client.keys().wire_key(key_bytes(key)?, &mut scratch);
         let wire = wire.map_err(|error| error::from_client_error(py, &error))?;
         let mut spent = TimeSpent::default();
         let (flags, body) = match kind {
@@ -98,7 +98,7 @@ impl PreparedCall {
             flags,
             body,
             exptime: exptime(*ttl)?,
-            delta: amount(delta)?,
+            delta_or_cas: amount(delta_or_cas)?,
             slot,
             spent,
         })
@@ -113,8 +113,8 @@ impl PreparedCall {
         match self.kind {
             CallKind::Get { cas } => Request::Get { key, cas },
             CallKind::GetAndTouch => Request::GetAndTouch { key, exptime },
-            CallKind::Store(command) => self.store(command, key),
-            CallKind::Cas => self.store(StoreMode::Cas(self.delta), key),
+            CallKind::Store(mode) => self.store_request(mode, key),
+            CallKind::Cas => self.store_request(StoreMode::Cas(self.delta_or_cas), key),
             CallKind::Delete => Request::Delete {
                 key,
                 noreply: false,
@@ -126,7 +126,7 @@ impl PreparedCall {
             },
             CallKind::Arithmetic { is_decrement } => {
                 let change = Arithmetic {
-                    delta: self.delta,
+                    delta: self.delta_or_cas,
                     is_decrement,
                     initial: None,
                 };
@@ -139,14 +139,14 @@ impl PreparedCall {
         }
     }
 
-    fn store<'a>(&'a self, command: StoreMode, key: WireKey<'a>) -> Request<'a> {
+    fn store_request<'a>(&'a self, mode: StoreMode, key: WireKey<'a>) -> Request<'a> {
         let item = Item {
             key,
             flags: self.flags,
             body: &self.body,
         };
         Request::Store {
-            mode: command,
+            mode,
             item,
             exptime: self.exptime,
             noreply: false,
