@@ -45,7 +45,7 @@ pub(crate) struct Arena {
 }
 
 /// A part of an open file that becomes the arena. Its space is allocated, and no other process uses it; one that still
-/// does must have ended its use before anything but [`Arena::populate`] is called.
+/// does must have ended its use before anything but `Arena::populate` is called.
 #[derive(Debug, Clone, Copy)]
 pub struct MappedFile<'f> {
     /// The file, open for reading and writing.
