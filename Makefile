@@ -375,7 +375,7 @@ docs: ## Build the documentation as a site in build/site, with the Python and Ru
 picture: release ## Draw the picture of README.md, a page of the lab, with a Chromium.
 	@scripts/picture
 
-FUZZ_TARGETS ?= text meta binary session sessions store replies value trace send proxy
+FUZZ_TARGETS ?= $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 SECONDS_EACH ?= 60
 # Room for an upload, which begins at 64 KiB, and something around it.
 FUZZ_LEN ?= 200000

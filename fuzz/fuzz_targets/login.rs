@@ -6,7 +6,7 @@
 use std::sync::OnceLock;
 
 use glasscache_protocol::login;
-use glasscache_server::{Config, Replay, UsersFile, UsersForm, pieces};
+use glasscache_server::{Config, Replay, UsersFile, UsersFileFormat, pieces};
 use libfuzzer_sys::fuzz_target;
 
 /// The longest unfinished login: a line and a value, or a packet.
@@ -25,7 +25,7 @@ fn server() -> Replay {
     Replay::new(Config {
         hash_seed: Some(1),
         memory_bytes: 4 << 20,
-        users: Some(UsersFile { path: path.clone(), form: UsersForm::AuthFile }),
+        users: Some(UsersFile { path: path.clone(), form: UsersFileFormat::AuthFile }),
         ..Config::default()
     })
     .expect("memory for a small store")

@@ -41,7 +41,7 @@ pub use running::{RunningServer, ServerControl, start};
 pub use shared::address::Address;
 pub use shared::config::{
     ClientCertificate, Config, DisplayedSettings, Listen, Protocols, TlsSettings, UsersFile,
-    UsersForm,
+    UsersFileFormat,
 };
 pub use shared::error::Error;
 pub use systemd::notify;

@@ -188,7 +188,7 @@ impl ReplayWorker {
         connection.pending.drain(..progress.used_bytes);
         match progress.run_end {
             // No other connection could release memory.
-            RunEnd::Input
+            RunEnd::NeedsInput
             | RunEnd::NeedsBytes(_)
             | RunEnd::WaitForMemory(_)
             | RunEnd::WaitForUpload

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use glasscache_protocol::binary::request::{self, StoreParameters};
 use glasscache_protocol::binary::{RequestId, Status, opcode, reply};
 use glasscache_server::{
-    Address, Config, Listen, Protocols, Replay, ReplayWorker, RunningServer, UsersFile, UsersForm,
-    pieces, start,
+    Address, Config, Listen, Protocols, Replay, ReplayWorker, RunningServer, UsersFile,
+    UsersFileFormat, pieces, start,
 };
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -35,7 +35,7 @@ fn settings(users: &str, protocol: Protocols) -> (TempDir, Config) {
         protocol,
         users: Some(UsersFile {
             path,
-            form: UsersForm::AuthFile,
+            form: UsersFileFormat::AuthFile,
         }),
         ..Config::default()
     };

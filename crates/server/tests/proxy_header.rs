@@ -5,7 +5,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use glasscache_server::{Address, Config, Listen, RunningServer, UsersFile, UsersForm, start};
+use glasscache_server::{
+    Address, Config, Listen, RunningServer, UsersFile, UsersFileFormat, start,
+};
 
 const HEADER: &[u8] = b"PROXY TCP4 192.0.2.7 192.0.2.8 50007 11211\r\n";
 
@@ -133,7 +135,7 @@ fn a_header_is_no_login() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("users");
     fs::write(&path, "foo:bar\n").unwrap();
-    let form = UsersForm::AuthFile;
+    let form = UsersFileFormat::AuthFile;
     let server = server(&["127.0.0.1/32"], Some(UsersFile { path, form }));
     let mut connection = connect(&server);
     send(&mut connection, &[HEADER, b"get a\r\n"].concat());

@@ -145,8 +145,8 @@ where
 {
     type Key = K;
 
-    fn note_request(&mut self, key: &K) -> bool {
-        self.scope.note_request(key.clone())
+    fn note_first_use(&mut self, key: &K) -> bool {
+        self.scope.note_first_use(key.clone())
     }
 
     fn is_fixed(&self, key: &K) -> bool {

@@ -69,7 +69,7 @@ impl Strategy {
         Rules {
             prefetch: self.prefetch,
             subtree_depth: self.subtree_depth,
-            together: self.together.is_some(),
+            fetches_companions: self.together.is_some(),
         }
     }
 }

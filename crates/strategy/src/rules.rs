@@ -25,7 +25,7 @@ pub struct Rules {
     /// At the start of a request, fetch the page and its descendants down to this depth.
     pub subtree_depth: Option<u32>,
     /// Fetch what learned rules name: with the page at the start of a request, and with an item that has to be fetched.
-    pub together: bool,
+    pub fetches_companions: bool,
 }
 
 /// Where an item was found.
@@ -36,7 +36,7 @@ pub enum Location {
     /// In the fixed set.
     Fixed,
     /// Fetched by this request already, ahead of need.
-    Held,
+    Prefetched,
     /// In the local cache.
     Local,
     /// Not found: it is on the list to fetch.
@@ -45,8 +45,8 @@ pub enum Location {
 
 impl Location {
     /// Whether this use needs a fetched key: one that this request has prefetched or fetches now.
-    pub fn is_used_key(self) -> bool {
-        matches!(self, Self::Held | Self::Missing)
+    pub fn uses_fetched_key(self) -> bool {
+        matches!(self, Self::Prefetched | Self::Missing)
     }
 }
 
@@ -56,7 +56,7 @@ pub trait RequestContext {
     type Key: Clone + Eq;
 
     /// Records that this request uses the item; false if it already did.
-    fn note_request(&mut self, key: &Self::Key) -> bool;
+    fn note_first_use(&mut self, key: &Self::Key) -> bool;
     /// Whether the item is in the fixed set.
     fn is_fixed(&self, key: &Self::Key) -> bool;
     /// Whether this request holds the item.
@@ -98,7 +98,7 @@ impl Rules {
                 append_descendants(context, depth, fetch_list);
             }
         }
-        if self.together {
+        if self.fetches_companions {
             append_new(fetch_list, |fetch_list| {
                 context.page_companions(page, fetch_list);
             });
@@ -114,7 +114,7 @@ impl Rules {
         fetch_list: &mut Vec<C::Key>,
     ) -> Location {
         fetch_list.clear();
-        if !context.note_request(key) {
+        if !context.note_first_use(key) {
             return Location::Repeat;
         }
         let location = locate(context, key);
@@ -131,7 +131,7 @@ impl Rules {
         } else if is_missing {
             fetch_list.push(key.clone());
         }
-        if self.together && is_missing {
+        if self.fetches_companions && is_missing {
             let needed_count = fetch_list.len();
             append_new(fetch_list, |fetch_list| context.companions(key, fetch_list));
             if fetch_list.len() > needed_count {
@@ -157,7 +157,7 @@ fn locate<C: RequestContext>(context: &mut C, key: &C::Key) -> Location {
     }
     let is_local = context.local_get(key);
     if context.is_held(key) {
-        Location::Held
+        Location::Prefetched
     } else if is_local {
         context.hold(key);
         Location::Local

@@ -140,13 +140,13 @@ fn read_with_one(address: &str, file: &Path, seed: u64, end: Instant) -> Result<
         );
         if let Ok(Some(value)) = value {
             let number: u64 = std::str::from_utf8(&value.bytes)?.parse()?;
-            let is_hit = u64::from(near.counters().near_hits > before.near_hits);
+            let is_hit = u64::from(near.counters().local_cache_hits > before.local_cache_hits);
             let record: ReadRecord = [
                 seed,
                 begin_ns,
                 key as u64,
                 number,
-                before.watch_clears,
+                before.clears_after_lost_reports,
                 is_hit,
             ];
             let bytes: Vec<u8> = record

@@ -156,7 +156,7 @@ impl CallMix {
         Call {
             number,
             operation: self.draw_operation(random),
-            time_limit: if is_short {
+            timeout: if is_short {
                 random.pick(&[MILLISECOND, 5 * MILLISECOND, 20 * MILLISECOND])
             } else {
                 random.pick(&[100 * MILLISECOND, 250 * MILLISECOND, 1000 * MILLISECOND])
@@ -212,8 +212,12 @@ impl CallMix {
             37..57 => Operation::Set(key, self.draw_write(random)),
             57..62 => Operation::Add(key, self.draw_write(random)),
             62..68 => Operation::Cas(key, self.draw_write(random)),
-            68..74 => Operation::Delete(key, noreply),
-            74..77 => Operation::Touch(key, Self::draw_ttl(random), noreply),
+            68..74 => Operation::Delete { key, noreply },
+            74..77 => Operation::Touch {
+                key,
+                ttl: Self::draw_ttl(random),
+                noreply,
+            },
             77..86 => self.draw_addition(random, noreply),
             86..90 => {
                 // A bulk read is one text line, in which no key is base64.
@@ -241,10 +245,15 @@ impl CallMix {
         let key = VALUE_KEYS + number;
         let bit = &mut self.additions[usize::from(number)];
         if *bit == ADDITIONS_MAX {
-            return Operation::Delete(key, noreply);
+            return Operation::Delete { key, noreply };
         }
         *bit += 1;
-        Operation::AddToNumber(key, *bit - 1, !noreply && random.chance(70), noreply)
+        Operation::AddToNumber {
+            key,
+            bit: *bit - 1,
+            is_created: !noreply && random.chance(70),
+            noreply,
+        }
     }
 }
 
@@ -264,8 +273,11 @@ fn draw_fault(random: &mut Random, counts: &Counts) -> Fault {
         3 => Fault::ResetToServer(server),
         4..6 => Fault::Close(server),
         6..8 => Fault::Pause(server, duration),
-        8..10 => Fault::Partition(server, duration),
-        10..12 => Fault::Restart(server, random.chance(50)),
+        8..10 => Fault::Unreachable(server, duration),
+        10..12 => Fault::Restart {
+            server,
+            is_reported: random.chance(50),
+        },
         12 => Fault::Down(server, duration),
         13..15 => Fault::CutReply(server, cut_after_thousandths),
         15 => Fault::KillInReply(server, cut_after_thousandths),

@@ -53,7 +53,7 @@ pub enum Sabotage {
     /// A driver makes additions again although they may have been made.
     RepeatsAdditions,
     /// A driver replaces a value without a comparison.
-    ComparesNothing,
+    ReplacesCasBySet,
     /// A driver gives a reply to another call in flight.
     MixesReplies,
     /// A driver says that a write was certainly not made.
@@ -63,7 +63,7 @@ pub enum Sabotage {
     /// A driver does not look at deadlines.
     IgnoresDeadlines,
     /// A driver uses a connection again whose reply is still to come.
-    KeepsUnread,
+    ReusesUnreadConnections,
     /// A driver does not close connections.
     NeverCloses,
     /// A driver forgets quiet writes that are lost.
@@ -73,7 +73,7 @@ pub enum Sabotage {
     /// A driver does not probe servers that are down.
     NeverProbes,
     /// A child of a fork goes on with its parent's connections.
-    KeepsParents,
+    KeepsParentConnections,
     /// A driver panics.
     Panics,
 }
@@ -158,7 +158,7 @@ pub struct Call {
     /// What is asked.
     pub operation: Operation,
     /// How long it may take.
-    pub time_limit: Micros,
+    pub timeout: Micros,
     /// Its caller gives up after so long.
     pub cancel_after: Option<Micros>,
 }
@@ -201,11 +201,32 @@ pub enum Operation {
     /// A write where nothing has changed since the task's last [`Operation::Gets`] of the key; without one a [`Operation::Add`].
     Cas(Key, Write),
     /// A removal.
-    Delete(Key, bool),
+    Delete {
+        /// The key.
+        key: Key,
+        /// Nobody waits.
+        noreply: bool,
+    },
     /// A new expiry.
-    Touch(Key, Ttl, bool),
-    /// An addition with bits of its own, and whether a missing number is made.
-    AddToNumber(Key, u8, bool, bool),
+    Touch {
+        /// The key.
+        key: Key,
+        /// The new one.
+        ttl: Ttl,
+        /// Nobody waits.
+        noreply: bool,
+    },
+    /// An addition with a bit of its own.
+    AddToNumber {
+        /// The key.
+        key: Key,
+        /// The number of its bit.
+        bit: u8,
+        /// A missing number is made.
+        is_created: bool,
+        /// Nobody waits.
+        noreply: bool,
+    },
     /// Values of several keys.
     GetMany(Vec<Key>),
     /// Writes of several keys.
@@ -232,9 +253,14 @@ pub enum Fault {
     /// It does nothing for a while.
     Pause(usize, Micros),
     /// Nothing gets through to it or from it for a while.
-    Partition(usize, Micros),
+    Unreachable(usize, Micros),
     /// It starts again, empty; its peers learn of it at once or when they send.
-    Restart(usize, bool),
+    Restart {
+        /// The server.
+        server: usize,
+        /// Its peers learn of it at once.
+        is_reported: bool,
+    },
     /// It is gone for a while, and starts again empty.
     Down(usize, Micros),
     /// Its next reply is cut after this many thousandths of it, then the connection breaks.
@@ -267,7 +293,7 @@ pub enum Misbehaviour {
     /// It has another opaque.
     Opaque,
     /// It is that of the request before.
-    Earlier,
+    RepeatsPrevious,
     /// It comes twice.
     Twice,
     /// It does not come.
@@ -282,7 +308,7 @@ impl Misbehaviour {
         Misbehaviour::Key,
         Misbehaviour::Length,
         Misbehaviour::Opaque,
-        Misbehaviour::Earlier,
+        Misbehaviour::RepeatsPrevious,
         Misbehaviour::Twice,
         Misbehaviour::Missing,
         Misbehaviour::Garbage,

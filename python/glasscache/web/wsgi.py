@@ -41,7 +41,7 @@ App = Callable[[Environ, StartResponse], Iterable[bytes]]
 _REFRESH_THREADS: Final = 4
 _REFRESHES_MAX: Final = 256
 """Refreshes that wait for a thread; beyond, the next request takes the lease again."""
-_OWN_FIELDS: Final = ("if-none-match", "if-modified-since", "if-range", "range", "cookie")
+_CACHE_FIELDS: Final = ("if-none-match", "if-modified-since", "if-range", "range", "cookie")
 """Fields of the request that the cache may add, change or keep from the application."""
 
 
@@ -145,16 +145,16 @@ class CacheWSGI:
                 raise
             head = error_head
         if head.stored_reply is not None:
-            if head.plan_after_sending is not None:
-                run_plan(head.plan_after_sending)
+            if head.plan_after_head is not None:
+                run_plan(head.plan_after_head)
             response.close()
             return self._send_stored(exchange, head.stored_reply, environ, start_response)
         if head.status == response.status_code:
             start_response(response.status, _text_fields(head.fields), *response.error)
         else:
             start_response(_status_line(head.status), _text_fields(head.fields))
-        if head.plan_after_sending is not None:
-            run_plan(head.plan_after_sending)
+        if head.plan_after_head is not None:
+            run_plan(head.plan_after_head)
         return response
 
     def _end_callback(self, exchange: Exchange, fetch: Fetch) -> Callable[[], None]:
@@ -176,7 +176,7 @@ class CacheWSGI:
         if entry is not None and entry.write_id and reply.has_body and chunks is None:
             chunks = run_plan(exchange.read_chunks(entry, reply.start // CHUNK_BYTES))
             if chunks is None:  # the body is lost although its head was validated
-                return self.app(_plain_environ(environ), start_response)
+                return self.app(_unconditional_environ(environ), start_response)
         start_response(_status_line(reply.status), _text_fields(reply.fields))
         if entry is None or not reply.has_body:
             return [b""]
@@ -232,8 +232,8 @@ class CacheWSGI:
             if head.stored_reply is None:
                 for _ in response:
                     pass
-            if head.plan_after_sending is not None:
-                run_plan(head.plan_after_sending)
+            if head.plan_after_head is not None:
+                run_plan(head.plan_after_head)
         except Exception:  # noqa: BLE001 - the application's own logging has seen it
             self.core.counters["refreshes_failed"] += 1
         finally:
@@ -270,7 +270,7 @@ class _AppResponse:
         self._written_parts: list[bytes] = []
         self._parts: Iterator[bytes] = iter(())
         self._is_over = False
-        self._is_headless = False
+        self._discards_body = False
         self.status = ""
         self.error: tuple[Any, ...] = ()
         self._fields: list[tuple[str, str]] = []
@@ -305,7 +305,7 @@ class _AppResponse:
         )
         if head.stored_reply is None:
             self._writer = head.writer
-            self._is_headless = head.status == 304 and head.writer is not None  # noqa: PLR2004
+            self._discards_body = head.status == 304 and head.writer is not None  # noqa: PLR2004
         else:
             self._is_over = True
         return head
@@ -314,7 +314,7 @@ class _AppResponse:
         """Yield the body, and store it."""
         writer = self._writer
         for body_part in self._parts:
-            if not self._is_headless:
+            if not self._discards_body:
                 yield body_part
             if writer is not None and writer.feed(body_part):
                 run_plan(writer.flush())
@@ -372,7 +372,7 @@ def _environ_for(environ: Environ, fetch: Fetch, request: Request) -> Environ:
         return environ
     fetch_environ = {**environ, "REQUEST_METHOD": fetch.method}
     headers = {name.decode("latin-1"): value for name, value in fetch.fields}
-    for name in _OWN_FIELDS:
+    for name in _CACHE_FIELDS:
         key = "HTTP_" + name.upper().replace("-", "_")
         fetch_environ.pop(key, None)
         if name in headers:
@@ -380,8 +380,8 @@ def _environ_for(environ: Environ, fetch: Fetch, request: Request) -> Environ:
     return fetch_environ
 
 
-def _plain_environ(environ: Environ) -> Environ:
-    replaced_names = {"HTTP_" + name.upper().replace("-", "_") for name in _OWN_FIELDS} - {
+def _unconditional_environ(environ: Environ) -> Environ:
+    replaced_names = {"HTTP_" + name.upper().replace("-", "_") for name in _CACHE_FIELDS} - {
         "HTTP_COOKIE"
     }
     return {name: value for name, value in environ.items() if name not in replaced_names}

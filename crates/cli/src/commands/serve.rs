@@ -283,11 +283,11 @@ fn tls_settings(settings: &Settings) -> Option<server::TlsSettings> {
 /// The file of users: `-Y`, or for SASL alone memcached's own password database. Without either `-S` is refused.
 fn find_users_file(settings: &Settings) -> Result<Option<server::UsersFile>, Failure> {
     let (path, form) = if let Some(path) = &settings.auth_file {
-        (path.clone(), server::UsersForm::AuthFile)
+        (path.clone(), server::UsersFileFormat::AuthFile)
     } else if !settings.sasl {
         return Ok(None);
     } else if let Some(path) = std::env::var_os(PASSWORD_VARIABLE).filter(|path| !path.is_empty()) {
-        (PathBuf::from(path), server::UsersForm::SaslDatabase)
+        (PathBuf::from(path), server::UsersFileFormat::SaslDatabase)
     } else {
         let sentence =
             format!("enable-sasl (-S): there are no users to log in: no {PASSWORD_VARIABLE}");

@@ -181,11 +181,11 @@ impl NearState {
         self.stats.reads += 1;
         match location {
             Location::Fixed => self.stats.fixed_hits += 1,
-            Location::Local => self.stats.near_hits += 1,
-            Location::Held | Location::Repeat => self.stats.held_hits += 1,
+            Location::Local => self.stats.local_cache_hits += 1,
+            Location::Prefetched | Location::Repeat => self.stats.request_scope_hits += 1,
             Location::Missing => {}
         }
-        self.stats.used_keys += u64::from(location.is_used_key());
+        self.stats.used_keys += u64::from(location.uses_fetched_key());
     }
 
     /// Looks up the keys of one read, which may belong to a request.
@@ -290,7 +290,7 @@ impl NearState {
             (_, scope_entry) => scope_entry.and_then(|entry| entry.value.clone()),
         };
         // That a key fetched ahead of need has no value is known for one read: the next one may wait for a value.
-        let was_absent = location == Location::Held && value.is_none();
+        let was_absent = location == Location::Prefetched && value.is_none();
         if was_absent {
             scope.scope.remove(key);
         } else if value.is_none() && location != Location::Missing {
@@ -413,8 +413,8 @@ impl NearState {
     pub(super) fn count_call(&mut self, keys: usize, bytes: usize, is_load: bool) {
         let stats = &mut self.stats;
         if is_load {
-            stats.kept_calls += 1;
-            stats.kept_keys += keys as u64;
+            stats.fixed_set_calls += 1;
+            stats.fixed_set_keys += keys as u64;
         } else {
             stats.calls += 1;
             stats.keys += keys as u64;
@@ -564,7 +564,7 @@ impl NearState {
     /// Forgets every value for what a watch reported or lost. That is part of what a coherent near cache costs, so the
     /// trial counts the requests that fetch everything again: a watch that is lost over and over disables the strategy.
     fn clear_for_watch(&mut self) {
-        self.stats.watch_clears += 1;
+        self.stats.clears_after_lost_reports += 1;
         self.forget_all();
     }
 

@@ -8,9 +8,9 @@ pub struct NearStats {
     /// Reads that the fixed set served.
     pub fixed_hits: u64,
     /// Reads that the near cache served.
-    pub near_hits: u64,
+    pub local_cache_hits: u64,
     /// Reads that were served by what their request held.
-    pub held_hits: u64,
+    pub request_scope_hits: u64,
     /// Calls that were made to fetch what was not available.
     pub calls: u64,
     /// Keys of these calls.
@@ -20,15 +20,15 @@ pub struct NearStats {
     /// Keys of these calls that a request used.
     pub used_keys: u64,
     /// Calls that loaded or refreshed the fixed set; not among `calls`.
-    pub kept_calls: u64,
+    pub fixed_set_calls: u64,
     /// Keys of these calls.
-    pub kept_keys: u64,
+    pub fixed_set_keys: u64,
     /// Values that were removed because this client wrote their keys.
     pub invalidated: u64,
     /// Values that were removed because another client changed their keys.
     pub changed_by_others: u64,
     /// Times that everything was forgotten because reports of other clients' changes were lost or were about many keys.
-    pub watch_clears: u64,
+    pub clears_after_lost_reports: u64,
     /// Keys of the fixed set.
     pub fixed_keys: u64,
     /// Keys of the fixed set whose values are loaded.

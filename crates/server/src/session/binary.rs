@@ -17,7 +17,7 @@ impl Session {
             return Some(next);
         }
         match binary::parse(run.remaining_input()) {
-            Parsed::Incomplete => Some(RunEnd::Input),
+            Parsed::Incomplete => Some(RunEnd::NeedsInput),
             Parsed::Request(id, command, used) => {
                 run.command_count += 1;
                 self.begin_request(id, &command, used, run)

@@ -96,7 +96,7 @@ impl Session {
 
     fn serve_line_before_login(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         match login::parse(run.remaining_input()) {
-            login::Parsed::Incomplete => Some(RunEnd::Input),
+            login::Parsed::Incomplete => Some(RunEnd::NeedsInput),
             login::Parsed::Attempt(credentials, used) => {
                 run.used_bytes += used;
                 self.attempt_login(RequestId::default(), Some(credentials), run.context);
@@ -113,7 +113,7 @@ impl Session {
 
     fn serve_request_before_login(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         match binary::parse(run.remaining_input()) {
-            binary::Parsed::Incomplete => Some(RunEnd::Input),
+            binary::Parsed::Incomplete => Some(RunEnd::NeedsInput),
             binary::Parsed::BadMagic => Some(RunEnd::Close(CloseReason::Protocol)),
             binary::Parsed::Request(id, Command::SaslMechanisms, used) => {
                 run.used_bytes += used;

@@ -53,7 +53,7 @@ impl Session {
         };
         let used = match self.read_proxy_header(input, context) {
             Ok(Some(used)) => used,
-            Ok(None) => return stop(RunEnd::Input),
+            Ok(None) => return stop(RunEnd::NeedsInput),
             Err(reason) => return stop(RunEnd::Close(reason)),
         };
         let mut run = Run {
@@ -185,7 +185,7 @@ impl Session {
             return None;
         }
         match text::parse(run.remaining_input()) {
-            Parsed::Incomplete => Some(RunEnd::Input),
+            Parsed::Incomplete => Some(RunEnd::NeedsInput),
             Parsed::Refused(refusal, used) => {
                 run.execute_lookups();
                 if run.is_stopped() {
@@ -279,7 +279,7 @@ impl Session {
             return None;
         }
         self.state = State::Swallow(bytes_left - skipped);
-        Some(RunEnd::Input)
+        Some(RunEnd::NeedsInput)
     }
 }
 
@@ -295,6 +295,6 @@ fn refuse_next_line(run: &mut Run<'_, '_, '_>) -> RunEnd {
         None if run.remaining_input().len() > LINE_BYTES_MAX => {
             RunEnd::Close(CloseReason::Protocol)
         }
-        None => RunEnd::Input,
+        None => RunEnd::NeedsInput,
     }
 }

@@ -46,7 +46,7 @@ impl Session {
                 }
                 KeyToken::Incomplete => {
                     self.state = State::PendingGet(pending_get);
-                    return Some(RunEnd::Input);
+                    return Some(RunEnd::NeedsInput);
                 }
                 KeyToken::TooLong => {
                     return self.refuse_get(pending_get, replies::BAD_FORMAT, run);

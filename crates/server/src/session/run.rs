@@ -55,7 +55,7 @@ impl<'b, 'w> Run<'b, '_, 'w> {
         }
         if self.command_count >= self.context.shared.config.requests_per_event.max(1) {
             return Some(if self.remaining_input().is_empty() {
-                RunEnd::Input
+                RunEnd::NeedsInput
             } else {
                 RunEnd::Yield
             });

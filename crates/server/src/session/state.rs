@@ -96,7 +96,7 @@ impl State {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RunEnd {
     /// The rest of the input, if any, is an incomplete command.
-    Input,
+    NeedsInput,
     /// The rest of the input is an incomplete command of this many bytes.
     NeedsBytes(usize),
     /// The next command needs this many bytes of memory that are not available: call again when there are.

@@ -72,7 +72,7 @@ impl Session {
         while !upload.reservation.is_complete() {
             let following_input = run.remaining_input();
             if following_input.is_empty() {
-                return Some(RunEnd::Input);
+                return Some(RunEnd::NeedsInput);
             }
             let space = upload.reservation.space(run.context.store, run.context.now);
             let bytes = space.len().min(following_input.len());
@@ -104,7 +104,7 @@ impl Session {
         let Some(terminator) = run.remaining_input().get(..terminator_bytes) else {
             // The value is complete and its line ending is not: without reading more here the loop would spin
             // forever.
-            return Some(RunEnd::Input);
+            return Some(RunEnd::NeedsInput);
         };
         self.finish_upload(terminator, run)
     }

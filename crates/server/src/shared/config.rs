@@ -140,12 +140,12 @@ pub struct UsersFile {
     /// The file; read again when it changes.
     pub path: PathBuf,
     /// How its lines are read.
-    pub form: UsersForm,
+    pub form: UsersFileFormat,
 }
 
 /// How the lines of a file of users are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UsersForm {
+pub enum UsersFileFormat {
     /// `user:password`, as memcached's `-Y`.
     AuthFile,
     /// `user:password`, and further fields after another colon, as memcached's `MEMCACHED_SASL_PWDB`.

@@ -196,7 +196,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::shared::config::UsersForm;
+    use crate::shared::config::UsersFileFormat;
 
     fn accepts(logins: &Logins, user: &str, password: &str) -> bool {
         let credentials = Credentials {
@@ -212,7 +212,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = UsersFile {
             path: folder.path().join("users"),
-            form: UsersForm::AuthFile,
+            form: UsersFileFormat::AuthFile,
         };
         assert!(Logins::new(Some(&file)).is_err());
         fs::write(&file.path, "foo:bar\n").unwrap();
@@ -243,7 +243,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = UsersFile {
             path: folder.path().join("users"),
-            form: UsersForm::AuthFile,
+            form: UsersFileFormat::AuthFile,
         };
         fs::write(&file.path, "foo:bar\n").unwrap();
         let logins = Logins::new(Some(&file)).unwrap();

@@ -7,7 +7,7 @@
 use sha2::{Digest as _, Sha256};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
-use crate::shared::config::UsersForm;
+use crate::shared::config::UsersFileFormat;
 use crate::shared::password_hash::PasswordHash;
 
 /// A salted SHA-256.
@@ -26,7 +26,7 @@ pub(crate) struct Users {
 
 impl Users {
     /// Reads the lines of a file; the error is the end of a sentence and quotes nothing of the file.
-    pub(crate) fn parse(text: &[u8], form: UsersForm) -> Result<Users, String> {
+    pub(crate) fn parse(text: &[u8], form: UsersFileFormat) -> Result<Users, String> {
         let mut users = Users {
             salt: random_salt()?,
             plain_passwords: Vec::new(),
@@ -48,7 +48,7 @@ impl Users {
         Ok(users)
     }
 
-    fn add(&mut self, line: &[u8], form: UsersForm) -> Result<(), String> {
+    fn add(&mut self, line: &[u8], form: UsersFileFormat) -> Result<(), String> {
         let colon = memchr::memchr(b':', line).ok_or("has no colon, must be user:password")?;
         let (user, password) = line.split_at(colon);
         let password = password.get(1..).unwrap_or_default();
@@ -62,7 +62,7 @@ impl Users {
         }
         // In memcached's SASL database further fields may follow the password, which may have colons itself.
         let password_ends = memchr::memchr_iter(b':', password)
-            .filter(|_| form == UsersForm::SaslDatabase)
+            .filter(|_| form == UsersFileFormat::SaslDatabase)
             .chain([password.len()]);
         let user = self.digest(user);
         for end in password_ends {
@@ -139,7 +139,7 @@ mod tests {
     const SHA_256: &str = "$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA";
 
     fn users(text: &str) -> Result<Users, String> {
-        Users::parse(text.as_bytes(), UsersForm::AuthFile)
+        Users::parse(text.as_bytes(), UsersFileFormat::AuthFile)
     }
 
     fn refusal(text: &str) -> String {
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn the_sasl_database_may_have_fields_after_the_password() {
-        let users = Users::parse(b"foo:bar:rest:more\n", UsersForm::SaslDatabase).unwrap();
+        let users = Users::parse(b"foo:bar:rest:more\n", UsersFileFormat::SaslDatabase).unwrap();
         for password in ["bar", "bar:rest", "bar:rest:more"] {
             assert!(users.verify(b"foo", password.as_bytes()), "{password}");
         }

@@ -10,7 +10,8 @@ use crate::support::{
     expect, is_refused, serve, stat, talk,
 };
 use glasscache_server::{
-    ClientCertificate, Config, Listen, UsersFile, UsersForm, prepare, prepare_replacement, start,
+    ClientCertificate, Config, Listen, UsersFile, UsersFileFormat, prepare, prepare_replacement,
+    start,
 };
 use rustls::version;
 
@@ -167,7 +168,7 @@ fn a_login_follows_the_handshake() {
     let authority = Authority::new(folder.path(), "authority");
     let path = folder.path().join("users");
     fs::write(&path, "foo:bar\n").unwrap();
-    let form = UsersForm::AuthFile;
+    let form = UsersFileFormat::AuthFile;
     let server = start(Config {
         users: Some(UsersFile { path, form }),
         ..config(

@@ -171,7 +171,7 @@ impl Replay<'_> {
         }
         for &item in self.prepared.items_of(request as usize) {
             let location = self.rules.look_up(process, &item, fetch_list);
-            stats.used_keys += u32::from(location.is_used_key());
+            stats.used_keys += u32::from(location.uses_fetched_key());
             self.fetch(item, process, fetch_list, &mut stats);
         }
         stats
@@ -227,7 +227,7 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
     type Key = u32;
 
     /// Repeats were dropped when the log was prepared.
-    fn note_request(&mut self, _item: &u32) -> bool {
+    fn note_first_use(&mut self, _item: &u32) -> bool {
         true
     }
 

@@ -57,10 +57,13 @@ impl Network {
                 self.hosts[server].paused_until = now + duration;
                 self.schedule(duration, Event::Resume(server));
             }
-            Fault::Partition(server, duration) => {
-                self.hosts[server].partitioned_until = now + duration;
+            Fault::Unreachable(server, duration) => {
+                self.hosts[server].unreachable_until = now + duration;
             }
-            Fault::Restart(server, is_reported) => {
+            Fault::Restart {
+                server,
+                is_reported,
+            } => {
                 self.restart(server, is_reported.then_some(End::Reset));
             }
             Fault::Down(server, duration) => {
@@ -93,7 +96,7 @@ impl Network {
             host.misbehaviour = None;
             host.cut_reply = None;
             host.cut_request = None;
-            host.partitioned_until = 0;
+            host.unreachable_until = 0;
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use glasscache_server::{Config, ReplayConnection, ReplayWorker, UsersFile, UsersForm};
+use glasscache_server::{Config, ReplayConnection, ReplayWorker, UsersFile, UsersFileFormat};
 
 use super::link::LinkId;
 use super::misbehaviour;
@@ -34,7 +34,7 @@ fn users_file() -> UsersFile {
     });
     UsersFile {
         path: path.clone(),
-        form: UsersForm::AuthFile,
+        form: UsersFileFormat::AuthFile,
     }
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Host {
     pub(super) links: Vec<LinkId>,
     pub(super) is_up: bool,
     pub(super) paused_until: Micros,
-    pub(super) partitioned_until: Micros,
+    pub(super) unreachable_until: Micros,
     pub(super) cut_request: Option<u16>,
     /// Where the next reply is cut, and whether the server restarts then.
     pub(super) cut_reply: Option<(u16, bool)>,
@@ -67,7 +67,7 @@ impl Host {
             links: Vec::new(),
             is_up: true,
             paused_until: 0,
-            partitioned_until: 0,
+            unreachable_until: 0,
             cut_request: None,
             cut_reply: None,
             misbehaviour: None,

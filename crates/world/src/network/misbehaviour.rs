@@ -56,8 +56,10 @@ pub(super) fn alter_reply(
                 *byte = if *byte == b'9' { b'8' } else { b'9' };
             }
         }
-        Misbehaviour::Earlier if !previous_reply.is_empty() => altered = previous_reply.to_vec(),
-        Misbehaviour::Earlier => {}
+        Misbehaviour::RepeatsPrevious if !previous_reply.is_empty() => {
+            altered = previous_reply.to_vec();
+        }
+        Misbehaviour::RepeatsPrevious => {}
         Misbehaviour::Twice => altered.extend_from_slice(reply),
         Misbehaviour::Missing => altered.clear(),
         Misbehaviour::Garbage => {
@@ -187,7 +189,10 @@ mod tests {
             altered_text(Misbehaviour::Opaque, meta),
             meta.replace("O77", "O97")
         );
-        assert_eq!(altered_text(Misbehaviour::Earlier, text), "EARLIER\r\n");
+        assert_eq!(
+            altered_text(Misbehaviour::RepeatsPrevious, text),
+            "EARLIER\r\n"
+        );
         assert_eq!(altered_text(Misbehaviour::Twice, "A\r\n"), "A\r\nA\r\n");
         assert_eq!(altered_text(Misbehaviour::Missing, text), "");
         assert_ne!(altered_text(Misbehaviour::Garbage, text), text);

@@ -313,7 +313,7 @@ impl Network {
 
     /// Puts an event of a connection off while nothing gets through to its server.
     fn delay_if_partitioned(&mut self, link: LinkId, event: Event) -> bool {
-        let until = self.hosts[self.links[link].server].partitioned_until;
+        let until = self.hosts[self.links[link].server].unreachable_until;
         let is_partitioned = until > self.now;
         if is_partitioned {
             self.queue.push(until, event);

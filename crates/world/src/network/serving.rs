@@ -189,5 +189,5 @@ impl Network {
 }
 
 fn repeats_earlier(host: &Host) -> bool {
-    matches!(host.misbehaviour, Some((Misbehaviour::Earlier, _)))
+    matches!(host.misbehaviour, Some((Misbehaviour::RepeatsPrevious, _)))
 }

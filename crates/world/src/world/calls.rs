@@ -389,9 +389,8 @@ impl World {
         if opens_for_call || state.calls.iter().any(|(_, it)| *it == part) {
             return; // the engine ends it
         }
-        let time_limit = Duration::from_micros(call.deadline - call.started);
-        if let RetryDecision::End(mark) =
-            FailedRequest::CONNECTING.decide(Cause::Deadline(time_limit))
+        let timeout = Duration::from_micros(call.deadline - call.started);
+        if let RetryDecision::End(mark) = FailedRequest::CONNECTING.decide(Cause::Deadline(timeout))
         {
             self.processes[process].servers[server]
                 .state
@@ -437,7 +436,7 @@ impl World {
                     let waiting_parts = &mut self.processes[process].servers[server].waiting_parts;
                     waiting_parts.retain(|other_part| *other_part != part);
                 }
-                Some(_) if self.is_sabotaged_by(Sabotage::KeepsUnread) => {}
+                Some(_) if self.is_sabotaged_by(Sabotage::ReusesUnreadConnections) => {}
                 Some(socket) if self.sockets[socket].owner == Some(part) => {
                     // Its connection is closed, so what it has written is removed by the next call.
                     self.note_uncertain(socket, part);

@@ -216,7 +216,7 @@ impl World {
         let state = &mut self.sockets[socket];
         state.owner = None;
         let (process, server) = (state.process, state.server);
-        let keeps_unread = self.sabotage == Some(Sabotage::KeepsUnread);
+        let keeps_unread = self.sabotage == Some(Sabotage::ReusesUnreadConnections);
         if let Some(engine) = &mut state.engine {
             engine.release();
             if state.is_ready && (keeps_unread || engine.is_ready_for_reuse()) {

@@ -52,7 +52,7 @@ impl World {
         let uncertain_keys = engine.server().uncertain.take();
         let keys_before = uncertain_keys.len();
         engine.server().uncertain.add(uncertain_keys);
-        if self.sabotage != Some(Sabotage::KeepsParents) {
+        if self.sabotage != Some(Sabotage::KeepsParentConnections) {
             engine.abandon();
         }
         if !engine.must_close() {

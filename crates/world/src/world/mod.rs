@@ -331,7 +331,7 @@ fn final_call(operation: Operation, must_succeed: bool) -> Step {
             MAY_FAIL_CALL_NUMBER
         },
         operation,
-        time_limit: FINAL_CALL_TIME_LIMIT,
+        timeout: FINAL_CALL_TIME_LIMIT,
         cancel_after: None,
     })
 }

@@ -28,7 +28,7 @@ impl World {
         self.note(|_| {
             format!(
                 "task {task} call {} {:?} within {}",
-                call.number, call.operation, call.time_limit
+                call.number, call.operation, call.timeout
             )
         });
         let first_part = self.parts.len();
@@ -52,15 +52,14 @@ impl World {
             number: call.number,
             started: now,
             start_position: self.network.position(),
-            deadline: now + call.time_limit,
+            deadline: now + call.timeout,
             parts_left: parts.len(),
             parts: parts.clone().collect(),
             is_ended: false,
             must_succeed: call.number == MUST_SUCCEED_CALL_NUMBER,
         });
-        self.network.schedule(call.time_limit, Event::Deadline(id));
-        self.network
-            .schedule(call.time_limit + 2, Event::Overdue(id));
+        self.network.schedule(call.timeout, Event::Deadline(id));
+        self.network.schedule(call.timeout + 2, Event::Overdue(id));
         if let Some(wait) = call.cancel_after {
             self.network.schedule(wait, Event::Cancel(id));
         }
@@ -102,14 +101,21 @@ impl World {
                 *key,
                 self.compare_and_store(task, write, *key, *write_options),
             ),
-            Operation::Delete(key, noreply) => (*key, Action::Delete(*noreply)),
-            Operation::Touch(key, ttl, noreply) => {
+            Operation::Delete { key, noreply } => (*key, Action::Delete(*noreply)),
+            Operation::Touch { key, ttl, noreply } => {
                 (*key, Action::Touch(self.to_exptime(*ttl), *noreply))
             }
-            Operation::AddToNumber(key, bit, true, _) => {
+            Operation::AddToNumber {
+                key,
+                bit,
+                is_created: true,
+                ..
+            } => {
                 return vec![self.new_counter_job(*key, *bit)];
             }
-            Operation::AddToNumber(key, bit, false, noreply) => (*key, Action::Add(*bit, *noreply)),
+            Operation::AddToNumber {
+                key, bit, noreply, ..
+            } => (*key, Action::Add(*bit, *noreply)),
             Operation::GetMany(keys) => {
                 return self.split_by_server(keys, |_, keys| {
                     let wire_keys = keys.iter().map(|key| wire_key(*key)).collect();
@@ -166,7 +172,7 @@ impl World {
         let Some((unique, source, read_request)) = self.tasks[task].uniques.remove(&key) else {
             return self.new_store_action(StoreMode::Add, write, key, write_options);
         };
-        let mode = if self.is_sabotaged_by(Sabotage::ComparesNothing) {
+        let mode = if self.is_sabotaged_by(Sabotage::ReplacesCasBySet) {
             StoreMode::Set
         } else {
             StoreMode::Cas(unique)

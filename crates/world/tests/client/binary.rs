@@ -6,7 +6,7 @@ use glasscache_client::request::{Item, Request};
 use glasscache_client::{
     Arithmetic, Budget, Client, Error, Login, Options, Protocol, StoreMode, WireKey,
 };
-use glasscache_server::{UsersFile, UsersForm};
+use glasscache_server::{UsersFile, UsersFileFormat};
 
 use crate::face::{Face, item, patient, plain, with_both};
 use crate::real::Server;
@@ -32,7 +32,7 @@ fn a_login_by_sasl_is_accepted_or_refused_on_each_connection() {
     std::fs::write(&path, "app:pass word\n").unwrap();
     let users = UsersFile {
         path: path.clone(),
-        form: UsersForm::AuthFile,
+        form: UsersFileFormat::AuthFile,
     };
     let server = Server::with_users(Some(users));
     let options = |password: &str| Options {

@@ -108,7 +108,7 @@ fn a_request_reads_its_page_and_children_by_one_call_each_and_no_key_twice() {
         let stats = face.core().near().unwrap().stats();
         assert_eq!((stats.calls, stats.keys, stats.used_keys), (2, 4, 4));
         assert_eq!(
-            (stats.kept_calls, stats.fixed_loaded, stats.fixed_hits),
+            (stats.fixed_set_calls, stats.fixed_loaded, stats.fixed_hits),
             (1, 1, 1)
         );
     });
@@ -130,5 +130,8 @@ fn threads_share_what_the_process_keeps() {
         thread.join().unwrap();
     }
     let stats = face.core().near().unwrap().stats();
-    assert_eq!((stats.calls, stats.near_hits, stats.reads), (1, 400, 401));
+    assert_eq!(
+        (stats.calls, stats.local_cache_hits, stats.reads),
+        (1, 400, 401)
+    );
 }

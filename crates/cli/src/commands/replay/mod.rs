@@ -225,7 +225,7 @@ impl Args {
         let bar = progress_bar();
         bar.set_length(prepared.len() as u64);
         let replay_options = ReplayOptions {
-            clients: self.clients as usize,
+            thread_count: self.clients as usize,
             speed: self.speed,
             stop: &stop,
             bar: &bar,

@@ -119,8 +119,8 @@ impl Results {
             "error": both_ranges(Comparison::error_document),
             "held": self.forecast_holds(),
             "within": self.tolerance,
-            "kept_calls": self.replay_outcome.kept_calls,
-            "kept_keys": self.replay_outcome.kept_keys,
+            "kept_calls": self.replay_outcome.fixed_set_calls,
+            "kept_keys": self.replay_outcome.fixed_set_keys,
             "absent_reads": self.replay_outcome.absent_reads,
             "latency": { "before": self.latency_before.document, "after": self.latency_after.document, "drift": self.drift() },
         })

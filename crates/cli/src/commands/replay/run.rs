@@ -25,21 +25,21 @@ pub(super) struct ReplayOutcome {
     /// Reads of keys that the servers do not have.
     pub(super) absent_reads: u64,
     /// Calls that loaded and refreshed fixed sets, and their keys.
-    pub(super) kept_calls: u64,
-    pub(super) kept_keys: u64,
+    pub(super) fixed_set_calls: u64,
+    pub(super) fixed_set_keys: u64,
 }
 
 /// The processes of a log.
 pub(super) struct Processes {
     processes: Vec<Process>,
     /// The index of each instance's process.
-    process_index: HashMap<u16, usize>,
+    index_by_instance: HashMap<u16, usize>,
 }
 
 /// How the requests are made.
 pub(super) struct ReplayOptions<'r> {
     /// Threads.
-    pub(super) clients: usize,
+    pub(super) thread_count: usize,
     /// When each request is made.
     pub(super) speed: Speed,
     /// Ends the replay when set.
@@ -55,17 +55,17 @@ impl Processes {
     /// A process for each instance, with its fixed set loaded; refuses a fixed set that the servers do not have whole.
     pub(super) fn load(
         servers: &[Address],
-        file: &StrategyFile,
+        strategy_file: &StrategyFile,
         log: &RequestLog,
     ) -> Result<Self, Failure> {
         let mut loaded = Self {
             processes: Vec::new(),
-            process_index: HashMap::new(),
+            index_by_instance: HashMap::new(),
         };
         for &instance in &log.requests.instance {
-            if let Entry::Vacant(entry) = loaded.process_index.entry(instance) {
+            if let Entry::Vacant(entry) = loaded.index_by_instance.entry(instance) {
                 entry.insert(loaded.processes.len());
-                loaded.processes.push(load_process(servers, file)?);
+                loaded.processes.push(load_process(servers, strategy_file)?);
             }
         }
         Ok(loaded)
@@ -97,27 +97,27 @@ impl Processes {
         let joined: Vec<_> = std::thread::scope(|scope| {
             let thread = &thread;
             let spawn_thread = |thread_index| scope.spawn(move || thread(thread_index));
-            let threads: Vec<_> = (0..replay_options.clients).map(spawn_thread).collect();
+            let threads: Vec<_> = (0..replay_options.thread_count).map(spawn_thread).collect();
             threads.into_iter().map(ScopedJoinHandle::join).collect()
         });
         let mut replay_outcome = ReplayOutcome {
             request_stats: vec![RequestStats::default(); prepared.len()],
             absent_reads: 0,
-            kept_calls: 0,
-            kept_keys: 0,
+            fixed_set_calls: 0,
+            fixed_set_keys: 0,
         };
         for joined in joined {
             let panic_failure = |_| Failure::new(Exit::Finding, "the replay failed in a thread");
             let (stats, absent_reads) = joined.map_err(panic_failure)??;
             replay_outcome.absent_reads += absent_reads;
-            for (request, stats) in stats {
-                replay_outcome.request_stats[request] = stats;
+            for (request_index, stats) in stats {
+                replay_outcome.request_stats[request_index] = stats;
             }
         }
         for process in &self.processes {
             let counters = process.near().counters();
-            replay_outcome.kept_calls += counters.kept_calls;
-            replay_outcome.kept_keys += counters.kept_keys;
+            replay_outcome.fixed_set_calls += counters.fixed_set_calls;
+            replay_outcome.fixed_set_keys += counters.fixed_set_keys;
         }
         Ok(replay_outcome)
     }
@@ -135,10 +135,10 @@ impl Processes {
         let first = prepared.log_index.first();
         let first_us = first.map_or(0, |&first| requests.time_us[first as usize]);
         let (mut stats, mut absent_reads) = (Vec::new(), 0);
-        for (request, &log_row) in prepared.log_index.iter().enumerate() {
+        for (request_index, &log_row) in prepared.log_index.iter().enumerate() {
             let log_row = log_row as usize;
-            let process = self.process_index[&requests.instance[log_row]];
-            if process % replay_options.clients != thread_index {
+            let process_index = self.index_by_instance[&requests.instance[log_row]];
+            if process_index % replay_options.thread_count != thread_index {
                 continue;
             }
             if is_stopped() {
@@ -153,8 +153,8 @@ impl Processes {
             let page = (page != NONE).then(|| key(page));
             let items = requests.items_of(log_row).iter().map(|&item| key(item));
             let (stats_of_request, absent_in_request) =
-                self.processes[process].make_request(page, items)?;
-            stats.push((request, stats_of_request));
+                self.processes[process_index].make_request(page, items)?;
+            stats.push((request_index, stats_of_request));
             absent_reads += absent_in_request;
             replay_options.bar.inc(1);
         }
@@ -162,8 +162,8 @@ impl Processes {
     }
 }
 
-fn load_process(servers: &[Address], file: &StrategyFile) -> Result<Process, Failure> {
-    let process = Process::new(servers, file)?;
+fn load_process(servers: &[Address], strategy_file: &StrategyFile) -> Result<Process, Failure> {
+    let process = Process::new(servers, strategy_file)?;
     process.load()?;
     let missing = process.near().stats().missing_keys;
     let Some(first) = missing.first() else {
@@ -172,7 +172,7 @@ fn load_process(servers: &[Address], file: &StrategyFile) -> Result<Process, Fai
     let message = format!(
         "loading the fixed set failed: the server lacks {} of its {} keys, the first is {first:?}",
         missing.len(),
-        file.fixed_keys.len(),
+        strategy_file.fixed_keys.len(),
     );
     let hint = "store them, or add --fill for random values of the recorded sizes";
     Err(Failure::new(Exit::BadData, message).hint(hint))

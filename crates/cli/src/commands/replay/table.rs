@@ -72,8 +72,8 @@ fn notes(results: &Results) -> Vec<String> {
             setup.instances,
             setup.clients,
             setup.target,
-            count(replay_outcome.kept_calls),
-            count(replay_outcome.kept_keys),
+            count(replay_outcome.fixed_set_calls),
+            count(replay_outcome.fixed_set_keys),
         ),
         format!(
             "The same reads took {} after the replay, compared with before.",

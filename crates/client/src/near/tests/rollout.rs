@@ -47,7 +47,7 @@ fn what_a_control_request_read_is_in_the_near_cache_for_requests_of_the_strategy
     let request = request_of(&world, Group::Strategy);
     read_all(&mut world, &request, &["a", "b", "c"]);
     assert_eq!(world.take_fetched_keys(), ["c"]);
-    assert_eq!(world.near.stats().near_hits, 2);
+    assert_eq!(world.near.stats().local_cache_hits, 2);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn a_process_of_the_control_group_keeps_and_loads_nothing() {
     world.read("f");
     assert_eq!(world.take_fetched_keys(), ["a", "f", "a", "f"]);
     let stats = world.near.stats();
-    assert_eq!((stats.near_items, stats.kept_calls), (0, 0));
+    assert_eq!((stats.near_items, stats.fixed_set_calls), (0, 0));
 }
 
 #[test]

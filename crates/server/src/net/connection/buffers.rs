@@ -25,7 +25,7 @@ pub(crate) enum Source<'h> {
 
 impl<'h> Source<'h> {
     /// The read-ahead input, if the socket had no more.
-    pub(super) fn complete_read_ahead(self) -> Option<&'h [u8]> {
+    pub(super) fn whole_read_ahead(self) -> Option<&'h [u8]> {
         match self {
             Source::ReadAhead(input) if input.len() < READ_AHEAD_BYTES => Some(input),
             _ => None,

@@ -33,7 +33,7 @@ use crate::shared::peer_memory::Pressure;
 use crate::shared::sizes::{INPUT_BYTES, RECV_BYTES};
 
 /// Output or upload bytes after which a connection yields to others, even if those are few.
-const YIELD_BYTES: usize = 128 << 10;
+const YIELD_AFTER_BYTES: usize = 128 << 10;
 
 /// One client's connection, owned by one worker for life.
 pub(crate) struct Connection {
@@ -69,7 +69,7 @@ pub(crate) struct Connection {
     /// The second since which one of its writes waits for a segment.
     pub(crate) segment_wait_since: Option<Instant>,
     /// When it was accepted, or its last attempt to log in was decided.
-    pub(crate) login_since: Option<Instant>,
+    pub(crate) login_wait_since: Option<Instant>,
     /// It is in the worker's list of connections whose attempt is being verified.
     pub(crate) is_login_listed: bool,
     /// It is in the worker's queue of deferred connections.
@@ -105,7 +105,7 @@ pub(crate) enum NextStep {
     /// Serve it again after the others.
     Requeue,
     /// It has more to send; serve those first that need little.
-    RequeueFirst,
+    RequeueBehindShort,
     /// It waits for upload memory that others hold: serve it again after a while.
     WaitForUpload,
     /// It waits for this many bytes of the memory that peers may hold.
@@ -139,7 +139,7 @@ impl Connection {
             is_retry: false,
             upload_queue_number: None,
             segment_wait_since: None,
-            login_since: None,
+            login_wait_since: None,
             is_login_listed: false,
             is_queued: false,
             quotas_used: 0,
@@ -266,7 +266,7 @@ impl Connection {
         if let Some(pending_output) = &mut self.pending_output {
             match pending_output.send(&mut self.stream, context) {
                 Sent::All => self.pending_output = None,
-                Sent::QuotaUsed => return NextStep::RequeueFirst,
+                Sent::QuotaUsed => return NextStep::RequeueBehindShort,
                 Sent::Partial => return NextStep::Wait,
                 Sent::Failed => return NextStep::Close(CloseReason::Error),
             }
@@ -308,7 +308,7 @@ impl Connection {
             self.read_interest = Interest::Writable;
             return NextStep::Wait;
         }
-        let mut budget = context.quota_bytes.min(YIELD_BYTES);
+        let mut budget = context.quota_bytes.min(YIELD_AFTER_BYTES);
         self.info
             .last_command_s
             .store(context.now.0, Ordering::Relaxed);
@@ -340,11 +340,11 @@ impl Connection {
             Ok(received) => received,
             Err(next_step) => return next_step,
         };
-        let mut separate_input = source.complete_read_ahead().or(pending_input.bytes());
+        let mut input_outside_buffer = source.whole_read_ahead().or(pending_input.bytes());
         let mut used = 0;
         let mut command_bytes = 0;
         let next_step = loop {
-            let input = separate_input.unwrap_or(&buffers.input);
+            let input = input_outside_buffer.unwrap_or(&buffers.input);
             let input = input.get(used..filled).unwrap_or_default();
             let mut out = Output::new(std::mem::take(&mut buffers.output));
             let progress = self.session.run(input, context, &mut out);
@@ -375,19 +375,19 @@ impl Connection {
             }
             match self.receive_upload(&mut budget, context, buffers) {
                 Ok(received_after) => {
-                    (separate_input, used, filled) = (None, 0, received_after.filled);
+                    (input_outside_buffer, used, filled) = (None, 0, received_after.filled);
                 }
                 Err(next_step) => return next_step,
             }
         };
-        if used == 0 && separate_input.is_some() && !pending_input.is_empty() {
+        if used == 0 && input_outside_buffer.is_some() && !pending_input.is_empty() {
             self.pending_input = pending_input;
         } else {
-            let input = separate_input.unwrap_or(&buffers.input);
+            let input = input_outside_buffer.unwrap_or(&buffers.input);
             let rest = input.get(used..filled).unwrap_or_default();
             self.pending_input = PendingInput::keep(rest, &context.shared.memory);
         }
-        self.grow_pending(next_step, command_bytes, context)
+        self.reserve_for_incomplete(next_step, command_bytes, context)
     }
 
     /// How a connection continues that has received more than it was served: no event of the socket reports that.
@@ -405,7 +405,7 @@ impl Connection {
     }
 
     /// Reserves memory for the rest of an incomplete command; while memory is short it waits for that.
-    fn grow_pending(
+    fn reserve_for_incomplete(
         &mut self,
         next_step: NextStep,
         command_bytes: usize,
@@ -456,7 +456,7 @@ impl Connection {
             let input = buffers.input.get(..filled).unwrap_or_default();
             let Progress {
                 used_bytes: used,
-                run_end: next,
+                run_end,
             } = self.session.run(input, context, &mut out);
             let sent = self.send(&mut out, context);
             buffers.put_output(out.into_bytes());
@@ -465,27 +465,32 @@ impl Connection {
                 return NextStep::Close(CloseReason::Error);
             }
             let is_unfinished =
-                matches!(next, RunEnd::Input | RunEnd::NeedsBytes(_)) && used < filled;
+                matches!(run_end, RunEnd::NeedsInput | RunEnd::NeedsBytes(_)) && used < filled;
             if !is_unfinished || sent != Sent::All {
-                return self.continue_after_peek(next, sent, context);
+                return self.continue_after_peek(run_end, sent, context);
             }
             if used > 0 {
                 // Once more with the incomplete command at the start.
                 return NextStep::Requeue;
             }
             if filled < receive_max || receive_max == INPUT_BYTES {
-                return self.wait_for_rest(&next, context);
+                return self.wait_for_rest(&run_end, context);
             }
             receive_max = INPUT_BYTES;
         }
     }
 
     /// How a run over peeked input continues.
-    fn continue_after_peek(&mut self, next: RunEnd, sent: Sent, context: &Context<'_>) -> NextStep {
-        let is_parked = matches!(next, RunEnd::WaitForMemory(_));
+    fn continue_after_peek(
+        &mut self,
+        run_end: RunEnd,
+        sent: Sent,
+        context: &Context<'_>,
+    ) -> NextStep {
+        let is_parked = matches!(run_end, RunEnd::WaitForMemory(_));
         // The socket has to be checked before each slice, so only one slice is made.
         let next_step = self
-            .next_step_after(next, sent, 0, context)
+            .next_step_after(run_end, sent, 0, context)
             .unwrap_or(NextStep::Requeue);
         if is_parked {
             self.read_interest = Interest::Nothing;
@@ -494,11 +499,11 @@ impl Connection {
     }
 
     /// An incomplete command stays in the socket, unless there is memory to collect it.
-    fn wait_for_rest(&mut self, next: &RunEnd, context: &Context<'_>) -> NextStep {
+    fn wait_for_rest(&mut self, run_end: &RunEnd, context: &Context<'_>) -> NextStep {
         if self.is_half_closed {
             return NextStep::Close(CloseReason::Normal);
         }
-        let RunEnd::NeedsBytes(bytes) = *next else {
+        let RunEnd::NeedsBytes(bytes) = *run_end else {
             self.read_interest = Interest::NewInput;
             return NextStep::Wait;
         };
@@ -529,7 +534,7 @@ impl Connection {
     /// How a run continues; `None` runs the session again.
     fn next_step_after(
         &mut self,
-        next: RunEnd,
+        run_end: RunEnd,
         sent: Sent,
         budget: usize,
         context: &Context<'_>,
@@ -537,10 +542,10 @@ impl Connection {
         // Pending output goes first.
         let unsent = match sent {
             Sent::Partial => Some(NextStep::Wait),
-            Sent::QuotaUsed => Some(NextStep::RequeueFirst),
+            Sent::QuotaUsed => Some(NextStep::RequeueBehindShort),
             Sent::All | Sent::Failed => None,
         };
-        match next {
+        match run_end {
             RunEnd::Close(_) if unsent.is_some() => {
                 self.is_closing = true;
                 unsent
@@ -552,7 +557,7 @@ impl Connection {
                 Some(unsent.unwrap_or(NextStep::Requeue))
             }
             _ if unsent.is_some() => unsent,
-            RunEnd::Input | RunEnd::NeedsBytes(_) => Some(NextStep::Wait),
+            RunEnd::NeedsInput | RunEnd::NeedsBytes(_) => Some(NextStep::Wait),
             RunEnd::WaitForMemory(bytes) => {
                 self.read_interest = Interest::Nothing;
                 Some(NextStep::WaitForMemory(bytes))

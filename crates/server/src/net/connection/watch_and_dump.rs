@@ -50,7 +50,7 @@ impl Connection {
     pub(super) fn send_bytes(&mut self, bytes: Vec<u8>, context: &Context<'_>) -> NextStep {
         match self.send(&mut Output::rendered(bytes), context) {
             Sent::Failed => NextStep::Close(CloseReason::Error),
-            Sent::QuotaUsed => NextStep::RequeueFirst,
+            Sent::QuotaUsed => NextStep::RequeueBehindShort,
             Sent::All | Sent::Partial => NextStep::Wait,
         }
     }

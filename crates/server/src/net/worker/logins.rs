@@ -43,8 +43,8 @@ impl PendingLogins {
         connection: &mut Connection,
         now: Instant,
     ) {
-        if connection.login_since.is_none() {
-            connection.login_since = Some(now);
+        if connection.login_wait_since.is_none() {
+            connection.login_wait_since = Some(now);
             self.unauthenticated.push(slot_key);
         }
     }
@@ -73,8 +73,8 @@ impl Worker {
                 continue;
             }
             connection.is_login_listed = false;
-            if connection.login_since.is_some() {
-                connection.login_since = Some(now);
+            if connection.login_wait_since.is_some() {
+                connection.login_wait_since = Some(now);
             }
             self.serve_or_queue(slot_key, Cause::Writable);
         }
@@ -91,7 +91,7 @@ impl Worker {
             let Some(connection) = self.connections.get_mut(slot_key) else {
                 continue;
             };
-            let since = connection.login_since.take();
+            let since = connection.login_wait_since.take();
             if !connection.awaits_login() {
                 continue;
             }
@@ -103,7 +103,7 @@ impl Worker {
                 }
                 self.close(slot_key, reason);
             } else {
-                connection.login_since = since;
+                connection.login_wait_since = since;
                 self.logins.unauthenticated.push(slot_key);
             }
         }

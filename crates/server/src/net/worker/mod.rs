@@ -375,7 +375,7 @@ impl Worker {
                 self.counters.conn_yields.bump();
                 self.deferred.add(slot_key, connection, Cause::Writable);
             }
-            NextStep::RequeueFirst => {
+            NextStep::RequeueBehindShort => {
                 self.counters.conn_yields.bump();
                 self.deferred.add_first(slot_key, connection);
             }
