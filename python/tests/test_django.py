@@ -89,12 +89,12 @@ def test_an_option_of_the_old_backend_is_translated(
     like = "pylibmc" if {"binary", "username", "behaviors"} & options.keys() else "pymemcache"
     plan = translate_settings(HERE, {**options, "like": like})
     assert (plan.refusals, plan.advice) == ([], [])
-    made = {word: value for word, value in plan.client.items() if word not in {"codec", "dialect"}}
+    made = {word: value for word, value in plan.client_options.items() if word not in {"codec", "dialect"}}
     assert made == {
         "placement": {"pylibmc": "modula", "pymemcache": "rendezvous"}[like],
         **expected,
     }
-    assert plan.client["codec"].dialect == like
+    assert plan.client_options["codec"].dialect == like
     without = translate_settings(HERE, options)
     assert without.refusals == []
     assert len(without.advice) == (0 if options.keys() <= {"timeout"} else 1)
@@ -170,7 +170,7 @@ def test_the_serdes_of_pymemcache_are_taken_over() -> None:
         theirs = serde(name)
         plan = translate_settings(HERE, {"like": "pymemcache", "serde": theirs})
         assert plan.refusals == []
-        codec: Codec = plan.client["codec"]
+        codec: Codec = plan.client_options["codec"]
         body, flags = theirs.serialize("k", value)
         assert codec.decode(flags, body) == value
         flags, body = codec.encode(value)
@@ -179,15 +179,15 @@ def test_the_serdes_of_pymemcache_are_taken_over() -> None:
 
 
 def test_without_like_keys_have_a_prefix_of_their_own() -> None:
-    assert translate_settings(HERE, {}).client["namespace"] == "gc~"
-    assert translate_settings(HERE, {"namespace": "x:"}).client["namespace"] == "gc~x:"
-    assert translate_settings(HERE, {"namespace": b"x:"}).client["namespace"] == b"gc~x:"
+    assert translate_settings(HERE, {}).client_options["namespace"] == "gc~"
+    assert translate_settings(HERE, {"namespace": "x:"}).client_options["namespace"] == "gc~x:"
+    assert translate_settings(HERE, {"namespace": b"x:"}).client_options["namespace"] == b"gc~x:"
     for options in (
         {"like": "pymemcache"},
         {"dialect": "pymemcache", "placement": "rendezvous"},
         {"codec": Codec(migrate_from="pymemcache")},
     ):
-        assert "namespace" not in translate_settings(HERE, options).client
+        assert "namespace" not in translate_settings(HERE, options).client_options
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +214,7 @@ def test_a_placement_of_libmemcached_is_its_own_or_refused(three: list[str]) -> 
         taken += 1
         theirs = pylibmc.Client(three, behaviors=behaviors)
         theirs.set_multi(dict.fromkeys(keys, b"v"))
-        with Client(plan.servers, **{**plan.client, "timeout": 5}) as ours:
+        with Client(plan.servers, **{**plan.client_options, "timeout": 5}) as ours:
             if len(ours.get_many(keys)) != len(keys):
                 wrong.append(behaviors)
             ours.flush()
