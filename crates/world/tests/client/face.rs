@@ -148,6 +148,13 @@ impl Face {
         )
     }
 
+    pub(crate) fn add_noreply(&self, key: &str, body: &[u8]) -> Result<Outcome, Error> {
+        both!(
+            self,
+            store(StoreMode::Add, item(key, body), 0, true, &self.budget())
+        )
+    }
+
     pub(crate) fn delete(&self, key: &str) -> Result<bool, Error> {
         both!(self, delete(plain(key), false, &self.budget()))
     }

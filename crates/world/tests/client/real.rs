@@ -1,5 +1,9 @@
 //! Against the real server, started in this process: every method, one server and three.
 
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
 use glasscache_client::outcome::Outcome;
 use glasscache_client::request::Request;
 use glasscache_client::{Error, Options, Protocol, StoreMode};
@@ -111,6 +115,26 @@ fn quiet_writes_arrive_before_the_next_read() {
         assert_eq!(face.get("last"), Err(Error::Closed));
         let again = Face::blocking(&server.address, patient());
         assert_eq!(again.bytes("last").unwrap(), b"word");
+    });
+}
+
+#[test]
+fn refusals_of_quiet_writes_are_counted_and_break_no_protocol() {
+    const WRITES: u64 = 5000;
+    let server = Server::start();
+    with_each(&server.address, &patient(), |face| {
+        face.set("taken", b"word").unwrap();
+        for _ in 0..WRITES {
+            assert_eq!(face.add_noreply("taken", b"other"), Ok(Outcome::Done));
+        }
+        assert_eq!(face.bytes("taken").unwrap(), b"word");
+        let (_, counted) = face.core().servers().remove(0);
+        let end = Instant::now() + Duration::from_secs(20);
+        while counted.noreply_failures.load(Ordering::Relaxed) < WRITES && Instant::now() < end {
+            thread::yield_now();
+        }
+        assert_eq!(counted.noreply_failures.load(Ordering::Relaxed), WRITES);
+        assert_eq!(counted.faults.load(Ordering::Relaxed), 0);
     });
 }
 

@@ -182,10 +182,11 @@ impl Connection {
     /// Whether every call has its replies, and nothing came but for acknowledgements of quiet writes: another call
     /// may use it.
     pub fn is_ready_for_reuse(&self) -> bool {
-        let is_clean = if self.acknowledgements_in_flight == 0 {
-            self.pipeline.is_clean()
-        } else {
+        // What comes before they are acknowledged may be refusals of quiet writes.
+        let is_clean = if self.has_unacknowledged_writes() {
             self.pipeline.has_no_fault()
+        } else {
+            self.pipeline.is_clean()
         };
         self.stage == Stage::Open
             && is_clean

@@ -31,6 +31,10 @@ impl Connection {
             return Progress::Idle; // its fault was counted when it was closed
         }
         loop {
+            // What has come then are refusals of quiet writes, which are read once an acknowledgement is requested.
+            if self.in_flight.is_empty() && !self.pending.is_empty() {
+                return Progress::Idle;
+            }
             match self.pipeline.poll() {
                 Ok(pipeline::Progress::Complete(reply)) => {
                     if let Some(progress) = self.take_reply(reply) {

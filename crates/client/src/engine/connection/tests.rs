@@ -319,6 +319,28 @@ fn a_key_that_was_gone_when_it_was_to_be_removed_is_nobodys_failure() {
 }
 
 #[test]
+fn a_refusal_of_a_quiet_write_behind_an_acknowledgement_waits_for_the_next_one() {
+    let server = server();
+    let mut connection = open(&server);
+    submit(&mut connection, set(b"a", true));
+    connection.request_acknowledgement();
+    submit(&mut connection, set(b"b", true));
+    mark_sent(&mut connection);
+    connection.feed(b"MN\r\nNS O2\r\n");
+    for _ in 0..2 {
+        assert_eq!(connection.poll(), Progress::Idle);
+    }
+    assert!(connection.is_ready_for_reuse() && connection.has_unacknowledged_writes());
+    submit(&mut connection, get(b"c"));
+    assert_eq!(mark_sent(&mut connection), "mn\r\nget c\r\n");
+    connection.feed(b"MN\r\nEND\r\n");
+    assert!(matches!(connection.poll(), Progress::Reply(..)));
+    assert_eq!(server.noreply_failures.load(Ordering::Relaxed), 1);
+    assert_eq!(server.faults.load(Ordering::Relaxed), 0);
+    assert!(server.uncertain.take().is_empty());
+}
+
+#[test]
 fn a_call_without_a_form_in_the_command_set_leaves_no_output() {
     let server = Arc::new(ServerState::new("s".to_owned()));
     server.learn_command_set(CommandSet::Classic);
