@@ -25,6 +25,7 @@ mod prepared;
 mod reference;
 mod replacement;
 mod replay;
+mod replay_memory;
 mod running;
 mod session;
 mod shared;
@@ -37,6 +38,7 @@ pub use ipnet::IpNet;
 pub use prepared::{PreparedServer, prepare};
 pub use replacement::{PreparedReplacement, prepare_replacement};
 pub use replay::{Replay, ReplayConnection, ReplayWorker, pieces};
+pub use replay_memory::ReplayMemory;
 pub use running::{RunningServer, ServerControl, start};
 pub use shared::address::Address;
 pub use shared::config::{

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use glasscache_store::{Seconds, Store};
 
+use crate::replay_memory::ReplayMemory;
 use crate::session::context::Context;
 use crate::session::dump::Dump;
 use crate::session::output::{Output, OutputPart};
@@ -71,8 +72,38 @@ impl ReplayWorker {
     /// # Errors
     /// When the store has no memory, or the file of users cannot be read.
     pub fn group(config: Config, workers: usize) -> Result<Vec<ReplayWorker>, Error> {
+        Self::group_with(config, workers, |config| Ok(Store::new(config)?))
+    }
+
+    /// The workers of a server whose items are in `memory`: those of the last group if that was stopped, else none.
+    ///
+    /// # Errors
+    /// As [`Self::group`], or if what was stopped cannot be continued.
+    pub fn group_in(
+        config: Config,
+        workers: usize,
+        memory: &mut ReplayMemory,
+    ) -> Result<Vec<ReplayWorker>, Error> {
+        Self::group_with(config, workers, |config| memory.make_store(config))
+    }
+
+    /// Stops the workers of a group, whose connections have ended, so that the next group in `memory` continues their
+    /// store. False if it cannot be continued.
+    pub fn stop(workers: Vec<ReplayWorker>, memory: &mut ReplayMemory, now: u32) -> bool {
+        let Some(shared) = workers.first().map(|worker| Arc::clone(&worker.shared)) else {
+            return false;
+        };
+        drop(workers);
+        memory.save(&shared.store, Seconds(now))
+    }
+
+    fn group_with(
+        config: Config,
+        workers: usize,
+        make_store: impl FnOnce(glasscache_store::Config) -> Result<Arc<Store>, Error>,
+    ) -> Result<Vec<ReplayWorker>, Error> {
         let classes = Classes::new(&config);
-        let store = Store::new(glasscache_store::Config {
+        let store = make_store(glasscache_store::Config {
             memory_bytes: config.memory_bytes,
             item_bytes_max: config.item_bytes_max,
             evict: config.evict,

@@ -4,7 +4,8 @@ use glasscache_client::Protocol;
 
 use crate::plan::{
     ADDITIONS_MAX, Call, Driver, Fault, Key, Micros, Misbehaviour, NUMBER_KEYS, NetworkPlan,
-    Operation, Plan, ProcessPlan, Proxy, ServerPlan, Step, Ttl, VALUE_KEYS, Write, is_base64,
+    Operation, Plan, Prefix, ProcessPlan, Proxy, ServerPlan, Step, Ttl, VALUE_KEYS, Write,
+    is_base64,
 };
 use crate::random::Random;
 
@@ -18,6 +19,12 @@ const LOGIN_EVERY: u64 = 8;
 
 /// In every n-th world clients use the binary protocol.
 const BINARY_EVERY: u64 = 5;
+
+/// In two of this many worlds some calls remove what begins with a prefix, in two servers have a memory file and stop
+/// cleanly where they would have been killed, in one of them both.
+const PREFIX_AND_FILE_CYCLE: u64 = 6;
+/// Every n-th call removes what begins with a prefix there.
+const PREFIX_CALLS_EVERY: u32 = 31;
 
 /// A millisecond.
 const MILLISECOND: Micros = 1000;
@@ -41,7 +48,7 @@ pub fn plan(seed: u64) -> Plan {
         servers: servers.len(),
         processes: processes.len(),
     };
-    let tasks = draw_tasks(&mut random, &counts);
+    let mut tasks = draw_tasks(&mut random, &counts);
     // Drawn from the seed itself, so that the plans of kept seeds stay what they were.
     if seed % LOGIN_EVERY == 3 {
         let unproxied_servers = servers
@@ -54,6 +61,15 @@ pub fn plan(seed: u64) -> Plan {
             process.protocol = Protocol::Binary;
         }
     }
+    if matches!(seed % PREFIX_AND_FILE_CYCLE, 4 | 5) {
+        for server in &mut servers {
+            server.has_memory_file = true;
+        }
+        restart_cleanly(&mut tasks);
+    }
+    if matches!(seed % PREFIX_AND_FILE_CYCLE, 3 | 4) {
+        flush_prefixes(&mut tasks, counts.servers);
+    }
     Plan {
         seed,
         servers,
@@ -61,6 +77,35 @@ pub fn plan(seed: u64) -> Plan {
         tasks,
         network,
         sabotage: None,
+    }
+}
+
+/// Has servers stop cleanly where they were to lose their items, but for those that are gone for a while.
+fn restart_cleanly(tasks: &mut [Vec<Step>]) {
+    for step in tasks.iter_mut().flatten() {
+        if let Step::Fault(_, fault) = step
+            && let Fault::Restart(server, is_reported) = *fault
+        {
+            *fault = Fault::CleanRestart { server, is_reported };
+        }
+    }
+}
+
+/// Has some calls remove what begins with a prefix, in place of what they did.
+fn flush_prefixes(tasks: &mut [Vec<Step>], servers: usize) {
+    for step in tasks.iter_mut().flatten() {
+        let Step::Call(call) = step else { continue };
+        if call.number % PREFIX_CALLS_EVERY != 7 {
+            continue;
+        }
+        let ordinal = call.number / PREFIX_CALLS_EVERY;
+        let whole_key = (ordinal % u32::from(VALUE_KEYS)) as Key;
+        let prefix = match ordinal % 4 {
+            0 => Prefix::Numbers,
+            1 if !is_base64(whole_key) => Prefix::Whole(whole_key),
+            _ => Prefix::Values,
+        };
+        call.operation = Operation::FlushPrefix(ordinal as usize % servers, prefix);
     }
 }
 
@@ -86,6 +131,7 @@ fn draw_server(random: &mut Random) -> ServerPlan {
             _ => Proxy::None,
         },
         requires_login: false,
+        has_memory_file: false,
     }
 }
 

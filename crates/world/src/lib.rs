@@ -21,8 +21,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub use checker::{Invariant, Violation};
 pub use generate::plan;
 pub use plan::{
-    Call, Driver, Fault, Misbehaviour, NetworkPlan, Operation, Plan, ProcessPlan, Proxy, Sabotage,
-    ServerPlan, Step, Ttl, Write,
+    Call, Driver, Fault, Misbehaviour, NetworkPlan, Operation, Plan, Prefix, ProcessPlan, Proxy,
+    Sabotage, ServerPlan, Step, Ttl, Write,
 };
 use shrink::shrink;
 pub use world::Outcome;

@@ -50,6 +50,8 @@ pub enum Sabotage {
     StopsItsClock,
     /// A server keeps more than it may.
     KeepsTooMuch,
+    /// A server starts without the items that it had at a clean stop.
+    LosesItems,
     /// A driver makes additions again although they may have been made.
     RepeatsAdditions,
     /// A driver replaces a value without a comparison.
@@ -70,6 +72,8 @@ pub enum Sabotage {
     ForgetsQuiet,
     /// A driver forgets keys whose outcome is not known.
     ForgetsUncertain,
+    /// A driver flushes another prefix than the caller's.
+    FlushesAnotherPrefix,
     /// A driver does not probe servers that are down.
     NeverProbes,
     /// A child of a fork goes on with its parent's connections.
@@ -93,6 +97,8 @@ pub struct ServerPlan {
     pub proxy: Proxy,
     /// Whether clients have to log in.
     pub requires_login: bool,
+    /// Whether its items outlive a clean stop (`-e`).
+    pub has_memory_file: bool,
 }
 
 /// What stands before a server.
@@ -235,8 +241,41 @@ pub enum Operation {
     DeleteMany(Vec<Key>),
     /// Everything of one server goes.
     Flush(usize),
+    /// What begins with a prefix goes from one server.
+    FlushPrefix(usize, Prefix),
     /// The version of one server.
     Version(usize),
+}
+
+/// A prefix of keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prefix {
+    /// That of all keys with values, those that go as base64 too.
+    Values,
+    /// That of all keys with numbers.
+    Numbers,
+    /// A whole key, which is the prefix of no other.
+    Whole(Key),
+}
+
+impl Prefix {
+    /// Its bytes.
+    pub(crate) fn bytes(self) -> Vec<u8> {
+        match self {
+            Self::Values => b"k".to_vec(),
+            Self::Numbers => b"n".to_vec(),
+            Self::Whole(key) => wire_key(key),
+        }
+    }
+
+    /// Whether a key begins with it.
+    pub(crate) fn matches(self, key: Key) -> bool {
+        match self {
+            Self::Values => !is_number_key(key),
+            Self::Numbers => is_number_key(key),
+            Self::Whole(whole) => whole == key,
+        }
+    }
 }
 
 /// What goes wrong, at one server unless it says otherwise.
@@ -256,6 +295,14 @@ pub enum Fault {
     Unreachable(usize, Micros),
     /// It starts again, empty; its peers learn of it at once or when they send.
     Restart {
+        /// The server.
+        server: usize,
+        /// Its peers learn of it at once.
+        is_reported: bool,
+    },
+    /// It stops cleanly and starts again with its items, if it has a memory file; its peers learn of it at once or when
+    /// they send.
+    CleanRestart {
         /// The server.
         server: usize,
         /// Its peers learn of it at once.

@@ -19,11 +19,12 @@ fn is_found(sabotage: Sabotage, expected: &[Invariant]) -> bool {
 
 #[test]
 fn each_planted_fault_is_found_as_what_it_is() {
-    let planted: [(Sabotage, &[Invariant]); 17] = [
+    let planted: [(Sabotage, &[Invariant]); 19] = [
         (Sabotage::ChangesValues, &[Invariant::Value]),
         (Sabotage::SendsOldValues, &[Invariant::Fresh]),
         (Sabotage::StopsItsClock, &[Invariant::Expiry]),
         (Sabotage::KeepsTooMuch, &[Invariant::Memory]),
+        (Sabotage::LosesItems, &[Invariant::Kept]),
         (Sabotage::RepeatsAdditions, &[Invariant::Addition]),
         (Sabotage::ReplacesCasBySet, &[Invariant::Compare]),
         (Sabotage::MixesReplies, &[Invariant::Reply]),
@@ -34,6 +35,7 @@ fn each_planted_fault_is_found_as_what_it_is() {
         (Sabotage::NeverCloses, &[Invariant::Closed]),
         (Sabotage::ForgetsQuiet, &[Invariant::Quiet]),
         (Sabotage::ForgetsUncertain, &[Invariant::Fresh]),
+        (Sabotage::FlushesAnotherPrefix, &[Invariant::Fresh]),
         (Sabotage::NeverProbes, &[Invariant::Recovery]),
         (Sabotage::KeepsParentConnections, &[Invariant::Fork]),
         (Sabotage::Panics, &[Invariant::Panic]),

@@ -83,6 +83,7 @@ const ORDERS: &[(&str, &[&[&str]])] = &[
             &[
                 "login_thread",
                 "prepared",
+                "replay_memory",
                 "start_gate",
                 "successor",
                 "watchdog",

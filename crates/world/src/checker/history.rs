@@ -31,6 +31,8 @@ pub(crate) enum Effect {
     Add(u8),
     /// It removes.
     Delete,
+    /// It removes, with all other keys of a prefix.
+    FlushPrefix,
     /// It gives a new expiry.
     Touch,
 }
@@ -354,7 +356,7 @@ impl History {
 fn certainly_overwrites(effect: Effect, known_outcome: KnownOutcome) -> bool {
     match effect {
         // One that is refused removes the older value too.
-        Effect::Store(_, Condition::Always) | Effect::Delete => true,
+        Effect::Store(_, Condition::Always) | Effect::Delete | Effect::FlushPrefix => true,
         Effect::Store(_, Condition::Conditional) | Effect::Create(_) => {
             matches!(known_outcome, KnownOutcome::Done(_))
         }
@@ -366,6 +368,8 @@ fn source_of(effect: Effect) -> Option<Source> {
     match effect {
         Effect::Store(write, _) => Some(Source::Write(write)),
         Effect::Create(creation) => Some(Source::Creation(creation)),
-        Effect::Read | Effect::Add(_) | Effect::Delete | Effect::Touch => None,
+        Effect::Read | Effect::Add(_) | Effect::Delete | Effect::FlushPrefix | Effect::Touch => {
+            None
+        }
     }
 }

@@ -48,6 +48,8 @@ pub enum Invariant {
     Quiet,
     /// Memory stays within bounds.
     Memory,
+    /// A server that stopped cleanly has its items again.
+    Kept,
     /// Once nothing goes wrong any more, calls succeed.
     Recovery,
     /// A child of a fork leaves its parent's requests alone.

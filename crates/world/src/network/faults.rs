@@ -1,9 +1,10 @@
 //! What goes wrong with servers and connections.
 
 use super::Network;
+use super::host::Recovery;
 use super::link::{End, Position, STEP_SHIFT};
 use super::queue::Event;
-use crate::plan::Fault;
+use crate::plan::{Fault, Sabotage};
 
 impl Network {
     /// Ends all connections of a server; `to_client`: what the clients learn of it.
@@ -23,10 +24,14 @@ impl Network {
     }
 
     fn start(&mut self, server: usize) {
-        self.step += 1;
-        self.restart_positions[server].push(self.step << STEP_SHIFT);
+        self.note_lost_items(server);
         let now = self.now;
         self.hosts[server].start(now);
+    }
+
+    fn note_lost_items(&mut self, server: usize) {
+        self.step += 1;
+        self.restart_positions[server].push(self.step << STEP_SHIFT);
     }
 
     /// The places at which a server lost all its items.
@@ -34,8 +39,19 @@ impl Network {
         &self.restart_positions[server]
     }
 
-    /// Has something go wrong.
-    pub(crate) fn inject(&mut self, fault: Fault) {
+    /// Has a server stop cleanly and start again; its connections have ended.
+    fn restart_cleanly(&mut self, server: usize) -> Option<Recovery> {
+        let now = self.now;
+        let loses_items = self.sabotage == Some(Sabotage::LosesItems);
+        let recovery = self.hosts[server].restart_cleanly(now, loses_items);
+        if recovery.is_none() {
+            self.note_lost_items(server);
+        }
+        recovery
+    }
+
+    /// Has something go wrong; what became of the items of a server that stopped cleanly and started again with them.
+    pub(crate) fn inject(&mut self, fault: Fault) -> Option<Recovery> {
         let now = self.now;
         match fault {
             Fault::Reset(server) => {
@@ -66,6 +82,10 @@ impl Network {
             } => {
                 self.restart(server, is_reported.then_some(End::Reset));
             }
+            Fault::CleanRestart { server, is_reported } => {
+                self.end_connections(server, is_reported.then_some(End::Reset));
+                return self.restart_cleanly(server);
+            }
             Fault::Down(server, duration) => {
                 self.restart(server, Some(End::Reset));
                 self.hosts[server].is_up = false;
@@ -88,6 +108,7 @@ impl Network {
             Fault::WallClock(server, seconds) => self.hosts[server].move_wall_clock(seconds, now),
             Fault::Freeze(..) | Fault::Fork(_) => {}
         }
+        None
     }
 
     /// All that went wrong is over: servers that are down or paused go on as soon as those events come.

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use glasscache_server::{Config, ReplayConnection, ReplayWorker, UsersFile, UsersFileFormat};
+use glasscache_server::{
+    Config, ReplayConnection, ReplayMemory, ReplayWorker, UsersFile, UsersFileFormat,
+};
 
 use super::link::LinkId;
 use super::misbehaviour;
@@ -38,11 +40,25 @@ fn users_file() -> UsersFile {
     }
 }
 
+/// A memory file that no server has used.
+fn make_memory() -> ReplayMemory {
+    ReplayMemory::new().expect("a file in memory")
+}
+
+/// Items of a server that stopped cleanly and started again with them; `None` where its statistics need a login.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Recovery {
+    pub(crate) items_at_stop: Option<u64>,
+    pub(crate) items_at_start: Option<u64>,
+}
+
 /// One server.
 pub(super) struct Host {
     pub(super) plan: ServerPlan,
     seed: u64,
     pub(super) workers: Vec<ReplayWorker>,
+    /// Its memory file.
+    memory: Option<ReplayMemory>,
     next_worker: usize,
     /// Connections whose server's end lives.
     pub(super) links: Vec<LinkId>,
@@ -63,6 +79,7 @@ impl Host {
             plan,
             seed,
             workers: Vec::new(),
+            memory: plan.has_memory_file.then(make_memory),
             next_worker: 0,
             links: Vec::new(),
             is_up: true,
@@ -78,7 +95,27 @@ impl Host {
         host
     }
 
-    /// Starts it, empty.
+    /// Stops it cleanly and starts it again; its connections have ended. `None`: without its items, for it has no
+    /// memory file. `loses_items`: a test has it start with another file.
+    pub(super) fn restart_cleanly(&mut self, now: Micros, loses_items: bool) -> Option<Recovery> {
+        let items_at_stop = self.count_items(now);
+        let second = self.clock_second(now);
+        let workers = std::mem::take(&mut self.workers);
+        if let Some(memory) = &mut self.memory {
+            let is_saved = ReplayWorker::stop(workers, memory, second);
+            assert!(is_saved, "a worker still has the store");
+        }
+        if loses_items {
+            self.memory = self.plan.has_memory_file.then(make_memory);
+        }
+        self.start(now);
+        self.plan.has_memory_file.then(|| Recovery {
+            items_at_stop,
+            items_at_start: self.count_items(now),
+        })
+    }
+
+    /// Starts it: after a clean stop with the items that it had, else empty.
     pub(super) fn start(&mut self, now: Micros) {
         let config = Config {
             memory_bytes: self.plan.memory_bytes,
@@ -90,8 +127,11 @@ impl Host {
         };
         // The old store goes first: both would be mapped at once.
         self.workers.clear();
-        self.workers =
-            ReplayWorker::group(config, self.plan.workers).expect("memory for a small store");
+        let group = match &mut self.memory {
+            Some(memory) => ReplayWorker::group_in(config, self.plan.workers, memory),
+            None => ReplayWorker::group(config, self.plan.workers),
+        };
+        self.workers = group.expect("memory for a small store, and what a clean stop left");
         self.links.clear();
         self.is_up = true;
         self.cut_reply = None;
@@ -213,6 +253,16 @@ impl Host {
 
     /// Bytes of items that its statistics report, and the limit.
     pub(super) fn memory_usage(&mut self, now: Micros) -> Option<(u64, u64)> {
+        let statistics = self.statistics(now, &["bytes", "limit_maxbytes"])?;
+        Some((*statistics.first()?, *statistics.get(1)?))
+    }
+
+    fn count_items(&mut self, now: Micros) -> Option<u64> {
+        self.statistics(now, &["curr_items"])?.first().copied()
+    }
+
+    /// Numbers that its statistics report; `None` where one is not a number, as before a login.
+    fn statistics(&mut self, now: Micros, names: &[&str]) -> Option<Vec<u64>> {
         let second = self.clock_second(now);
         let worker = self.workers.first_mut()?;
         let mut connection = worker.connect();
@@ -223,6 +273,6 @@ impl Host {
             let line = reply.lines().find_map(|line| line.strip_prefix(&prefix))?;
             line.trim().parse().ok()
         };
-        Some((statistic("bytes")?, statistic("limit_maxbytes")?))
+        names.iter().map(|name| statistic(name)).collect()
     }
 }

@@ -76,6 +76,8 @@ impl Job {
             Self::Flush => {
                 interpret::outcome(reply, context.server).map(|_| ReplyEffect::Ended("flush"))
             }
+            Self::FlushPrefix(..) => interpret::outcome(reply, context.server)
+                .map(|_| ReplyEffect::Ended("flush of a prefix")),
             Self::Version => interpret::refusal_to_error(reply, context.server)
                 .map(|_| ReplyEffect::Ended("version")),
         };

@@ -25,6 +25,8 @@ pub(super) enum Job {
     /// What follows where a value was too large.
     TooLarge(Key, Box<TooLarge>),
     Flush,
+    /// What begins with this prefix, which these keys do.
+    FlushPrefix(Vec<u8>, Vec<Key>),
     Version,
 }
 
@@ -212,6 +214,12 @@ impl Job {
                 None => write(&[]),
             },
             Self::Flush => write(&[Request::Flush { delay_s: 0 }]),
+            Self::FlushPrefix(bytes, _) => write(&[Request::FlushPrefix {
+                prefix: WireKey {
+                    bytes,
+                    is_base64: false,
+                },
+            }]),
             Self::Version => write(&[Request::Version]),
         }
     }
@@ -265,6 +273,10 @@ impl Job {
                 Some(Request::Delete { .. }) => vec![(*key, Effect::Delete)],
                 _ => Vec::new(),
             },
+            Self::FlushPrefix(_, keys) => {
+                let effect = |key: &Key| (*key, Effect::FlushPrefix);
+                keys.iter().map(effect).collect()
+            }
             Self::Flush | Self::Version => Vec::new(),
         }
     }

@@ -263,7 +263,13 @@ impl World {
         }
         self.note(|_| format!("fault {fault:?}"));
         self.count(fault_name(fault));
-        self.network.inject(fault);
+        if let Some(recovery) = self.network.inject(fault) {
+            self.count("recovered");
+            if recovery.items_at_start != recovery.items_at_stop {
+                let text = format!("{fault:?}: {recovery:?}");
+                self.checker.report_broken(Invariant::Kept, text);
+            }
+        }
         match fault {
             Fault::Freeze(process, time) => {
                 let until = self.network.now + time;

@@ -227,7 +227,14 @@ impl World {
         let state = &self.sockets[socket];
         let Some(engine) = &state.engine else { return };
         if state.is_open && engine.must_close() && !self.is_sabotaged_by(Sabotage::NeverCloses) {
-            return self.close_socket(socket);
+            let quiet_part = state
+                .owner
+                .filter(|part| self.parts[*part].quiet_begin_offset.is_some());
+            return match quiet_part {
+                // The engine has counted what it wrote as lost.
+                Some(part) => self.finish_part(part, "quiet"),
+                None => self.close_socket(socket),
+            };
         }
         if let Some(part) = state.owner {
             let is_sent =

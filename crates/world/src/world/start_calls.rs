@@ -8,7 +8,8 @@ use super::{CallPart, CallState, MUST_SUCCEED_CALL_NUMBER, World};
 use crate::checker::{WriteId, initial_number};
 use crate::network::{Event, FIRST_UNIX};
 use crate::plan::{
-    Call, Key, Micros, Operation, Sabotage, Ttl, WRITES_PER_CALL_MAX, Write, is_base64, wire_key,
+    Call, Key, Micros, NUMBER_KEYS, Operation, Prefix, Sabotage, Ttl, VALUE_KEYS,
+    WRITES_PER_CALL_MAX, Write, is_base64, wire_key,
 };
 
 /// Microseconds of a second.
@@ -132,10 +133,24 @@ impl World {
                 });
             }
             Operation::Flush(server) => return vec![(*server, Job::Flush)],
+            Operation::FlushPrefix(server, prefix) => {
+                return vec![(*server, self.new_flush_prefix_job(*server, *prefix))];
+            }
             Operation::Version(server) => return vec![(*server, Job::Version)],
         };
         let job = Job::single_key(key, action).unless_too_large(value_bytes_max);
         vec![(self.server_by_key[usize::from(key)], job)]
+    }
+
+    fn new_flush_prefix_job(&self, server: usize, prefix: Prefix) -> Job {
+        let keys = (0..VALUE_KEYS + NUMBER_KEYS)
+            .filter(|key| prefix.matches(*key) && self.server_by_key[usize::from(*key)] == server);
+        let bytes = if self.is_sabotaged_by(Sabotage::FlushesAnotherPrefix) {
+            b"another".to_vec()
+        } else {
+            prefix.bytes()
+        };
+        Job::FlushPrefix(bytes, keys.collect())
     }
 
     fn new_store_action(

@@ -1,0 +1,62 @@
+//! The memory of a server without sockets, in a file without a name, for tests in which it stops and starts again.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use glasscache_store::{Config, MappedFile, Seconds, Snapshot, SnapshotError, Stop, Store};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+use crate::shared::error::Error;
+
+/// Memory that outlives the workers of a group; see [`crate::ReplayWorker::group_in`].
+#[derive(Debug)]
+pub struct ReplayMemory {
+    file: OwnedFd,
+    /// What the last group left beside its memory, if it was stopped.
+    snapshot: Option<Vec<u8>>,
+}
+
+impl ReplayMemory {
+    /// Memory that no server has used.
+    ///
+    /// # Errors
+    /// The system has none.
+    pub fn new() -> Result<Self, Error> {
+        let file = memfd_create("glasscache-replay", MemfdFlags::CLOEXEC);
+        Ok(Self {
+            file: file.map_err(|error| Error::System(error.into()))?,
+            snapshot: None,
+        })
+    }
+
+    /// The store of the last group if that was stopped, else an empty one. It changes from here on, so that what was
+    /// kept beside it is used once.
+    pub(crate) fn make_store(&mut self, config: Config) -> Result<Arc<Store>, Error> {
+        let unusable = |error: SnapshotError| Error::System(std::io::Error::other(error));
+        if let Some(bytes) = self.snapshot.take() {
+            let snapshot = Snapshot::decode(&bytes).map_err(unusable)?;
+            let recovered = Store::recover(config, self.mapped(), &snapshot, |check| check());
+            return recovered.map_err(unusable);
+        }
+        ftruncate(&self.file, Store::file_bytes(&config)?)
+            .map_err(|error| Error::System(error.into()))?;
+        Ok(Store::in_file(config, self.mapped())?)
+    }
+
+    /// Keeps what a store needs beside its memory. False while there is a worker that could write.
+    pub(crate) fn save(&mut self, store: &Store, now: Seconds) -> bool {
+        let stop = Stop {
+            second: now,
+            unix_ms: 0,
+        };
+        self.snapshot = store.snapshot(stop);
+        self.snapshot.is_some()
+    }
+
+    fn mapped(&self) -> MappedFile<'_> {
+        MappedFile {
+            descriptor: self.file.as_fd(),
+            offset: 0,
+        }
+    }
+}
