@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import subprocess
+import sys
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -179,6 +180,65 @@ def test_rollout_compares_the_groups_of_several_processes(
     text, _ = rollout(*files, flags=())
     assert all(len(line) <= 80 for line in text.splitlines()), text
     assert "Recommendation: wait." in text
+
+
+PROCESSES = """
+import os, sys
+from glasscache import Client
+address, namespace, strategy, folder, children = sys.argv[1:]
+client = Client(
+    address, namespace=namespace, timeout=60, strategy=strategy, near_ttl=None,
+    share=0.25, share_by="process",
+)
+def make_requests(count):
+    for _ in range(count):
+        with client.request():
+            assert [client.get(key) for key in "aab"] == ["A", "A", "B"]
+for number in range(int(children)):
+    if number == 10:
+        make_requests(2)  # a server that forks may have read before
+    child = os.fork()
+    if child == 0:
+        make_requests(30)
+        with open(os.path.join(folder, f"{os.getppid()}-{number}.json"), "w") as file:
+            file.write(client.report(json=True))
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_about_the_share_of_the_processes_runs_the_strategy_and_rollout_compares_them(
+    settings: dict[str, Any], save: Save, tmp_path: Path
+) -> None:
+    strategy = save("strategy lru:1\nforecast calls 2 1.9 2.1\n")
+    arguments = [settings["servers"], settings["namespace"], strategy, str(tmp_path), "25"]
+    command = [sys.executable, "-W", "ignore", "-c", PROCESSES, *arguments]
+    parents = [subprocess.Popen(command) for _ in range(4)]
+    assert [parent.wait(timeout=300) for parent in parents] == [0] * 4
+    reports = [json.loads(file.read_text()) for file in tmp_path.glob("*.json")]
+    assert len({report["rollout"]["process"] for report in reports}) == len(reports) == 100
+    requests = [
+        [report["rollout"]["groups"][group]["requests"] for group in ("strategy", "control")]
+        for report in reports
+    ]
+    assert all((strategy == 0) != (control == 0) for strategy, control in requests)
+    runs_strategy = sum(strategy > 0 for strategy, _ in requests)
+    # Twenty-five, within five standard deviations: chance is beyond them once in a million runs.
+    assert 4 <= runs_strategy <= 46
+    # A time that differs by chance is exit code 1; here the counts are compared.
+    compared = subprocess.run(
+        [find_command(), "rollout", *map(str, tmp_path.glob("*.json")), "--json"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert compared.returncode in {0, 1}, compared.stderr
+    result = json.loads(compared.stdout)["result"]
+    assert (result["share_by"], result["processes"]) == ("process", 100)
+    for number, group in enumerate(("strategy", "control")):
+        assert result["groups"][group]["requests"] == sum(row[number] for row in requests)
+    calls = result["figures"][0]
+    assert calls["strategy"]["value"] == pytest.approx(2, abs=0.1)
+    assert calls["control"]["value"] == 3
+    assert calls["difference"]["high"] < 0
 
 
 def test_rollout_recommends_to_roll_back_a_bad_strategy(
