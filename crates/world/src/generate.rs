@@ -84,9 +84,15 @@ pub fn plan(seed: u64) -> Plan {
 fn restart_cleanly(tasks: &mut [Vec<Step>]) {
     for step in tasks.iter_mut().flatten() {
         if let Step::Fault(_, fault) = step
-            && let Fault::Restart(server, is_reported) = *fault
+            && let Fault::Restart {
+                server,
+                is_reported,
+            } = *fault
         {
-            *fault = Fault::CleanRestart { server, is_reported };
+            *fault = Fault::CleanRestart {
+                server,
+                is_reported,
+            };
         }
     }
 }

@@ -82,7 +82,10 @@ impl Network {
             } => {
                 self.restart(server, is_reported.then_some(End::Reset));
             }
-            Fault::CleanRestart { server, is_reported } => {
+            Fault::CleanRestart {
+                server,
+                is_reported,
+            } => {
                 self.end_connections(server, is_reported.then_some(End::Reset));
                 return self.restart_cleanly(server);
             }
