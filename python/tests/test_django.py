@@ -89,7 +89,11 @@ def test_an_option_of_the_old_backend_is_translated(
     like = "pylibmc" if {"binary", "username", "behaviors"} & options.keys() else "pymemcache"
     plan = translate_settings(HERE, {**options, "like": like})
     assert (plan.refusals, plan.advice) == ([], [])
-    made = {word: value for word, value in plan.client_options.items() if word not in {"codec", "dialect"}}
+    made = {
+        word: value
+        for word, value in plan.client_options.items()
+        if word not in {"codec", "dialect"}
+    }
     assert made == {
         "placement": {"pylibmc": "modula", "pymemcache": "rendezvous"}[like],
         **expected,
