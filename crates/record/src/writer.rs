@@ -60,8 +60,10 @@ impl Writer {
                 messages.recv_timeout(wait)
             };
             match message {
-                Ok(Message::ClaimInstance) => {
+                Ok(Message::ClaimInstance(is_claimed)) => {
                     self.open();
+                    // Who no longer waits has gone on without it.
+                    let _ = is_claimed.send(());
                 }
                 Ok(Message::Request(request)) => self.add(&request),
                 Ok(Message::Close) | Err(RecvTimeoutError::Disconnected) => break,
