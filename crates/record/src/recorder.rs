@@ -193,4 +193,12 @@ mod tests {
             assert!((sampled - expected).abs() <= bound, "{share}: {sampled}");
         }
     }
+
+    #[test]
+    fn the_number_is_taken_when_the_claim_returns() {
+        let folder = tempfile::tempdir().unwrap();
+        let recorder = Recorder::open(Options::new(folder.path())).unwrap();
+        recorder.claim_instance();
+        assert!(folder.path().join(".instance-0.lock").exists());
+    }
 }
