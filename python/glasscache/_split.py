@@ -75,7 +75,7 @@ def _parse(manifest: Manifest, bytes_max: int) -> _PieceLayout | None:
         and 0 < piece_layout.length <= bytes_max
         and piece_layout.piece_bytes
     )
-    # More pieces than bytes of 4 KiB are no manifest of this module: their keys would fill the memory.
+    # More pieces than bytes of 4 KiB are not a manifest of this module: their keys would fill the memory.
     return piece_layout if is_valid and piece_layout.piece_count <= 1 + bytes_max // 4096 else None
 
 

@@ -31,7 +31,7 @@ def test_a_client_logs_in_on_each_connection(address: str) -> None:
     with Client(address, user="app", password=RIGHT, timeout=SECONDS) as client:
         assert client.set("key", [1, 2])
         assert client.get("key") == [1, 2]
-        # What the login wrote is no item.
+        # What the login wrote is not an item.
         assert client.get("auth") is None
 
 

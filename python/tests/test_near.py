@@ -225,7 +225,6 @@ def test_a_process_that_starts_while_the_server_is_down_loads_the_fixed_set_late
         assert client.near_stats()["fixed_hits"] >= 1
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_child_after_a_fork_keeps_its_own(server: Any, save: Save, namespace: str) -> None:
     client = Client(server.address, namespace=namespace, strategy=save("strategy lru:10"))
     client.set("k", 1)

@@ -1,7 +1,7 @@
 //! The options by which `bench`, `profile` and `warm` reach a server that encrypts or requires a login.
 //!
-//! Who is trusted and what may be a user or a password is decided by the client crate; the lab's connections get their
-//! TLS sessions and their login from it, so both halves of a command connect alike.
+//! The client crate decides which certificates are trusted and which users and passwords are valid. The lab's
+//! connections get their TLS sessions and their login from it, so both halves of a command connect alike.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,17 +1,17 @@
 //! The targets of commands that measure a running server: any that speaks memcached, or one started here.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use glasscache_lab::access::{Access, Endpoint, Stream};
 use glasscache_lab::proc::Meter;
-use glasscache_server::{Address, Config, Listen, RunningServer};
+use glasscache_server::RunningServer;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::access::Credentials;
+use crate::embedded::EmbeddedServer;
 use crate::output::{Exit, Failure};
 
 /// How long a server may take to reply to `version` and `stats`.
@@ -61,32 +61,18 @@ impl LiveTarget {
     }
 
     fn start_embedded() -> Result<LiveTarget, Failure> {
-        let config = Config {
-            listeners: vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))],
-            memory_bytes: EMBEDDED_MEMORY_BYTES,
-            workers: 1,
-            ..Config::default()
-        };
-        let running = glasscache_server::start(config)
-            .map_err(|error| Failure::new(Exit::Unreachable, error.to_string()))?;
-        let address = running
-            .addresses()
-            .iter()
-            .find_map(|address| match address {
-                Address::Tcp(address) => Some(*address),
-                Address::Unix(_) => None,
-            });
-        let address = address.ok_or_else(|| {
-            Failure::new(Exit::Unreachable, "the embedded server does not listen")
-        })?;
-        let threads = running.thread_ids();
+        let EmbeddedServer {
+            running,
+            address,
+            meter,
+        } = EmbeddedServer::start(EMBEDDED_MEMORY_BYTES, 1)?;
         let access = Access::from(address);
         Ok(LiveTarget {
             name: "embedded".to_owned(),
             version: version_of("embedded", &access)?,
             access,
             credentials: Credentials::default(),
-            meter: Meter::Threads(threads.iter().map(|tid| tid.unsigned_abs()).collect()),
+            meter,
             embedded: Some(running),
         })
     }

@@ -9,6 +9,7 @@ mod args;
 mod commands;
 mod daemon;
 mod effect;
+mod embedded;
 mod files;
 mod layout;
 mod live_client;

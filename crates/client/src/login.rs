@@ -62,10 +62,10 @@ impl Login {
         }
     }
 
-    /// Appends the text request that logs in, or returns why there is no password.
+    /// Appends the text request that logs in.
     ///
     /// # Errors
-    /// What the function said that provides the password.
+    /// The function that provides the password failed: its message.
     pub fn write(&self, out: &mut Vec<u8>) -> Result<(), String> {
         self.with_password(|user, password| {
             login::write_login(out, Credentials { user, password });

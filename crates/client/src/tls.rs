@@ -1,7 +1,7 @@
 //! TLS to the servers: whom a client trusts, what it presents, and which name it expects.
 //!
 //! A server's certificate is verified against its authorities and against the name under which the client was told to
-//! connect to it; there is no setting that leaves this out.
+//! connect to it; no setting turns this off.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -41,7 +41,7 @@ pub struct PreparedReplacement {
 /// As [`crate::prepare`]; or there is no memory file.
 pub fn prepare_replacement(config: Config) -> Result<PreparedReplacement, Error> {
     if config.memory_file.is_none() {
-        let reason = "replace (--replace): there is no memory to take over; add -e FILE, with which the running server was started";
+        let reason = "replace (--replace): no memory file is set; add -e FILE, with which the running server was started";
         return Err(Error::Setting(reason.to_owned()));
     }
     let parts = prepare_parts(config)?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0  mutable   2  stale, win sent, fetched, unique exposed, and a coarse last access: the only bytes that ever change
-//! 2  key       1  length of the key, 1 to 250; 0 marks a record that is no item (below)
+//! 2  key       1  length of the key, 1 to 250; 0 marks a record that is not an item (below)
 //! 3  kind      1  widths of the fields that follow, two bits each: value length, flags, expiry, unique
 //! 4  value length 1, 2 or 4 · client flags 0, 1, 2 or 4 · expiry 0, 2 or 4 · CAS unique 0, 6 or 8 · key · value
 //! ```

@@ -74,7 +74,7 @@ pub(crate) struct Stored {
 pub(crate) enum RetryReason {
     /// Another thread was faster: look again.
     Changed,
-    /// There is no segment for it.
+    /// No segment is free for it.
     NoRoom(Shortage),
 }
 

@@ -345,7 +345,7 @@ pub enum Misbehaviour {
     Twice,
     /// It does not come.
     Missing,
-    /// It is no reply at all.
+    /// It is not a reply at all.
     Garbage,
 }
 

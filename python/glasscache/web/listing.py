@@ -1,4 +1,4 @@
-"""Which stored responses have a tag: found by a scan of the servers' keys, for there is no index to outgrow.
+"""Which stored responses have a tag: found by a scan of the servers' keys, as no index is kept.
 
 A scan reads the keys that a server lists (`lru_crawler metadump`), and those of this cache's responses by
 multi-gets. It is bounded by keys and stops there, so it is for people and scripts and not for requests.

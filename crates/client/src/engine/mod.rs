@@ -1,7 +1,7 @@
 //! Calls that take several requests, described once for every client. No socket, no clock, no thread.
 //!
-//! A driver of [`Steps`] makes the request of each [`Step`] in its own way of waiting and passes in the
-//! result, until there is no further step. So the blocking client, the tokio client and the asyncio client decide
+//! A driver of [`Steps`] sends the request of each [`Step`], waits in its own way and passes in the result, until no
+//! step is left. So the blocking client, the tokio client and the asyncio client decide
 //! alike (docs/decisions/0067-decisions-of-several-requests.md).
 
 mod bulk_requests;

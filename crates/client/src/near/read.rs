@@ -1,7 +1,7 @@
 //! One read under a strategy: what is available, and the calls that fetch the rest, one after the other.
 //!
-//! A driver makes each [`Fetch`] in its own way of waiting and passes in what it brought, until there is no further
-//! one: the blocking client, the tokio client and the asyncio client decide alike.
+//! A driver sends each [`Fetch`], waits in its own way and passes in the result, until none is left. So the blocking
+//! client, the tokio client and the asyncio client decide alike.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

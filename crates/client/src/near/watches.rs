@@ -33,7 +33,7 @@ impl Watches {
         }
         let bound = match near_ttl {
             Some(near_ttl) => format!("up to near_ttl, {} s", near_ttl.as_secs_f64()),
-            None => "until its TTL, for there is no near_ttl".to_owned(),
+            None => "until its TTL, because near_ttl is not set".to_owned(),
         };
         Some(match report_level {
             ReportLevel::StoresAndDeletes => format!(

@@ -72,7 +72,7 @@ impl Request<'_> {
                 exptime,
                 noreply,
             } => {
-                // There is no quiet form: its response is read with those to the quiet writes around it.
+                // Touch has no quiet form: its response is read together with those to the quiet writes around it.
                 let id = begin_request(writer, opcode::TOUCH, noreply);
                 let exptime = to_wire_exptime(exptime);
                 with_raw_key(key, |key| binary::touch(writer.out, id, key, exptime));

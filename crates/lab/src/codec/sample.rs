@@ -71,7 +71,7 @@ pub enum SampleError {
         path: PathBuf,
         /// Line, from 1.
         line: usize,
-        /// Column, from 1; 0 where the line is no text.
+        /// Column, from 1; 0 if the line is not text.
         column: usize,
         /// The reason of the parser.
         reason: String,

@@ -4,7 +4,7 @@
 //! count as one, and one short disturbance between two equal levels is ignored. If the levels only fall and the last
 //! one lasts for half of the run, the earlier ones were a warm-up; MSER-5 (White, Cobb, Spratt, WSC 2000), which
 //! finds the cut that minimises the error of the mean of the rest, may move its end to a later operation. A run that
-//! never stays at a level must be reported as such (Barrett et al., OOPSLA 2017): its mean is no property of the
+//! never stays at a level must be reported as such (Barrett et al., OOPSLA 2017): its mean is not a property of the
 //! server.
 
 use serde::Serialize;

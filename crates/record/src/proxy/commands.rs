@@ -48,7 +48,7 @@ pub struct CommandScanner {
 }
 
 impl CommandScanner {
-    /// Whether this is no conversation in text or meta, or one whose next command cannot be found: nothing more is
+    /// Whether this is not a conversation in text or meta, or one whose next command cannot be found: nothing more is
     /// scanned.
     pub fn is_out_of_sync(&self) -> bool {
         self.is_out_of_sync

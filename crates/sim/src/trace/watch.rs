@@ -34,7 +34,7 @@ pub struct Line<'l> {
     pub status: &'l [u8],
     /// The command of a store.
     pub command: &'l [u8],
-    /// Seconds to live, as printed; `None` where it is no whole number.
+    /// Seconds to live, as printed; `None` if it is not a whole number.
     pub ttl_s: Option<u64>,
     /// The descriptor of the connection.
     pub connection: u32,

@@ -20,7 +20,7 @@ pub(super) enum CopyOutcome {
     Done,
     /// The item was replaced or removed by others meanwhile.
     Changed,
-    /// There is no segment for it.
+    /// No segment is free for it.
     NoRoom,
 }
 

@@ -80,7 +80,7 @@ impl Sweep {
                     )
                 }
                 None => {
-                    strict_assert!(false, "a segment has bytes that are no record");
+                    strict_assert!(false, "a segment has bytes that are not a record");
                     (self.used_bytes - self.cursor, None, false)
                 }
             };

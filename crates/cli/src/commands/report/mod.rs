@@ -62,7 +62,7 @@ impl Args {
         }
         if !left_out.is_empty() {
             let note = format!(
-                "Left out, for they are no results: {}.",
+                "Left out, because they are not results: {}.",
                 left_out.join(", ")
             );
             out.line(format!("\n{}", wrap(&note)))?;
@@ -71,7 +71,7 @@ impl Args {
     }
 }
 
-/// The results of a folder by file name, and the names of JSON files that are no results.
+/// The results of a folder by file name, and the names of JSON files that are not results.
 fn read_folder(folder: &Path) -> Result<(Vec<ResultFile>, Vec<String>), Failure> {
     let read_failure = |path: &Path, error: std::io::Error| {
         Failure::new(

@@ -39,7 +39,7 @@ pub(super) fn page(folder: &str, results: &[ResultFile], left_out: &[String]) ->
     let mut notes = Vec::new();
     if !left_out.is_empty() {
         notes.push(format!(
-            "Left out, for they are no results: {}.",
+            "Left out, because they are not results: {}.",
             left_out.join(", ")
         ));
     }

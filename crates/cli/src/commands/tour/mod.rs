@@ -20,10 +20,10 @@ use glasscache_lab::load::Error as LoadError;
 use glasscache_lab::proc::{Meter, own_resident_bytes};
 use glasscache_lab::target::{ServerCommand, find_memcached, send_line};
 use glasscache_lab::tour::{Folder, Stage, TourFigures, requested_keys, run_stage};
-use glasscache_server::{Address, Config, Listen};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
+use crate::embedded::EmbeddedServer;
 use crate::output::{Exit, Failure, Output};
 use table::stage_title;
 
@@ -154,38 +154,16 @@ impl Args {
         stop: &Arc<AtomicBool>,
     ) -> Result<(TourFigures, Result<python::PythonTour, String>), Failure> {
         let resident_before = own_resident_bytes();
-        let config = Config {
-            listeners: vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))],
-            memory_bytes: memory_mib(folder) << 20,
-            workers: self.workers(),
-            ..Config::default()
-        };
-        let running = glasscache_server::start(config)
-            .map_err(|error| Failure::new(Exit::Unreachable, error.to_string()))?;
-        let address = running
-            .addresses()
-            .iter()
-            .find_map(|address| match address {
-                Address::Tcp(address) => Some(*address),
-                Address::Unix(_) => None,
-            });
-        let Some(address) = address else {
-            return Err(Failure::new(
-                Exit::Unreachable,
-                "the server listens nowhere",
-            ));
-        };
+        let EmbeddedServer {
+            running,
+            address,
+            meter,
+        } = EmbeddedServer::start(memory_mib(folder) << 20, self.workers())?;
         let server_under_test = ServerUnderTest {
             name: "glasscache",
             version: request_version(address),
             address,
-            meter: Meter::Threads(
-                running
-                    .thread_ids()
-                    .iter()
-                    .map(|tid| tid.unsigned_abs())
-                    .collect(),
-            ),
+            meter,
         };
         let figures = run_stages(folder, &server_under_test, stop, || {
             own_resident_bytes().saturating_sub(resident_before)
