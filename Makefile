@@ -341,6 +341,11 @@ bench-tls: release ## CPU of a request over TLS 1.3 beside a memcached built wit
 	@test -n "$(TLS_MEMCACHED)" || { echo "no memcached with TLS given: make bench-tls TLS_MEMCACHED=path"; exit 2; }
 	python3 bench/tls/run.py --binary $(GLASSCACHE) --memcached "$(TLS_MEMCACHED)" $(ARGS)
 
+.PHONY: bench-generator
+bench-generator: release ## Gets per CPU second of the load generator beside memtier_benchmark, two minutes (MEMTIER=path, ARGS="--rounds 9").
+	@test -n "$(MEMTIER)" || { echo "no memtier_benchmark given: make bench-generator MEMTIER=path"; exit 2; }
+	python3 bench/generator.py --binary $(GLASSCACHE) --memtier "$(MEMTIER)" $(ARGS)
+
 .PHONY: bench-memory
 bench-memory: release ## Fill to the limit and read back: user bytes per resident byte beside memcached, and the bounds (ARGS="-m 256 --size mix").
 	$(GLASSCACHE) bench memory --keep bench/results $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)

@@ -1,11 +1,13 @@
 """What recording adds to the requests of an application: CPU of the client, and time of a request.
 
-A request reads 30 items, each by a call of its own or all by one. Blocks of requests alternate between
-a client without recorder, one that records 1 % of the requests and one that records all; a pair is the
-sum of a round's blocks with and without recording. The CPU of a recorded side includes its thread that
-writes the log, up to the end of the log. The time added to a request is measured with calls that take
-none, so that neither server nor network is in it. The cache is a server of ours on the same machine, so
-that a request costs the client as little as it can: nothing else makes the share of recording small.
+A request reads 30 items, each by a call of its own or all by one. Blocks of requests alternate between a
+client without recorder, one that records 1 % of the requests and one that records all. What a round's
+requests take more is the median over its blocks, each compared with the block without recorder of the same
+turn, so that a block in which another program evicted the caches does not decide. To it comes all the CPU
+of the thread that writes the log, up to the end of the log. The time added to a request is measured with
+calls that take none, so that neither server nor network is in it. The cache is a server of ours on the same
+machine, so that a request costs the client as little as it can: nothing else makes the share of recording
+small.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ import json
 import os
 import platform
 import statistics
+import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,10 +71,16 @@ class Way:
     client: Any
     recorder: Any
     writer_thread: int | None
-    cpu_s: float = 0.0
+    blocks_cpu_s: list[float] = field(default_factory=list)
+    """Of each block, without any thread that writes a log."""
     writer_cpu_s: float = 0.0
-    """Of it, what the thread that writes the log took."""
+    """What the thread that writes the log took."""
     requests: int = 0
+
+    @property
+    def cpu_s(self) -> float:
+        """What the requests and the log took."""
+        return sum(self.blocks_cpu_s) + self.writer_cpu_s
 
     @classmethod
     def open(cls, client: Any, folder: Path, sample: float | None) -> Way:
@@ -162,7 +171,7 @@ async def measure_round(
             begin, writers_begin = time.process_time(), writers_cpu_s(ways.values())
             await ways[name].run_block(request, key_lists)
             writers_s = writers_cpu_s(ways.values()) - writers_begin
-            ways[name].cpu_s += time.process_time() - begin - writers_s
+            ways[name].blocks_cpu_s.append(time.process_time() - begin - writers_s)
     for way in ways.values():
         complete_log(way, [other for other in ways.values() if other is not way])
         if (closing := way.client.close()) is not None:
@@ -181,7 +190,6 @@ def complete_log(way: Way, other_ways: list[Way]) -> None:
     # The thread has ended, and its clock with it; what it took meanwhile is in the time of the process.
     others_s = writers_cpu_s(other_ways) - others_begin
     way.writer_cpu_s += time.process_time() - begin - others_s
-    way.cpu_s += way.writer_cpu_s
 
 
 def item_keys(request_number: int) -> list[str]:
@@ -222,11 +230,18 @@ def percentile(sorted_values: list[float], percent: float) -> float:
     return sorted_values[max(0, int(rank) - 1)]
 
 
+def added_cpu_percent(way: Way, without: Way) -> float:
+    """Return what a way takes more, in percent of a client without recorder."""
+    blocks = zip(way.blocks_cpu_s, without.blocks_cpu_s, strict=True)
+    requests = statistics.median(block_s / without_s for block_s, without_s in blocks) - 1
+    return 100 * (requests + way.writer_cpu_s / without.cpu_s)
+
+
 def summary(
     rounds: list[dict[str, Way]], added_s: list[dict[str, dict[str, list[float]]]], name: str
 ) -> dict[str, Any]:
     """Return what a way adds to a request without recorder: median, least and most of the rounds."""
-    added_percent = [100 * (ways[name].cpu_s / ways["without"].cpu_s - 1) for ways in rounds]
+    added_percent = [added_cpu_percent(ways[name], ways["without"]) for ways in rounds]
     request_us = [1e6 * ways["without"].cpu_s / ways["without"].requests for ways in rounds]
     writer_percent = [100 * ways[name].writer_cpu_s / ways["without"].cpu_s for ways in rounds]
     figures: dict[str, Any] = {
@@ -253,6 +268,9 @@ async def measure(kind: str, address: str, rounds: int, requests: int) -> dict[s
     measured, added_s = [], []
     shares = {name: sample for name, sample in SAMPLES.items() if sample is not None}
     for round_number in range(rounds):
+        print(
+            f"{kind}, round {round_number + 1} of {rounds}", end="\r", file=sys.stderr, flush=True
+        )
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             blocks = max(1, requests // BLOCK_REQUESTS)
             measured.append(await measure_round(kind, address, blocks, Path(folder), round_number))
@@ -274,10 +292,26 @@ def store(address: str) -> None:
         client.set_many(dict.fromkeys(keys, VALUE))
 
 
+def print_rows(kind: str, ways: dict[str, Any]) -> None:
+    """Print what each share of recorded requests adds."""
+    for name, row in ways.items():
+        print(
+            f"{kind:16}{name:>6}"
+            f"  CPU {row['added_cpu_percent']:+6.2f} %"
+            f" ({row['added_cpu_percent_min']:+.2f} to {row['added_cpu_percent_max']:+.2f})"
+            f" of {row['request_cpu_us']:.1f} us, the log's thread {row['writer_cpu_percent']:.2f} %;"
+            f" time added p50 {row['added_us_p50']:.1f} us, p99.9 {row['added_us_p999']:.1f} us"
+            f" ({row['added_us_p999_min']:.1f} to {row['added_us_p999_max']:.1f}),"
+            f" of CPU {row['added_us_cpu_p999']:.1f} us"
+            f" ({row['added_us_cpu_p999_min']:.1f} to {row['added_us_cpu_p999_max']:.1f})",
+            flush=True,
+        )
+
+
 def main() -> None:
     """Measure, print, keep."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=12, help="pairs of each row")
+    parser.add_argument("--rounds", type=int, default=12, help="rounds of each row")
     parser.add_argument("--requests", type=int, default=3000, help="of each way in a round")
     parser.add_argument("--keep", type=Path, help="where the figures are kept")
     options = parser.parse_args()
@@ -286,23 +320,13 @@ def main() -> None:
     with glasscache.Server() as server:
         os.sched_setaffinity(0, cpus)
         store(server.address)
-        figures = {
-            kind: asyncio.run(measure(kind, server.address, options.rounds, options.requests))
-            for kind in KINDS
-        }
-    print(f"{options.rounds} pairs of {options.requests} requests: median (least to most)")
-    for kind, ways in figures.items():
-        for name, row in ways.items():
-            print(
-                f"{kind:16}{name:>6}"
-                f"  CPU {row['added_cpu_percent']:+6.2f} %"
-                f" ({row['added_cpu_percent_min']:+.2f} to {row['added_cpu_percent_max']:+.2f})"
-                f" of {row['request_cpu_us']:.1f} us, the log's thread {row['writer_cpu_percent']:.2f} %;"
-                f" time added p50 {row['added_us_p50']:.1f} us, p99.9 {row['added_us_p999']:.1f} us"
-                f" ({row['added_us_p999_min']:.1f} to {row['added_us_p999_max']:.1f}),"
-                f" of CPU {row['added_us_cpu_p999']:.1f} us"
-                f" ({row['added_us_cpu_p999_min']:.1f} to {row['added_us_cpu_p999_max']:.1f})"
+        print(f"{options.rounds} rounds of {options.requests} requests: median (least to most)")
+        figures: dict[str, dict[str, Any]] = {}
+        for kind in KINDS:
+            figures[kind] = asyncio.run(
+                measure(kind, server.address, options.rounds, options.requests)
             )
+            print_rows(kind, figures[kind])
     if options.keep:
         kept = {
             "name": "recording",

@@ -169,7 +169,8 @@ def test_readme_is_short_and_has_few_figures_and_a_picture() -> None:
 
 
 needs_sources = pytest.mark.skipif(
-    not (ROOT / "pyproject.toml").is_file(), reason="this is not a checkout: nothing to install from"
+    not (ROOT / "pyproject.toml").is_file(),
+    reason="this is not a checkout: nothing to install from",
 )
 
 

@@ -1,0 +1,124 @@
+"""Gets per CPU second of our load generator, beside those of memtier_benchmark.
+
+One server of ours on the first processor, the generators by turns on the second, each with one thread and
+50 connections, values of 100 B. Ours measures each latency from the intended and from the send time and
+checks each value; memtier measures latencies and is not asked to check values. A generator's CPU is what the
+kernel counted for it: for ours while it measures, for memtier that of its whole process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "live"))
+
+from harness import Server  # noqa: E402
+
+SERVER_CPU, GENERATOR_CPU = 0, 1
+CONNECTIONS, VALUE_BYTES, KEYS = 50, 100, 100_000
+TARGETS = {1: 1.1, 16: 1.5, 32: 1.5}
+"""For each number of requests in flight on a connection: gets per CPU second, ours to theirs."""
+
+
+def ours(binary: str, port: int, depth: int, seconds: float) -> dict[str, Any]:
+    """Measure with our generator."""
+    load = ["--connections", str(CONNECTIONS), "--depth", str(depth), "--keys", str(KEYS)]
+    load += ["--size", str(VALUE_BYTES), "--for", f"{seconds}s", "--warm-up", "500ms"]
+    command = [binary, "bench", f"127.0.0.1:{port}", *load, "--cpus", str(GENERATOR_CPU), "--json"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise SystemExit(f"{' '.join(command)} failed: {ended.stderr}")
+    result = json.loads(ended.stdout)["result"]
+    return {
+        "gets_per_cpu_second": 1e6 / result["generator_cpu_us"],
+        "gets_per_second": result["requests_per_second"],
+    }
+
+
+def memtier(program: str, port: int, depth: int, seconds: float) -> dict[str, Any]:
+    """Measure with memtier_benchmark."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        load = ["--ratio", "0:1", "--test-time", str(max(1, round(seconds)))]
+        used_s = run_memtier(
+            program, port, [*load, f"--pipeline={depth}", f"--json-out-file={file.name}"]
+        )
+        gets = json.loads(Path(file.name).read_text())["ALL STATS"]["Gets"]
+    if gets["Misses/sec"]:
+        raise SystemExit("memtier read keys that it had not stored")
+    return {"gets_per_cpu_second": gets["Count"] / used_s, "gets_per_second": gets["Ops/sec"]}
+
+
+def run_memtier(program: str, port: int, load: list[str]) -> float:
+    """Run memtier_benchmark on the generators' processor; return its CPU seconds."""
+    command = ["taskset", "-c", str(GENERATOR_CPU), program, "-s", "127.0.0.1", "-p", str(port)]
+    command += [
+        "--protocol=memcache_text",
+        "--threads=1",
+        f"--clients={CONNECTIONS}",
+        "--hide-histogram",
+    ]
+    command += [f"--data-size={VALUE_BYTES}", "--key-minimum=1", f"--key-maximum={KEYS}", *load]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if ended.returncode:
+        raise SystemExit(f"{' '.join(command)} failed: {ended.stderr}")
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def compare(options: argparse.Namespace, port: int, depth: int) -> dict[str, Any]:
+    """Measure both by turns, and print the rates and their ratio unless JSON was asked for."""
+    rates: dict[str, list[dict[str, float]]] = {"ours": [], "memtier": []}
+    for _ in range(options.rounds):
+        rates["ours"].append(ours(options.binary, port, depth, options.seconds))
+        rates["memtier"].append(memtier(options.memtier, port, depth, options.seconds))
+    pairs = zip(*rates.values(), strict=True)
+    ratios = [a["gets_per_cpu_second"] / b["gets_per_cpu_second"] for a, b in pairs]
+    if not options.json:
+        print(
+            f"depth {depth}: {statistics.median(ratios):.2f} times memtier"
+            f" ({min(ratios):.2f} to {max(ratios):.2f}), target at least {TARGETS[depth]}"
+        )
+        for name, rounds in rates.items():
+            cpu, wall = (
+                statistics.median(rate[unit] for rate in rounds)
+                for unit in ("gets_per_cpu_second", "gets_per_second")
+            )
+            print(
+                f"  {name:8}{cpu:12,.0f} gets per CPU second,{wall:12,.0f} per second", flush=True
+            )
+    return {"depth": depth, "target": TARGETS[depth], "ratios": ratios, "rounds": rates}
+
+
+def main() -> int:
+    """Print the rates and their ratio for each depth; return 1 if a ratio misses its target."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--binary", default=str(ROOT / "target/release/glasscache"))
+    parser.add_argument("--memtier", required=True, help="the program memtier_benchmark")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3, help="of each generator in a round")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    server = Server(["taskset", "-c", str(SERVER_CPU), options.binary, "serve"], ("-m", "256"))
+    try:
+        store_keys = ["--ratio=1:0", "--key-pattern=P:P", "--requests=allkeys"]
+        run_memtier(options.memtier, server.port, store_keys)
+        rows = [compare(options, server.port, depth) for depth in TARGETS]
+    finally:
+        server.kill()
+    if options.json:
+        print(json.dumps({"connections": CONNECTIONS, "value_bytes": VALUE_BYTES, "rows": rows}))
+    return 0 if all(statistics.median(row["ratios"]) >= row["target"] for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
