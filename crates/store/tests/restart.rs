@@ -464,3 +464,38 @@ fn damage_with_right_checksums_is_refused_or_harmless() {
     eprintln!("{accepted} accepted, {refused} refused");
     assert!(accepted > 50 && refused > 50);
 }
+
+/// Some have their number of segment wrap around to an existing one.
+#[test]
+fn an_entry_with_an_address_beyond_the_memory_is_refused() {
+    const ADDRESS_BITS: u32 = 48;
+    let cache = Cache::new(config(1 << 20));
+    let store = cache.empty();
+    fill(&store);
+    let snapshot = store.snapshot(STOP).unwrap();
+    drop(store);
+    let memory = cache.read();
+    // The first line of the index with an entry: a control word and seven slots.
+    let words = memory
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .map(|word| u64::from_le_bytes(*word));
+    let (slot, entry) = words
+        .enumerate()
+        .find(|(index, word)| index % 8 != 0 && *word != 0)
+        .unwrap();
+    for bit in memory.len().ilog2() + 1..ADDRESS_BITS {
+        let mut damaged = memory.clone();
+        damaged[slot * 8..][..8].copy_from_slice(&(entry ^ 1 << bit).to_le_bytes());
+        let snapshot = Store::reseal(&snapshot, &damaged).unwrap();
+        cache.write(0, &damaged);
+        let Err(error) = cache.recover(&snapshot) else {
+            panic!("an address with bit {bit} changed was accepted");
+        };
+        assert!(
+            error.to_string().contains("outside of the items"),
+            "{error}"
+        );
+    }
+}

@@ -68,8 +68,10 @@ impl Entries {
 
     pub(super) fn add(&mut self, store: &Store, bucket: usize, entry: Entry) {
         let addr = entry.item();
-        let segment = store.arena().segment_of(addr).0 as usize;
-        match self.by_segment.get_mut(segment) {
+        // Compared as 64 bits: a `SegmentId` of an address beyond the arena may be that of a segment in it.
+        let segment = addr.0 / store.arena().segment_bytes() as u64;
+        let index = usize::try_from(segment).ok();
+        match index.and_then(|index| self.by_segment.get_mut(index)) {
             Some(segment_entries) if addr.0.is_multiple_of(ITEM_ALIGN as u64) => {
                 let offset = store.arena().offset_of(addr);
                 segment_entries.push(PackedEntry::new(offset, entry.tag(), bucket));
