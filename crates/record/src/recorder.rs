@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use crate::options::{Options, RecordError};
 use crate::request::Request;
 use crate::sink::{Sink, lock};
-use crate::writer;
+use crate::writer::{self, LogFolder};
 
 /// How long [`Recorder::close`] waits for the last part to be written.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -54,13 +54,34 @@ impl Recorder {
     pub fn open(options: Options) -> Result<Self, RecordError> {
         options.check()?;
         let options = Arc::new(options);
-        let sink = start_writer(&options);
-        Ok(Self(Arc::new(Shared {
+        let sink = start_writer(&options, None);
+        Ok(Self::new(options, sink))
+    }
+
+    /// Like [`Recorder::open`], and takes its number in the folder before it returns: no other recorder gets that number
+    /// while this one lives, however late its first request is written.
+    pub(crate) fn open_with_instance(options: Options) -> Result<Self, RecordError> {
+        options.check()?;
+        let options = Arc::new(options);
+        let sink = match LogFolder::open(&options) {
+            Ok(folder) => start_writer(&options, Some(folder)),
+            Err(error) => {
+                let (sink, _) = Sink::new(options.memory_bytes);
+                sink.state.fail_folder(&options.folder, &error);
+                sink.state.finish();
+                sink
+            }
+        };
+        Ok(Self::new(options, sink))
+    }
+
+    fn new(options: Arc<Options>, sink: Sink) -> Self {
+        Self(Arc::new(Shared {
             options,
             sink: ArcSwap::from_pointee(sink),
             requests: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
-        })))
+        }))
     }
 
     /// Begins a request; `None` if it is not to be recorded.
@@ -76,11 +97,6 @@ impl Recorder {
             return None;
         }
         Some(Request::new(sink, request_number))
-    }
-
-    /// Takes a number in the folder now, which no other recorder gets while this one lives.
-    pub(crate) fn claim_instance(&self) {
-        self.sink().claim_instance();
     }
 
     /// What was recorded so far, by this process since its start or its fork.
@@ -116,7 +132,7 @@ impl Recorder {
         if !sink.was_forked() {
             return sink;
         }
-        let new_sink = Arc::new(start_writer(&self.0.options));
+        let new_sink = Arc::new(start_writer(&self.0.options, None));
         let replaced_sink = self.0.sink.compare_and_swap(&sink, Arc::clone(&new_sink));
         if Arc::ptr_eq(&replaced_sink, &sink) {
             // The queue of the parent may have been in use when the process was forked, so nothing frees it here.
@@ -155,11 +171,11 @@ impl Drop for Shared {
     }
 }
 
-/// Starts a writer for this process.
-fn start_writer(options: &Arc<Options>) -> Sink {
+/// Starts a writer for this process, into `folder` if it is open already.
+fn start_writer(options: &Arc<Options>, folder: Option<LogFolder>) -> Sink {
     let (sink, messages) = Sink::new(options.memory_bytes);
     let state = Arc::clone(&sink.state);
-    if let Err(error) = writer::start(Arc::clone(options), messages, state) {
+    if let Err(error) = writer::start(Arc::clone(options), folder, messages, state) {
         let reason = format!("recording stopped: no thread could be started: {error}");
         sink.state.fail(reason);
         sink.state.finish();
@@ -195,10 +211,27 @@ mod tests {
     }
 
     #[test]
-    fn the_number_is_taken_when_the_claim_returns() {
+    fn a_recorder_opened_with_its_number_shares_it_with_no_other_before_anything_is_written() {
         let folder = tempfile::tempdir().unwrap();
-        let recorder = Recorder::open(Options::new(folder.path())).unwrap();
-        recorder.claim_instance();
-        assert!(folder.path().join(".instance-0.lock").exists());
+        let open = || Recorder::open_with_instance(Options::new(folder.path())).unwrap();
+        let recorders = [open(), open()];
+        for recorder in &recorders {
+            // One after the other: what is written second would otherwise get the number of the first.
+            recorder.begin_request().unwrap().finish();
+            while !recorder.close() {}
+        }
+        let log = crate::read_folder(folder.path()).unwrap();
+        assert_eq!(log.requests.instance, [0, 1]);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_stops_a_recorder_opened_with_its_number() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let recorder = Recorder::open_with_instance(Options::new(file.path())).unwrap();
+        assert!(recorder.begin_request().is_none());
+        assert!(recorder.close());
+        assert_eq!(recorder.stats().dropped, 1);
+        let warning = recorder.take_warning().unwrap();
+        assert!(warning.contains("requests go on"), "{warning}");
     }
 }

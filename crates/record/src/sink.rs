@@ -1,19 +1,15 @@
 //! The bounded way from finished requests to the writer's thread, and what both sides count.
 
+use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
 
 use crate::finished::FinishedRequest;
 
-/// How long a program waits for the number of its connection, which a slow disk may delay.
-const CLAIM_WAIT_MAX: Duration = Duration::from_secs(1);
-
 /// What the writer's thread receives.
 pub(crate) enum Message {
-    /// Take a number in the folder now, and not with the first request that has finished; then tell the sender.
-    ClaimInstance(SyncSender<()>),
     /// A request to write.
     Request(Box<FinishedRequest>),
     /// No more requests will come.
@@ -91,18 +87,6 @@ impl Sink {
         }
     }
 
-    /// Has the writer take its number in the folder, and waits until it has, for a second at most.
-    pub(crate) fn claim_instance(&self) {
-        let (is_claimed, claimed) = sync_channel(1);
-        if self
-            .to_writer
-            .send(Message::ClaimInstance(is_claimed))
-            .is_ok()
-        {
-            let _ = claimed.recv_timeout(CLAIM_WAIT_MAX);
-        }
-    }
-
     /// Ends the writer once everything submitted is written.
     pub(crate) fn stop(&self) {
         let _ = self.to_writer.send(Message::Close);
@@ -110,6 +94,14 @@ impl Sink {
 }
 
 impl WriterState {
+    /// Stops the recorder for ever, as its folder cannot be written.
+    pub(crate) fn fail_folder(&self, folder: &Path, error: &io::Error) {
+        self.fail(format!(
+            "recording into {} stopped: {error}; requests go on and are not recorded",
+            folder.display()
+        ));
+    }
+
     /// Stops the recorder for ever.
     pub(crate) fn fail(&self, reason: String) {
         *lock(&self.failure) = Some(reason);

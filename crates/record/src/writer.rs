@@ -17,9 +17,11 @@ use crate::options::{FileFormat, Options};
 use crate::part::LogPart;
 use crate::sink::{Message, WriterState};
 
-/// Starts the thread.
+/// Starts the thread. Without a `folder` it opens one with the first request that has finished, so that a process which
+/// records nothing, as the parent of forked workers, takes no number.
 pub(crate) fn start(
     options: Arc<Options>,
+    folder: Option<LogFolder>,
     messages: Receiver<Message>,
     state: Arc<WriterState>,
 ) -> io::Result<()> {
@@ -27,7 +29,7 @@ pub(crate) fn start(
         let writer = Writer {
             options,
             state,
-            folder: None,
+            folder,
             part: LogPart::default(),
             part_started: Instant::now(),
         };
@@ -42,7 +44,7 @@ pub(crate) fn start(
 struct Writer {
     options: Arc<Options>,
     state: Arc<WriterState>,
-    /// Opened with the first request.
+    /// `None` until the first request, unless the recorder was opened with its number.
     folder: Option<LogFolder>,
     part: LogPart,
     /// When the first request of the part came.
@@ -60,11 +62,6 @@ impl Writer {
                 messages.recv_timeout(wait)
             };
             match message {
-                Ok(Message::ClaimInstance(is_claimed)) => {
-                    self.open();
-                    // Who no longer waits has gone on without it.
-                    let _ = is_claimed.send(());
-                }
                 Ok(Message::Request(request)) => self.add(&request),
                 Ok(Message::Close) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => self.write_part(),
@@ -134,10 +131,7 @@ impl Writer {
     }
 
     fn fail(&self, error: &io::Error) {
-        let folder = self.options.folder.display();
-        self.state.fail(format!(
-            "recording into {folder} stopped: {error}; requests go on and are not recorded"
-        ));
+        self.state.fail_folder(&self.options.folder, error);
     }
 
     fn count_dropped(&self, requests: u64, bytes: usize) {
@@ -148,7 +142,7 @@ impl Writer {
 }
 
 /// The folder of the log, where this process writes under a number that no other living process has.
-struct LogFolder {
+pub(crate) struct LogFolder {
     path: PathBuf,
     instance: u16,
     /// The number of the next part.
@@ -160,7 +154,8 @@ struct LogFolder {
 }
 
 impl LogFolder {
-    fn open(options: &Options) -> io::Result<Self> {
+    /// Takes the lowest free number in the folder, which is made if it is missing.
+    pub(crate) fn open(options: &Options) -> io::Result<Self> {
         let path = options.folder.clone();
         std::fs::create_dir_all(&path)?;
         let (instance, lock) = claim_instance(&path)?;

@@ -131,9 +131,6 @@ impl Conversation {
 
     /// The request under way, or a new one after a pause; `None` if it is not recorded.
     fn current_request(&mut self, now: Instant) -> Option<Request> {
-        if self.last_active.is_none() {
-            self.recorder.claim_instance();
-        }
         let is_over = |last_active: Instant| now.duration_since(last_active) >= self.request_gap;
         if self.last_active.is_none_or(is_over) {
             self.finish();

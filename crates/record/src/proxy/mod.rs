@@ -214,7 +214,9 @@ fn forward_connection(client: &TcpStream, shared: &Shared) -> io::Result<()> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(POLL_INTERVAL))?;
     }
-    let recorder = Recorder::open(shared.options.clone()).map_err(io::Error::other)?;
+    // Before any byte is passed on, and under no lock: two connections at once never share an instance.
+    let recorder =
+        Recorder::open_with_instance(shared.options.clone()).map_err(io::Error::other)?;
     let conversation = Mutex::new(Conversation::new(recorder.clone(), shared.request_gap));
     let record_bytes = |direction: Direction, bytes: &[u8]| {
         let mut conversation = lock(&conversation);
