@@ -79,7 +79,7 @@ def report_calls(client: Any, settings: ObserverSettings) -> None:
         if call is None:
             continue
         wrap = _wrap_blocking
-        if inspect.iscoroutinefunction(call):
+        if inspect.iscoroutinefunction(inspect.unwrap(call)):
             wrap = _wrap_async
         elif name == "get":
             wrap = _wrap_get

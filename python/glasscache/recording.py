@@ -261,10 +261,16 @@ def _recording_get(
         finally:
             request.end()
 
-    async def async_get(key: Any, default: Any = None, *, deadline: float | None = None) -> Any:
+    def awaitable_get(key: Any, default: Any = None, *, deadline: float | None = None) -> Any:
+        # Not a coroutine around the client's: one more of them costs several times this function.
         request = current_request()
         if request is None:
-            return await call(key, default, deadline=deadline)
+            return call(key, default) if deadline is None else call(key, default, deadline=deadline)
+        return recorded_get(request, key, default, deadline)
+
+    async def recorded_get(
+        request: _native.RecordedRequest, key: Any, default: Any, deadline: float | None
+    ) -> Any:
         try:
             begin_record(request, key)
         except TypeError:
@@ -274,7 +280,17 @@ def _recording_get(
         finally:
             request.end()
 
-    return async_get if inspect.iscoroutinefunction(call) else get
+    return _mark_coroutine_function(awaitable_get) if _is_async(call) else get
+
+
+def _is_async(call: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(inspect.unwrap(call))
+
+
+def _mark_coroutine_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make `inspect.iscoroutinefunction` true of it, from Python 3.12 on."""
+    mark: Callable[..., Any] | None = getattr(inspect, "markcoroutinefunction", None)
+    return function if mark is None else mark(function)
 
 
 def _begin_write(request: _native.RecordedRequest, key: Any) -> Any:
@@ -344,5 +360,5 @@ def _record_method(
         finally:
             request.end()
 
-    wrapper = async_wrapper if inspect.iscoroutinefunction(call) else sync_wrapper
+    wrapper = async_wrapper if _is_async(call) else sync_wrapper
     setattr(client, name, functools.wraps(call)(wrapper))

@@ -25,6 +25,7 @@ from opentelemetry.trace import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -176,6 +177,26 @@ def test_awaited_calls_are_spans_over_the_whole_wait(glasscache_server: Server) 
     spans = exporter.get_finished_spans()
     assert sorted(span.name for span in spans) == ["get", "set", "set", "set"]
     assert all((span.end_time or 0) > (span.start_time or 0) for span in spans)
+
+
+def test_awaited_calls_of_a_recorded_client_are_spans_over_the_whole_wait(
+    glasscache_server: Server, tmp_path: Path
+) -> None:
+    provider, exporter = _tracers()
+
+    async def run() -> None:
+        async with AsyncClient(glasscache_server.address, timeout=5.0) as client:
+            await client.set("recorded", b"x")
+            recorder = client.recorder(tmp_path)
+            instrument(client, tracer_provider=provider)
+            assert await client.get("recorded") == b"x"
+            with recorder.request():
+                assert await client.get("recorded") == b"x"
+            assert recorder.close()
+
+    asyncio.run(run())
+    spans = exporter.get_finished_spans()
+    assert [_reported(span)["cache.hit"] for span in spans] == [True, True]
 
 
 def test_slow_calls_are_logged_with_their_width_and_without_keys(
