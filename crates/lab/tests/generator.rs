@@ -4,9 +4,11 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
 
+use glasscache_lab::access::Access;
 use glasscache_lab::load::{
-    self, Check, Dialect, Error, Fill, Plan, ReadBack, Size, Values, key_text,
+    self, Check, Dialect, Error, Fill, Plan, ReadBack, Size, Values, Window, key_text,
 };
 use glasscache_lab::proc::Meter;
 
@@ -140,4 +142,69 @@ fn refused_sets_are_counted_and_quoted() {
         report.tally.first_refusal.as_deref(),
         Some("SERVER_ERROR out of memory storing object")
     );
+}
+
+#[test]
+fn no_request_is_sent_before_every_connection_has_logged_in() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let plan = Plan {
+        connections: 2,
+        window: Window::Timed {
+            warm_up: Duration::ZERO,
+            measure: Duration::from_millis(1),
+        },
+        target: Access {
+            login_request: Some(b"set user 0 0 1\r\nx\r\n".to_vec()),
+            ..Access::from(listener.local_addr().unwrap())
+        },
+        ..Plan::new(listener.local_addr().unwrap())
+    };
+    let values = Values::new(Size::Fixed(10), 1);
+    let workloads = Fill::over(&(0..1000), &values, 2);
+    let (report, early_bytes) = std::thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            let mut sockets = [(), ()].map(|()| listener.accept().unwrap().0);
+            let mut bytes = [0; 4096];
+            for socket in &mut sockets {
+                assert!(socket.read(&mut bytes).unwrap() > 0);
+            }
+            let [first, last] = &mut sockets;
+            first.write_all(b"STORED\r\n").unwrap();
+            // A generator that starts by the clock sends a request on the first connection meanwhile.
+            first
+                .set_read_timeout(Some(Duration::from_millis(300)))
+                .unwrap();
+            let early_bytes = first.read(&mut bytes).unwrap_or(0);
+            first.set_read_timeout(None).unwrap();
+            last.write_all(b"STORED\r\n").unwrap();
+            std::thread::scope(|replies| {
+                for socket in &mut sockets {
+                    replies.spawn(|| {
+                        let mut bytes = [0; 4096];
+                        while socket.read(&mut bytes).is_ok_and(|bytes| bytes > 0)
+                            && socket.write_all(b"STORED\r\n").is_ok()
+                        {}
+                    });
+                }
+            });
+            early_bytes
+        });
+        let (report, _) = load::run(&plan, workloads, &Meter::None).unwrap();
+        (report, server.join().unwrap())
+    });
+    assert_eq!(early_bytes, 0);
+    assert!(report.tally.requests <= 1000);
+}
+
+#[test]
+fn a_thread_that_cannot_connect_ends_the_run_with_its_error() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let plan = Plan {
+        connections: 2,
+        ..Plan::new(listener.local_addr().unwrap())
+    };
+    drop(listener);
+    let values = Values::new(Size::Fixed(10), 1);
+    let result = load::run(&plan, Fill::over(&(0..2), &values, 2), &Meter::None);
+    assert!(matches!(result, Err(Error::Io(_))));
 }

@@ -4,7 +4,10 @@
 //! wake-up of an idle CPU to every latency it reports.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
@@ -14,7 +17,7 @@ use super::by_second::LatenciesBySecond;
 use super::connection::{Clock, Connection};
 use super::pace::Arrivals;
 use super::random::mix;
-use super::{Error, Pace, Plan, Tally, Workload, pin};
+use super::{Error, Pace, Plan, Schedule, Tally, Workload, pin};
 
 /// Bytes read at once; larger buffers fall out of the second-level cache.
 const READ_BYTES: usize = 256 * 1024;
@@ -29,12 +32,13 @@ const SPIN_NS: u64 = 1_200_000;
 const DRAIN_NS: u64 = 2_000_000_000;
 
 /// The share of a run that one thread executes.
-pub(super) struct ThreadPlan {
+pub(super) struct ThreadPlan<'r> {
     pub(super) index: usize,
     pub(super) threads: usize,
-    pub(super) start: Instant,
-    pub(super) window_start: Option<Instant>,
-    pub(super) window_end: Option<Instant>,
+    /// Dropped when the thread has connected or failed.
+    pub(super) connecting: Sender<Infallible>,
+    /// Set when all threads have.
+    pub(super) schedule: &'r OnceLock<Schedule>,
 }
 
 /// The result of one thread.
@@ -61,14 +65,16 @@ struct Engine<'p, W> {
 /// Runs one thread's share of `plan` to its end.
 pub(super) fn run<W: Workload>(
     plan: &Plan,
-    thread: &ThreadPlan,
+    thread: ThreadPlan<'_>,
     workload: W,
 ) -> Result<ThreadResult<W>, Error> {
     if let Some(&cpu) = plan.cpus.get(thread.index % plan.cpus.len().max(1)) {
         pin(None, &[cpu])?;
     }
-    let mut engine = Engine::connect(plan, thread, workload)?;
-    std::thread::sleep(thread.start.saturating_duration_since(Instant::now()));
+    let mut engine = Engine::connect(plan, &thread, workload)?;
+    drop(thread.connecting);
+    engine.follow(thread.schedule.wait());
+    std::thread::sleep(engine.start.saturating_duration_since(Instant::now()));
     let (started, cpu_time_before) = (Instant::now(), thread_cpu_time());
     match plan.pace {
         Pace::Closed => engine.run_closed_loop()?,
@@ -89,7 +95,7 @@ pub(super) fn run<W: Workload>(
 }
 
 impl<'p, W: Workload> Engine<'p, W> {
-    fn connect(plan: &'p Plan, thread: &ThreadPlan, workload: W) -> Result<Self, Error> {
+    fn connect(plan: &'p Plan, thread: &ThreadPlan<'_>, workload: W) -> Result<Self, Error> {
         let connection_count = (plan.connections / thread.threads
             + usize::from(thread.index < plan.connections % thread.threads))
         .max(1);
@@ -106,15 +112,10 @@ impl<'p, W: Workload> Engine<'p, W> {
             epoll::add(&epoll, connection.socket(), data, epoll::EventFlags::IN)?;
             connections.push(connection);
         }
-        let offset_ns = |instant: Option<Instant>, default_ns: u64| {
-            instant.map_or(default_ns, |instant| {
-                instant.saturating_duration_since(thread.start).as_nanos() as u64
-            })
-        };
         let clock = Clock {
             now_ns: 0,
-            window_start_ns: offset_ns(thread.window_start, 0),
-            window_end_ns: offset_ns(thread.window_end, u64::MAX),
+            window_start_ns: 0,
+            window_end_ns: u64::MAX,
             counts_by_intended_time: plan.pace != Pace::Closed,
             delay_ns: None,
         };
@@ -130,11 +131,23 @@ impl<'p, W: Workload> Engine<'p, W> {
                 ..Tally::new(clock.counts_by_intended_time)
             },
             clock,
-            start: thread.start,
+            start: Instant::now(),
             idle_connections: (0..connection_count).collect(),
             unfinished_connections: connection_count,
             connections,
         })
+    }
+
+    /// Measures time from the start of the schedule, and counts its window.
+    fn follow(&mut self, schedule: &Schedule) {
+        let offset_ns = |instant: Option<Instant>, default_ns: u64| {
+            instant.map_or(default_ns, |instant| {
+                instant.saturating_duration_since(schedule.start).as_nanos() as u64
+            })
+        };
+        self.start = schedule.start;
+        self.clock.window_start_ns = offset_ns(schedule.window_start, 0);
+        self.clock.window_end_ns = offset_ns(schedule.window_end, u64::MAX);
     }
 
     /// Ends when the last requests have their replies: one that was carried out later could bring back a key that has

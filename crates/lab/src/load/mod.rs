@@ -20,9 +20,10 @@ mod thinned;
 mod values;
 mod workload;
 
+use std::convert::Infallible;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -40,6 +41,9 @@ pub use workload::{Batch, Dialect, KeyResult, NextStep, Workload};
 
 use crate::access::Access;
 use crate::proc::Meter;
+
+/// Between the moment when all threads are connected and the start of a timed run: enough to wake them all.
+const WAKE_UP_TIME: Duration = Duration::from_millis(30);
 
 /// What can go wrong between the generator and its target.
 #[derive(Debug, thiserror::Error)]
@@ -182,6 +186,36 @@ impl Report {
     }
 }
 
+/// When the threads of a run start, and which part counts.
+#[derive(Debug, Clone, Copy)]
+struct Schedule {
+    start: Instant,
+    window_start: Option<Instant>,
+    window_end: Option<Instant>,
+}
+
+impl Schedule {
+    /// Starts soon, so that waking the threads takes nothing of a measured window.
+    fn new(window: Window) -> Self {
+        let now = Instant::now();
+        match window {
+            Window::Whole => Self {
+                start: now,
+                window_start: None,
+                window_end: None,
+            },
+            Window::Timed { warm_up, measure } => {
+                let start = now + WAKE_UP_TIME;
+                Self {
+                    start,
+                    window_start: Some(start + warm_up),
+                    window_end: Some(start + warm_up + measure),
+                }
+            }
+        }
+    }
+}
+
 /// Runs one thread for each of `workloads` and returns what was measured, and the workloads as they ended.
 pub fn run<W: Workload>(
     plan: &Plan,
@@ -189,16 +223,9 @@ pub fn run<W: Workload>(
     meter: &Meter,
 ) -> Result<(Report, Vec<W>), Error> {
     let threads = workloads.len().max(1);
-    let run_started = SystemTime::now();
-    // Time for all threads to connect, so that the slowest does not start within the measured window.
-    let start =
-        Instant::now() + Duration::from_millis(if plan.window == Window::Whole { 0 } else { 30 });
-    let (window_start, window_end) = match plan.window {
-        Window::Whole => (None, None),
-        Window::Timed { warm_up, measure } => {
-            (Some(start + warm_up), Some(start + warm_up + measure))
-        }
-    };
+    // Set when every thread has connected, however long TLS and logins take, so that none starts within the window.
+    let schedule: OnceLock<Schedule> = OnceLock::new();
+    let (connecting, connecting_threads) = mpsc::channel::<Infallible>();
     std::thread::scope(|scope| {
         let handles: Vec<_> = workloads
             .into_iter()
@@ -207,13 +234,21 @@ pub fn run<W: Workload>(
                 let thread = engine::ThreadPlan {
                     index,
                     threads,
-                    start,
-                    window_start,
-                    window_end,
+                    connecting: connecting.clone(),
+                    schedule: &schedule,
                 };
-                scope.spawn(move || engine::run(plan, &thread, workload))
+                scope.spawn(move || engine::run(plan, thread, workload))
             })
             .collect();
+        drop(connecting);
+        // Fails when each thread has dropped its end: after connecting, or with an error.
+        let _ = connecting_threads.recv();
+        let run_started = SystemTime::now();
+        let Schedule {
+            window_start,
+            window_end,
+            ..
+        } = *schedule.get_or_init(|| Schedule::new(plan.window));
         let sleep_until = |due_at: Option<Instant>| {
             // In short sleeps: Ctrl-C ends the threads at once, and their time must not be counted on.
             while let Some(time_left) =
