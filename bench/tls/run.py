@@ -12,6 +12,8 @@ import argparse
 import json
 import os
 import pathlib
+import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -38,13 +40,17 @@ class Server:
         self.address = f"localhost:{port}"
         everywhere = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {SERVER_CPU})  # The process inherits it, with all its threads.
-        self._process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
-        os.sched_setaffinity(0, everywhere)
-        self._wait(port, authority)
+        try:
+            self._process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
+        finally:
+            os.sched_setaffinity(0, everywhere)
+        try:
+            self._wait(port, authority)
+        except BaseException:
+            self.stop()
+            raise
 
     def _wait(self, port: int, authority: Authority) -> None:
-        import socket
-
         ends = time.monotonic() + START_SECONDS
         while time.monotonic() < ends and self._process.poll() is None:
             try:
@@ -102,6 +108,8 @@ def spread(values: list[float], digits: int = 2) -> str:
 
 def main() -> int:
     """Prints CPU of a request and ratios; returns 0 if both ratios are within the demand."""
+    # An ended script leaves no process behind: the signal becomes an exception, and the servers are stopped.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--binary", default=str(ROOT / "target/release/glasscache"))
     parser.add_argument("--memcached", required=True, help="a memcached with TLS")

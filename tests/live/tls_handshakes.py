@@ -12,6 +12,7 @@ them (the control: what the load itself costs on this machine), and while their 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import multiprocessing
 import resource
 import socket
@@ -19,15 +20,22 @@ import statistics
 import sys
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from certificates import ELLIPTIC, RSA, Authority, Identity
 from harness import Server, Wire, free_port
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from multiprocessing.connection import Connection
+
 RATIO_MAX = 2.0
 
 
-def shake_hands(port: int, authority: str, rate: float, seconds: float, done: object) -> None:
-    """Opens `rate` connections a second, late ones at once, and puts how many were served."""
+def shake_hands(
+    port: int, authority: str, rate: float, seconds: float, results: Connection
+) -> None:
+    """Opens `rate` connections a second, late ones at once, and sends how many were served."""
     import ssl
 
     context = ssl.create_default_context(cafile=authority)
@@ -42,22 +50,23 @@ def shake_hands(port: int, authority: str, rate: float, seconds: float, done: ob
             wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             wire.sendall(b"mn\r\n")
             served += wire.recv(4) == b"MN\r\n"
-    done.put((served, time.monotonic() - begun))  # type: ignore[attr-defined]
+    results.send((served, time.monotonic() - begun))
 
 
 def latencies(wire: Wire, seconds: float) -> list[float]:
     """Microseconds of gets."""
-    found = []
+    timed: list[float] = []
     ends = time.monotonic() + seconds
-    while (begun := time.perf_counter()) and time.monotonic() < ends:
+    while not timed or time.monotonic() < ends:
+        begun = time.perf_counter()
         wire.get(b"key")
-        found.append((time.perf_counter() - begun) * 1e6)
-    return found
+        timed.append((time.perf_counter() - begun) * 1e6)
+    return timed
 
 
 def p99(values: list[float]) -> float:
-    """The 99th percentile."""
-    return statistics.quantiles(values, n=100)[98]
+    """The 99th percentile; of one value that value."""
+    return statistics.quantiles(values * 2 if len(values) == 1 else values, n=100)[98]
 
 
 def start(command: list[str], identity: Identity) -> Server:
@@ -81,21 +90,24 @@ class Condition:
 
     def measure(self, wire: Wire, seconds: float, load: Load | None) -> None:
         """Times gets of one round, with handshakes at a server or without."""
-        if load:
-            cpu_before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            server_cpu_before = load.server.cpu_seconds()
-            load.start(seconds)
-        timed = latencies(wire, seconds)
-        self.microseconds += timed
-        self.p99_by_round.append(p99(timed))
-        if load:
+        if load is None:
+            self._add(latencies(wire, seconds))
+            return
+        cpu_before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        server_cpu_before = load.server.cpu_seconds()
+        with load.started(seconds):
+            self._add(latencies(wire, seconds))
             served, took = load.finish()
-            cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
-            self.handshakes += served
-            self.seconds += took
-            self.generator_cpu_s += cpu.ru_utime + cpu.ru_stime
-            self.generator_cpu_s -= cpu_before.ru_utime + cpu_before.ru_stime
-            self.server_cpu_s += load.server.cpu_seconds() - server_cpu_before
+        cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.handshakes += served
+        self.seconds += took
+        self.generator_cpu_s += cpu.ru_utime + cpu.ru_stime
+        self.generator_cpu_s -= cpu_before.ru_utime + cpu_before.ru_stime
+        self.server_cpu_s += load.server.cpu_seconds() - server_cpu_before
+
+    def _add(self, microseconds: list[float]) -> None:
+        self.microseconds += microseconds
+        self.p99_by_round.append(p99(microseconds))
 
     def print(self) -> None:
         """One line of the table."""
@@ -112,17 +124,27 @@ class Load:
     def __init__(self, server: Server, authority: Authority, rate: float) -> None:
         self.server = server
         self._authority, self._rate = str(authority.file), rate
-        self._done: multiprocessing.Queue[tuple[int, float]] = multiprocessing.Queue()
 
-    def start(self, seconds: float) -> None:
-        """Begins, for this long."""
-        arguments = (self.server.tls_port, self._authority, self._rate, seconds, self._done)
+    @contextlib.contextmanager
+    def started(self, seconds: float) -> Iterator[None]:
+        """Runs the process for this long; it is ended at the end of the block at the latest."""
+        self._results, results = multiprocessing.Pipe(duplex=False)
+        arguments = (self.server.tls_port, self._authority, self._rate, seconds, results)
         self._process = multiprocessing.Process(target=shake_hands, args=arguments)
         self._process.start()
+        results.close()  # The process has the only other end, so that its death ends the wait.
+        try:
+            yield
+        finally:
+            self._process.kill()
+            self._process.join()
 
     def finish(self) -> tuple[int, float]:
         """Waits for the end; how many connections were served, and in how many seconds."""
-        result = self._done.get()
+        try:
+            result: tuple[int, float] = self._results.recv()
+        except EOFError:
+            raise SystemExit("the process that opens connections failed") from None
         self._process.join()
         return result
 
@@ -139,20 +161,22 @@ def main() -> int:
     authority = Authority()
     identity = authority.sign("server", RSA if args.rsa else ELLIPTIC)
     command = args.server.split()
-    own, other = start(command, identity), start(command, identity)
     baseline = Condition("without handshakes")
     control = Condition("handshakes at another server")
     measured = Condition("handshakes at their own server")
-    try:
+    with contextlib.ExitStack() as servers:
+        own = start(command, identity)
+        servers.callback(own.kill)
+        other = start(command, identity)
+        servers.callback(other.kill)
         with own.connect() as wire:
             wire.set(b"key", b"x" * 100)
             for _ in range(args.rounds):
                 baseline.measure(wire, args.seconds, None)
                 control.measure(wire, args.seconds, Load(other, authority, args.rate))
                 measured.measure(wire, args.seconds, Load(own, authority, args.rate))
-    finally:
-        own.kill()
-        other.kill()
+    if not (control.handshakes and measured.handshakes):
+        raise SystemExit("no connection was served; raise --rate or --seconds")
     rate = measured.handshakes / measured.seconds
     print(f"{measured.handshakes} handshakes at {rate:.0f} a second; gets of a plain connection:")
     for condition in (baseline, control, measured):
