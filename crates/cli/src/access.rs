@@ -5,11 +5,15 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use glasscache_client::{Address, Error, Login, Tls, TlsFiles};
 use glasscache_lab::access::{Access, Endpoint, NewTlsSession};
 
-use crate::output::{Exit, Failure};
+use crate::output::Failure;
+
+/// How long each address of a name may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How connections begin.
 #[derive(clap::Args, Debug, Clone, Default)]
@@ -84,10 +88,10 @@ impl Args {
     }
 }
 
-/// The error of these options without a target: the server that is started then neither encrypts nor asks.
+/// The error of these options without a target: a server that the command starts has neither a certificate nor users.
 pub(crate) fn needs_target() -> Failure {
-    Failure::usage("--tls and --user: name the server")
-        .hint("the one that is started without a name has neither a certificate nor users")
+    Failure::usage("--tls and --user need the address of a server")
+        .hint("without an address a server is started that neither encrypts nor requires a login")
 }
 
 /// What a connection begins with; by default nothing.
@@ -102,7 +106,7 @@ pub(crate) struct Credentials {
 impl Credentials {
     /// The server at `address` for the lab's connections.
     pub(crate) fn access(&self, address: &str) -> Result<Access, Failure> {
-        let endpoint: Endpoint = address.parse().map_err(|error| {
+        let endpoint = Endpoint::find(address, CONNECT_TIMEOUT).map_err(|error| {
             Failure::usage(format!("{address}: not an address: {error}"))
                 .hint("addresses are host:port or unix:PATH")
         })?;
@@ -122,12 +126,10 @@ impl Credentials {
         let Some(tls) = self.tls.clone() else {
             return Ok(None);
         };
-        let named: Address = Address::parse_list(address)
-            .ok()
-            .and_then(|addresses| addresses.into_iter().next())
-            .ok_or_else(|| Failure::usage(format!("{address}: not an address")))?;
-        let cannot_encrypt = |why| Failure::new(Exit::Usage, format!("{address}: {why} (--tls)"));
-        tls.session(&named.endpoint).map_err(cannot_encrypt)?;
-        Ok(Some(Arc::new(move || tls.session(&named.endpoint))))
+        let Address { endpoint, .. } =
+            Address::parse(address).map_err(|error| Failure::usage(error.to_string()))?;
+        tls.session(&endpoint)
+            .map_err(|reason| Failure::usage(format!("{address}: {reason} (--tls)")))?;
+        Ok(Some(Arc::new(move || tls.session(&endpoint))))
     }
 }

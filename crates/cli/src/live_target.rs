@@ -77,7 +77,7 @@ impl LiveTarget {
         })
     }
 
-    /// The address for a client; by name if the name is verified.
+    /// The address for a client; by name if the name is verified, else the one that the lab's connections have.
     pub(crate) fn address(&self) -> String {
         if self.access.tls.is_some() {
             self.name.clone()
@@ -137,38 +137,41 @@ fn version_of(name: &str, access: &Access) -> Result<String, Failure> {
             format!("{name} does not respond: {error}"),
         );
         match error.kind() {
-            ErrorKind::PermissionDenied => failure,
-            _ => failure.hint("without a target a server is started for the measurement"),
+            ErrorKind::ConnectionRefused | ErrorKind::NotFound => {
+                failure.hint("without a target a server is started for the measurement")
+            }
+            ErrorKind::InvalidInput => failure.hint(
+                "--tls-ca FILE names the authority to trust, --tls-name the name in the certificate",
+            ),
+            _ => failure,
         }
     })?;
     let first_line = reply.first().map_or("", String::as_str);
     if let Some(version) = first_line.strip_prefix("VERSION ") {
         return Ok(version.to_owned());
     }
-    let (found, hint) = match first_line {
-        "" => (
-            "it closed the connection after `version`".to_owned(),
-            Some("a server that encrypts needs --tls"),
-        ),
-        line if line.starts_with("CLIENT_ERROR unauth") => {
-            let message = format!("{name} wants a login before other commands");
-            return Err(Failure::new(Exit::Unreachable, message)
-                .hint("--user, and the password in GLASSCACHE_PASSWORD"));
-        }
-        line => {
-            let start: String = line.chars().take(60).collect();
-            let is_tls_alert = line.starts_with('\u{15}');
-            let hint = is_tls_alert.then_some("a server that encrypts needs --tls");
-            (format!("its reply to `version` was {start:?}"), hint)
-        }
+    if first_line.starts_with("CLIENT_ERROR unauth") {
+        let message = format!("{name} wants a login before other commands");
+        return Err(Failure::new(Exit::Unreachable, message).hint(
+            "`bench`, `profile` and `warm` log in with --user and the password in GLASSCACHE_PASSWORD",
+        ));
+    }
+    let reason = if first_line.is_empty() {
+        "it closed the connection after `version`".to_owned()
+    } else {
+        let line_start: String = first_line.chars().take(60).collect();
+        format!("its reply to `version` was {line_start:?}")
     };
     let failure = Failure::new(
         Exit::BadData,
-        format!("{name} is not a memcached server: {found}"),
+        format!("{name} is not a memcached server: {reason}"),
     );
-    Err(match hint {
-        Some(hint) => failure.hint(hint),
-        None => failure,
+    let is_tls_alert = first_line.starts_with('\u{15}');
+    let may_encrypt = access.tls.is_none() && (is_tls_alert || first_line.is_empty());
+    Err(if may_encrypt {
+        failure.hint("a server that encrypts needs --tls, which `bench`, `profile` and `warm` have")
+    } else {
+        failure
     })
 }
 

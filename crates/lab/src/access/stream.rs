@@ -62,12 +62,13 @@ impl Stream {
     }
 
     fn log_in(&mut self, request: &[u8]) -> io::Result<()> {
-        self.write_all(request)?;
+        let failed = |error| with_reason("the login failed", error);
+        self.write_all(request).map_err(failed)?;
         let mut reply = Vec::new();
         while !reply.ends_with(b"\n") && reply.len() < LOGIN_REPLY_BYTES_MAX {
             // The server sends nothing but this line, so nothing is lost in a buffer.
             let mut byte = [0];
-            self.read_exact(&mut byte)?;
+            self.read_exact(&mut byte).map_err(failed)?;
             reply.extend(byte);
         }
         let reply = String::from_utf8_lossy(&reply);
@@ -86,19 +87,32 @@ fn complete_handshake(session: &mut ClientConnection, socket: BorrowedFd<'_>) ->
         match session.complete_io(&mut SocketIo(socket)) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => {
-                let reason = match error.kind() {
-                    io::ErrorKind::WouldBlock => "no reply".to_owned(),
-                    io::ErrorKind::UnexpectedEof => "the connection was closed".to_owned(),
-                    _ => error.to_string(),
-                };
-                return Err(io::Error::other(format!(
-                    "the TLS handshake failed: {reason}"
-                )));
-            }
+            Err(error) => return Err(with_reason("the TLS handshake failed", error)),
         }
     }
     Ok(())
+}
+
+/// An error of a step of connecting. Its kind is `InvalidInput` for a certificate that is not trusted.
+fn with_reason(failed_step: &str, error: io::Error) -> io::Error {
+    let tls_error = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let (kind, reason) = match (error.kind(), tls_error) {
+        (_, Some(rustls::Error::InvalidCertificate(_))) => {
+            (io::ErrorKind::InvalidInput, error.to_string())
+        }
+        (_, Some(rustls::Error::InvalidMessage(_))) => (
+            io::ErrorKind::InvalidData,
+            "the server does not encrypt".to_owned(),
+        ),
+        (io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut, _) => {
+            (io::ErrorKind::TimedOut, "no reply".to_owned())
+        }
+        (kind @ io::ErrorKind::UnexpectedEof, _) => (kind, "the connection was closed".to_owned()),
+        (kind, _) => (kind, error.to_string()),
+    };
+    io::Error::new(kind, format!("{failed_step}: {reason}"))
 }
 
 impl Read for Stream {
