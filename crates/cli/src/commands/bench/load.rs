@@ -120,8 +120,11 @@ impl Args {
         self.target.is_some() || self.rate.is_some() || self.closed || self.search.is_some()
     }
 
-    /// Refuses flags that say how to read a trace where no load is put on a server.
-    pub(super) fn check_not_requested(&self) -> Result<(), Failure> {
+    /// Refuses options of a load test where none is requested: how to reach a server, and how to read a trace.
+    pub(super) fn refuse_options_without_load(&self) -> Result<(), Failure> {
+        if self.access.is_requested() {
+            return Err(access::needs_target());
+        }
         if self.trace_form.is_given() {
             return Err(Failure::usage(
                 "--key-column, --regex and the like: they need a target, or --rate, --closed or --search",

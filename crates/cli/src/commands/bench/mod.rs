@@ -67,7 +67,7 @@ impl Args {
         match self.benchmark {
             None if self.load.is_requested() => self.load.run(out),
             None => {
-                self.load.check_not_requested()?;
+                self.load.refuse_options_without_load()?;
                 self.speed.run(out)
             }
             Some(Benchmark::Memory(args)) => args.run(out),
