@@ -1,9 +1,14 @@
-"""The tests' own server, and what doctests see."""
+"""The tests' own server, a memcached to compare with, and what doctests see."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import sys
+import time
 import uuid
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,9 +20,12 @@ if "glasscache.testing" not in sys.modules:
     pytest_plugins = ["glasscache.testing"]
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from glasscache import Client, Server
+
+START_SECONDS = 60.0
+"""How long a memcached may take until it listens, on a machine with other work."""
 
 
 @pytest.fixture
@@ -28,6 +36,36 @@ def client(glasscache_client: Client) -> Client:
 @pytest.fixture(scope="session")
 def server(glasscache_server: Server) -> Server:
     return glasscache_server
+
+
+@pytest.fixture(scope="session")
+def start_memcached(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[..., AbstractContextManager[str]]:
+    """Return what runs a memcached with these options; it skips the test if there is none."""
+    program = os.environ.get("MEMCACHED") or shutil.which("memcached")
+
+    @contextmanager
+    def start(*options: str) -> Iterator[str]:
+        if program is None:
+            pytest.skip("no memcached: MEMCACHED=path")
+        # It chooses a port, and writes it down when it listens.
+        ports = tmp_path_factory.mktemp("memcached") / "ports"
+        user = ["-u", "root"] if os.getuid() == 0 else []
+        command = [program, "-l", "127.0.0.1", "-p", "-1", "-U", "0", "-m", "64", *user, *options]
+        environment = os.environ | {"MEMCACHED_PORT_FILENAME": str(ports)}
+        with subprocess.Popen(command, env=environment) as process:
+            try:
+                ends = time.monotonic() + START_SECONDS
+                while not ports.exists():
+                    assert process.poll() is None, f"memcached ended: {command}"
+                    assert time.monotonic() < ends, f"memcached does not listen: {command}"
+                    time.sleep(0.01)
+                yield f"127.0.0.1:{ports.read_text().split()[-1]}"
+            finally:
+                process.kill()
+
+    return start
 
 
 @pytest.fixture

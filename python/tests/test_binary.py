@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import socket
-import subprocess
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,42 +19,23 @@ from glasscache import (
 from glasscache.server import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 SECONDS = 10.0
 RIGHT, WRONG = "pass word", "wrong"
-MEMCACHED = os.environ.get("MEMCACHED") or shutil.which("memcached")
-
-
-def _memcached(*arguments: str) -> Iterator[str]:
-    """Run a real memcached, if there is one."""
-    if MEMCACHED is None:
-        pytest.skip("no memcached")
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    user = ["-u", "root"] if os.getuid() == 0 else []
-    command = [MEMCACHED, "-l", "127.0.0.1", "-p", str(port), "-U", "0", *user, *arguments]
-    process = subprocess.Popen(command)
-    try:
-        for _ in range(400):
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                time.sleep(0.05)
-        yield f"127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait()
 
 
 @pytest.fixture(scope="module", params=["ours", "ours alone", "memcached", "memcached alone"])
-def address(request: pytest.FixtureRequest) -> Iterator[str]:
+def address(
+    request: pytest.FixtureRequest, start_memcached: Callable[..., AbstractContextManager[str]]
+) -> Iterator[str]:
     """A server that also understands text, and one that understands binary alone."""
     alone = ("-B", "binary") if request.param.endswith("alone") else ()
     if request.param.startswith("memcached"):
-        yield from _memcached(*alone)
+        with start_memcached(*alone) as memcached:
+            yield memcached
     else:
         with Server(arguments=alone) as server:
             yield server.address

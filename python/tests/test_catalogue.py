@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import socket
 import subprocess
 import sys
 import time
@@ -80,6 +81,24 @@ def test_a_relay_passes_everything_on_with_delays_of_the_table(
         began = time.monotonic()
         assert client.get("relay:1") == bytes(1)
         assert time.monotonic() - began >= relay.DELAY_MS_PCT[0][1] / 1e3
+
+
+def test_a_relay_passes_the_end_of_a_connection_on_in_both_directions(modules: Any) -> None:
+    import relay
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(60)
+        port = listener.getsockname()[1]
+        with relay.Relay(f"127.0.0.1:{port}") as between:
+            host, _, relay_port = between.address.rpartition(":")
+            for first_ends in (0, 1):
+                client = socket.create_connection((host, int(relay_port)), 60)
+                upstream, _ = listener.accept()
+                upstream.settimeout(60)
+                ends = (client, upstream) if first_ends == 0 else (upstream, client)
+                ends[0].close()
+                assert ends[1].recv(1) == b""
+                ends[1].close()
 
 
 def test_a_page_shows_the_topics_above_and_below_and_is_the_same_under_a_strategy(

@@ -8,11 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
-import shutil
 import socket
-import subprocess
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +18,7 @@ from glasscache.values import Codec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from glasscache import Server
 
@@ -58,36 +56,17 @@ class Foreign:
 
 
 @pytest.fixture(scope="module")
-def memcached() -> Iterator[str | None]:
-    """Yield the address of memcached, or None where there is none."""
-    program = os.environ.get("MEMCACHED") or shutil.which("memcached")
-    if program is None:
-        yield None
-        return
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [program, "-l", "127.0.0.1", "-p", str(port), "-u", "nobody", "-m", "64"]
-    with subprocess.Popen(command) as process:
-        address = f"127.0.0.1:{port}"
-        for _ in range(200):
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            except OSError:
-                time.sleep(0.02)
+def memcached(start_memcached: Callable[..., AbstractContextManager[str]]) -> Iterator[str]:
+    """Yield the address of memcached."""
+    with start_memcached() as address:
         yield address
-        process.terminate()
 
 
 @pytest.fixture(params=["glasscache", "memcached"])
-def address(
-    request: pytest.FixtureRequest, glasscache_server: Server, memcached: str | None
-) -> str:
+def address(request: pytest.FixtureRequest, glasscache_server: Server) -> str:
     if request.param == "glasscache":
         return glasscache_server.address
-    if memcached is None:
-        pytest.skip("no memcached: MEMCACHED=path")
+    memcached: str = request.getfixturevalue("memcached")
     return memcached
 
 

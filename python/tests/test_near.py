@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from glasscache.server import Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     Save = Callable[[str], str]
@@ -507,23 +507,10 @@ def test_an_ssl_context_is_refused_with_coherent(save: Save) -> None:
 
 
 @pytest.fixture
-def memcached() -> Iterator[str]:
+def memcached(start_memcached: Callable[..., AbstractContextManager[str]]) -> Iterator[str]:
     """Yield the address of a memcached of its own."""
-    program = os.environ.get("MEMCACHED") or shutil.which("memcached")
-    if program is None:
-        pytest.skip("no memcached: MEMCACHED=path")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [program, "-l", "127.0.0.1", "-p", str(port), "-u", "nobody"]
-    with subprocess.Popen(command) as process:
-        try:
-            address = f"127.0.0.1:{port}"
-            with Client(address, timeout=5) as client:
-                until(lambda: is_up(client))
-            yield address
-        finally:
-            process.terminate()
+    with start_memcached() as address:
+        yield address
 
 
 def reports_deletes(address: str) -> bool:
@@ -590,14 +577,6 @@ def test_a_memcached_from_1_6_20_reports_stores_and_deletes_of_others(
     assert "after incr, touch or flush_all" in warning
     assert "near_ttl, 3600 s" in warning
     client.close()
-
-
-def is_up(client: Client) -> bool:
-    try:
-        client.get("k")
-    except ServerUnavailable:
-        return False
-    return True
 
 
 DJANGO = """

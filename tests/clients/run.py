@@ -30,6 +30,7 @@ SPYMEMCACHED = "net.spy:spymemcached:2.12.3"
 # memcached itself fails these two of memccapable's cases: it has no delete with a time any more.
 MEMCCAPABLE_KNOWN = {"ascii delete", "ascii delete noreply"}
 SECONDS = 120
+BUILD_SECONDS = 900
 
 
 class Missing(Exception):
@@ -44,13 +45,13 @@ def need(program: str, package: str) -> str:
     return found
 
 
-def run(command: list[str], **keywords: object) -> tuple[bool, str]:
+def run(command: list[str], seconds: float = SECONDS, **keywords: object) -> tuple[bool, str]:
     """Whether a command ends with 0, and what it printed."""
     done = subprocess.run(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=SECONDS,
+        timeout=seconds,
         check=False,
         **keywords,
     )  # type: ignore[call-overload]
@@ -136,12 +137,10 @@ def spymemcached(port: int, protocol: str = "text") -> tuple[bool, str]:
 def rust_memcache(port: int) -> tuple[bool, str]:
     """aisk's rust-memcache, over TLS by OpenSSL."""
     program = HERE / "build" / "rustmemcache"
-    build = [need("cargo", "cargo"), "build", "--quiet", "--target-dir", str(program)]
-    made = subprocess.run(
-        build, cwd=HERE / "rustmemcache", capture_output=True, text=True, check=False
-    )
-    if made.returncode:
-        raise Missing(f"the crate cannot be built (libssl-dev): {made.stderr.strip()[-200:]}")
+    build = [need("cargo", "cargo"), "build", "--quiet", "--locked", "--target-dir", str(program)]
+    good, text = run(build, cwd=HERE / "rustmemcache", seconds=BUILD_SECONDS)
+    if not good:
+        raise Missing(f"the crate cannot be built (libssl-dev): {text.strip()[-200:]}")
     return run([str(program / "debug" / "rustmemcache"), str(port)])
 
 
