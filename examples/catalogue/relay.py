@@ -15,6 +15,7 @@ import socket
 import threading
 import time
 from bisect import bisect_right
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -50,8 +51,10 @@ class Relay:
 
     def __init__(self, server: str) -> None:
         """Start it; `server` is host:port."""
-        parent_end, child_end = multiprocessing.Pipe()
-        self._process = multiprocessing.Process(target=_run, args=(server, child_end), daemon=True)
+        # Not a fork, which would copy the locks that threads of this process hold.
+        processes = multiprocessing.get_context("spawn")
+        parent_end, child_end = processes.Pipe()
+        self._process = processes.Process(target=_run, args=(server, child_end), daemon=True)
         self._process.start()
         child_end.close()
         self.address: str = parent_end.recv()
@@ -90,13 +93,20 @@ def _run(server: str, parent_end: Connection) -> None:
 
 
 def _pass_requests(client: socket.socket, upstream: socket.socket, draw: random.Random) -> None:
-    while data := client.recv(READ_BYTES):
-        time.sleep(draw_delay_s(draw))
-        upstream.sendall(data)
-    upstream.shutdown(socket.SHUT_WR)
+    # A connection that is reset has ended too.
+    with suppress(OSError):
+        while data := client.recv(READ_BYTES):
+            time.sleep(draw_delay_s(draw))
+            upstream.sendall(data)
+    with suppress(OSError):
+        upstream.shutdown(socket.SHUT_WR)
 
 
 def _pass_replies(upstream: socket.socket, client: socket.socket) -> None:
-    while data := upstream.recv(READ_BYTES):
-        client.sendall(data)
-    client.close()
+    with suppress(OSError):
+        while data := upstream.recv(READ_BYTES):
+            client.sendall(data)
+    # Closing alone would neither wake the other thread nor reach the client while that thread reads.
+    for end in (client, upstream):
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
