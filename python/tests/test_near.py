@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -14,9 +15,10 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from faulty_server import FaultyServer, value_of
 from glasscache import AsyncClient, Client
 from glasscache.cached import cached
-from glasscache.errors import BadSetting, ServerUnavailable
+from glasscache.errors import BadSetting, RequestRefused, ServerUnavailable
 from glasscache.middleware import RequestASGI, RequestWSGI
 from glasscache.server import Server
 
@@ -186,6 +188,77 @@ def test_the_asyncio_client_runs_the_same_strategy(
             assert client.stats()["near_hits"] > 0
 
     asyncio.run(run())
+
+
+class NotingReader:
+    """Reads requests, and remembers the key of the last `mg`."""
+
+    def __init__(self, reader: Any) -> None:
+        self.read = reader.read
+        self._readline = reader.readline
+        self.key = b""
+
+    def readline(self) -> bytes:
+        line: bytes = self._readline()
+        words = line.split()
+        self.key = words[1] if words[:1] == [b"mg"] else b""
+        return line
+
+
+class RefusingOneKey(FaultyServer):
+    """Answers the request for one key by an error line, and begins only after `delay_s`."""
+
+    refused_key = b"-"
+    delay_s = 0.0
+
+    def _replies(self, reader: Any) -> Iterator[tuple[bytes, bool]]:
+        noting_reader = NotingReader(reader)
+        for reply, is_last in super()._replies(noting_reader):
+            time.sleep(self.delay_s)
+            self.delay_s = 0.0
+            is_refused = noting_reader.key == self.refused_key
+            found = reply.replace(b" f0", b" f0 t-1", 1)
+            yield (b"SERVER_ERROR busy\r\n" if is_refused else found), is_last
+
+
+@pytest.mark.parametrize("refused", range(5))
+def test_an_error_line_among_the_replies_to_a_fetch_gives_no_key_the_value_of_another(
+    save: Save, refused: int
+) -> None:
+    servers = RefusingOneKey(), RefusingOneKey()
+    keys = [f"k{number}" for number in range(12)]
+    for server in servers:
+        for key in keys:
+            server.put(key.encode(), value_of(key.encode()))
+    addresses = [server.address for server in servers]
+    with Client(addresses) as plain:
+        of_first_server = [key for key in keys if plain.server_of(key) == addresses[0]]
+    servers[0].refused_key = of_first_server[refused % len(of_first_server)].encode()
+    right = {key: value_of(key.encode()) for key in keys}
+    wrong: list[tuple[str, Any]] = []
+
+    def compare(values: dict[str, Any]) -> None:
+        wrong.extend((key, value) for key, value in values.items() if value != right[key])
+
+    async def run() -> None:
+        async with AsyncClient(addresses, strategy=save("strategy lru:50"), timeout=5) as client:
+            servers[1].delay_s = 0.2
+            with pytest.raises(RequestRefused):
+                await client.get_many(keys)
+            for key in keys:
+                with contextlib.suppress(RequestRefused):
+                    compare({key: await client.get(key)})
+
+    with Client(addresses, strategy=save("strategy lru:50"), timeout=5) as client:
+        with pytest.raises(RequestRefused):
+            client.get_many(keys)
+        for key in keys:
+            with contextlib.suppress(RequestRefused):
+                compare({key: client.get(key)})
+    asyncio.run(run())
+    for server in servers:
+        server.close()
+    assert wrong == []
 
 
 def test_keys_that_the_server_lacks_are_reported_and_warned_of_once(

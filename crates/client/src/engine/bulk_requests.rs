@@ -129,12 +129,23 @@ impl BulkRequests {
         None
     }
 
-    /// Takes what a reply to a request meant, which may be its last.
+    /// The index, among the replies to a request, of the one that comes next; `None` if an error has ended it, so that
+    /// what still comes counts for no key.
+    pub fn next_reply_index(&self, index: usize) -> Option<usize> {
+        let result = self.results.get(index)?;
+        result.error.is_none().then_some(result.reply_count)
+    }
+
+    /// Takes what a reply to a request meant, which may be its last. After an error the request stays in flight until
+    /// its last reply, so that none of its replies meets the next step of the call.
     pub fn take_reply(&mut self, index: usize, reply_result: Result<(), Error>, is_last: bool) {
-        match (reply_result, self.results.get_mut(index)) {
-            (Err(error), _) => self.fail(index, error),
-            (Ok(()), Some(result)) => result.reply_count += 1,
-            (Ok(()), None) => {}
+        if let Some(result) = self.results.get_mut(index)
+            && result.error.is_none()
+        {
+            match reply_result {
+                Ok(()) => result.reply_count += 1,
+                Err(error) => result.error = Some(error),
+            }
         }
         if let Some(request) = self.requests.get_mut(index).filter(|_| is_last) {
             request.stage = Stage::Ended;
@@ -143,8 +154,9 @@ impl BulkRequests {
 
     /// Takes that a request got no reply: it is repeated, or it ends.
     pub fn take_failure(&mut self, index: usize, failure: Failure) {
+        let is_refused = self.next_reply_index(index).is_none();
         match (failure.decision, self.requests.get_mut(index)) {
-            (RetryDecision::Retry | RetryDecision::RetryClassic, Some(request)) => {
+            (RetryDecision::Retry | RetryDecision::RetryClassic, Some(request)) if !is_refused => {
                 request.stage = Stage::Unsent;
                 request.tries.is_retry = true;
             }
@@ -152,13 +164,13 @@ impl BulkRequests {
         }
     }
 
-    /// Ends a request by an error.
+    /// Ends a request by an error, or by the one that a reply to it was.
     pub fn fail(&mut self, index: usize, error: Error) {
         if let (Some(request), Some(result)) =
             (self.requests.get_mut(index), self.results.get_mut(index))
         {
             request.stage = Stage::Ended;
-            result.error = Some(error);
+            result.error.get_or_insert(error);
         }
     }
 

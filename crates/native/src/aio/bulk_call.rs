@@ -101,10 +101,12 @@ impl BulkCall {
         (parsed, pipeline, server): (Reply, &Pipeline, &str),
         is_last: bool,
     ) -> PyResult<()> {
+        let Some(reply_index) = self.requests.next_reply_index(index) else {
+            self.requests.take_reply(index, Ok(()), is_last);
+            return if is_last { self.advance(py) } else { Ok(()) };
+        };
         let is_read = matches!(self.kind, BulkKind::Read(..) | BulkKind::Near(_));
         let decode_start = is_read.then(Instant::now);
-        let result = self.requests.results().get(index);
-        let reply_index = result.map_or(0, |result| result.reply_count);
         let reply = BulkReply {
             request: index,
             reply_index,
@@ -115,7 +117,7 @@ impl BulkCall {
         let reply_result = self.kind.interpret(py, codec, &self.keys, reply);
         self.decode_time +=
             decode_start.map_or(Duration::ZERO, |decode_start| decode_start.elapsed());
-        let has_more = !is_last && matches!(reply_result, Ok(Ok(_)));
+        let has_more = !is_last && reply_result.is_ok();
         match reply_result {
             Ok(reply_result) => {
                 let reply_result = reply_result.map(|bytes| self.bytes += bytes);

@@ -66,9 +66,40 @@ fn a_call_ends_with_the_last_reply_to_each_request() {
 
 #[test]
 fn a_refusal_ends_its_request_and_no_other() {
+    let now = Instant::now();
+    let times = (now, now + Duration::from_secs(1));
     let mut requests = BulkRequests::new([7, 8].into_iter());
+    let begun = requests.begin_attempt(0, true, times, || Error::Closed);
+    assert!(begun.is_some());
     requests.take_reply(0, Err(Error::Closed), false);
     assert_eq!(unsent(&requests), [(1, 8)]);
+    requests.take_reply(1, Ok(()), true);
+    assert!(!requests.have_ended(), "its last reply is to come");
+    requests.take_reply(0, Ok(()), true);
+    assert!(requests.have_ended());
     let failures = requests.results()[0].failures_without_reply(&[4, 5]);
     assert!(failures.eq([(4, Error::Closed), (5, Error::Closed)]));
+}
+
+#[test]
+fn replies_behind_a_refusal_count_for_no_key() {
+    let mut requests = BulkRequests::new([7].into_iter());
+    let replies = [Ok(()), Err(Error::Closed), Ok(()), Ok(())];
+    let mut indices = Vec::new();
+    for (number, reply) in replies.into_iter().enumerate() {
+        indices.push(requests.next_reply_index(0));
+        requests.take_reply(0, reply, number == 3);
+    }
+    assert_eq!(indices, [Some(0), Some(1), None, None]);
+    assert_eq!(requests.results()[0].reply_count, 1);
+    assert!(requests.have_ended());
+}
+
+#[test]
+fn a_request_that_was_refused_is_not_sent_again_when_its_connection_ends() {
+    let mut requests = BulkRequests::new([7].into_iter());
+    requests.take_reply(0, Err(Error::Closed), false);
+    requests.take_failure(0, failure(RetryDecision::Retry));
+    assert!(requests.have_ended());
+    assert_eq!(requests.results()[0].error, Some(Error::Closed));
 }
