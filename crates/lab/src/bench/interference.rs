@@ -1,8 +1,10 @@
-//! A reader with interference: how its tail latency grows while the index doubles, memory is full, or large values
-//! are transferred.
+//! The scenarios with interference of `glasscache bench`: how the tail latency of a reader grows while other clients make
+//! the index double, fill the memory, or transfer large values.
 //!
 //! The reader runs an open loop on its own connections and its own CPU; a second generator causes the interference.
-//! Each side of each round gets a new server because an index doubles only once.
+//! Each side of each round gets a new server because an index doubles only once. The kinds of interference are those of
+//! `scenario::Interference`, what each of them sends is decided here, and the scenarios that use them, with the ratios that
+//! they must not exceed, stand in `bench/scenarios/speed.toml`. Scenarios without interference are measured in `speed`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

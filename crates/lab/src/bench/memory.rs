@@ -1,4 +1,8 @@
-//! How many user bytes a resident byte holds: fill beyond the limit, read everything back, divide.
+//! Memory efficiency, for `glasscache bench memory`: how many bytes of keys and values a server holds for each byte of its
+//! resident memory. Fills it beyond its limit, reads everything back, and divides.
+//!
+//! The sizes of the values and the ratios to memcached that each requires are [`FillSize::all_sizes`]. The bounds that the
+//! same command checks are in `bounds`.
 //!
 //! Each fill sends a multiple of the limit in unique 20-byte keys with random values. Resident items are those that
 //! come back byte for byte, not those that the server reports; their memory is what the kernel reports (`VmRSS` and

@@ -3,12 +3,12 @@
 //! A client's end of a connection is used as a socket that does not block. Each piece of what is sent arrives after a
 //! time of its own, but in order; what one connection carries may overtake what another does.
 
+mod delivery;
 mod faults;
 mod host;
 mod link;
 mod misbehaviour;
 mod queue;
-mod serving;
 
 use std::hash::{DefaultHasher, Hasher};
 

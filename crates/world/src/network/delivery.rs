@@ -1,4 +1,8 @@
-//! What arrives at either end, and what a server makes of it.
+//! Delivers packets: bytes and ends of connections that arrive at a client or at a server.
+//!
+//! What arrives at a server is executed by its session here, and the reply is sent, altered or cut as the plan's faults
+//! require. How long a packet travels is decided in the parent module, which faults happen and when in `faults`, and
+//! how a server alters its replies in `misbehaviour`.
 
 use std::hash::Hasher;
 
