@@ -3,7 +3,7 @@
 //! The tests of the command line use a real server; here replies are split in places where a server would not.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use glasscache_lab::access::Access;
@@ -153,10 +153,7 @@ fn no_request_is_sent_before_every_connection_has_logged_in() {
             warm_up: Duration::ZERO,
             measure: Duration::from_millis(1),
         },
-        target: Access {
-            login_request: Some(b"set user 0 0 1\r\nx\r\n".to_vec()),
-            ..Access::from(listener.local_addr().unwrap())
-        },
+        target: with_login(&listener),
         ..Plan::new(listener.local_addr().unwrap())
     };
     let values = Values::new(Size::Fixed(10), 1);
@@ -179,12 +176,7 @@ fn no_request_is_sent_before_every_connection_has_logged_in() {
             last.write_all(b"STORED\r\n").unwrap();
             std::thread::scope(|replies| {
                 for socket in &mut sockets {
-                    replies.spawn(|| {
-                        let mut bytes = [0; 4096];
-                        while socket.read(&mut bytes).is_ok_and(|bytes| bytes > 0)
-                            && socket.write_all(b"STORED\r\n").is_ok()
-                        {}
-                    });
+                    replies.spawn(|| reply_stored(socket));
                 }
             });
             early_bytes
@@ -201,10 +193,33 @@ fn a_thread_that_cannot_connect_ends_the_run_with_its_error() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let plan = Plan {
         connections: 2,
+        target: with_login(&listener),
         ..Plan::new(listener.local_addr().unwrap())
     };
-    drop(listener);
     let values = Values::new(Size::Fixed(10), 1);
-    let result = load::run(&plan, Fill::over(&(0..2), &values, 2), &Meter::None);
-    assert!(matches!(result, Err(Error::Io(_))));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let [mut first, last] = [(), ()].map(|()| listener.accept().unwrap().0);
+            drop(last);
+            reply_stored(&mut first);
+        });
+        let result = load::run(&plan, Fill::over(&(0..10), &values, 2), &Meter::None);
+        assert!(matches!(result, Err(Error::Io(_))));
+    });
+}
+
+/// A server on which each connection logs in.
+fn with_login(listener: &TcpListener) -> Access {
+    Access {
+        login_request: Some(b"set user 0 0 1\r\nx\r\n".to_vec()),
+        ..Access::from(listener.local_addr().unwrap())
+    }
+}
+
+/// Sends a reply for each piece of a request until the client closes.
+fn reply_stored(socket: &mut TcpStream) {
+    let mut bytes = [0; 4096];
+    while socket.read(&mut bytes).is_ok_and(|bytes| bytes > 0)
+        && socket.write_all(b"STORED\r\n").is_ok()
+    {}
 }
