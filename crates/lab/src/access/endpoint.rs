@@ -68,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    const TIMEOUT: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(30);
 
     #[test]
     fn of_several_addresses_the_first_that_accepts_a_connection_is_taken() {

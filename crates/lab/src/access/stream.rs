@@ -62,7 +62,7 @@ impl Stream {
     }
 
     fn log_in(&mut self, request: &[u8]) -> io::Result<()> {
-        let failed = |error| with_reason("the login failed", error);
+        let failed = |error: io::Error| with_reason("the login failed", &error);
         self.write_all(request).map_err(failed)?;
         let mut reply = Vec::new();
         while !reply.ends_with(b"\n") && reply.len() < LOGIN_REPLY_BYTES_MAX {
@@ -87,14 +87,14 @@ fn complete_handshake(session: &mut ClientConnection, socket: BorrowedFd<'_>) ->
         match session.complete_io(&mut SocketIo(socket)) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(with_reason("the TLS handshake failed", error)),
+            Err(error) => return Err(with_reason("the TLS handshake failed", &error)),
         }
     }
     Ok(())
 }
 
 /// An error of a step of connecting. Its kind is `InvalidInput` for a certificate that is not trusted.
-fn with_reason(failed_step: &str, error: io::Error) -> io::Error {
+fn with_reason(failed_step: &str, error: &io::Error) -> io::Error {
     let tls_error = error
         .get_ref()
         .and_then(|inner| inner.downcast_ref::<rustls::Error>());
