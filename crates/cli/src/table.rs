@@ -8,9 +8,6 @@ use crate::layout::{Layout, format_table};
 /// Spaces before each line.
 const INDENT: usize = 2;
 
-/// How tables name the keys that have no prefix.
-pub(crate) const NO_PREFIX: &str = "(no prefix)";
-
 /// A table of text: the first columns are left-aligned, the others right-aligned.
 #[derive(Debug)]
 pub(crate) struct Table {

@@ -6,6 +6,7 @@
 
 pub mod curve;
 pub mod error;
+pub mod key_prefix;
 pub mod packed;
 pub mod page;
 pub mod policy;

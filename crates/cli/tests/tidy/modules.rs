@@ -37,7 +37,7 @@ const ORDERS: &[(&str, &[&[&str]])] = &[
             &["curve", "packed", "search"],
             &["replay", "strategy"],
             &["policy", "trace"],
-            &["error", "page", "random", "slabs"],
+            &["error", "key_prefix", "page", "random", "slabs"],
         ],
     ),
     (

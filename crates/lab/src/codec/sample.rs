@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use glasscache_sim::key_prefix::text_key_prefix;
 use serde_json::Value;
 
 use crate::load::Rng;
@@ -186,8 +187,7 @@ impl Samples {
         let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (index, sample) in self.values.iter().enumerate() {
             let Some(key) = &sample.key else { continue };
-            let end = key.bytes().position(|byte| delimiters.contains(&byte));
-            let prefix = end.and_then(|end| key.get(..=end)).unwrap_or("");
+            let prefix = text_key_prefix(key, delimiters).unwrap_or("");
             groups.entry(prefix.to_owned()).or_default().push(index);
         }
         groups

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 pub use event::{Event, FetchStatus};
 pub use glasscache_sim::trace::watch::unescape_key;
-pub use tally::{Causes, NO_PREFIX, OTHER_PREFIXES, WatchTally};
+pub use tally::{Causes, OTHER_PREFIXES, WatchTally};
 
 use crate::counters::Counters;
 

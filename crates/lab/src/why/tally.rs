@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use glasscache_sim::key_prefix::{NO_PREFIX, key_prefix};
+
 use super::event::{Event, FetchStatus};
 
 /// Keys whose last event is remembered (16 bytes each and the table around them); later ones count as unseen.
@@ -14,9 +16,6 @@ const KEYS_MAX: usize = 1 << 20;
 
 /// Prefixes with a row of their own; the rest share one.
 const PREFIXES_MAX: usize = 10_000;
-
-/// Name of the row for keys without a delimiter.
-pub const NO_PREFIX: &str = "(no prefix)";
 
 /// Name of the row for prefixes beyond the first ten thousand.
 pub const OTHER_PREFIXES: &str = "(other)";
@@ -166,7 +165,9 @@ impl WatchTally {
         };
         let pending = PendingLookup {
             key: hash,
-            prefix: key_prefix(key, &self.delimiters).to_vec(),
+            prefix: key_prefix(key, &self.delimiters)
+                .unwrap_or(NO_PREFIX.as_bytes())
+                .to_vec(),
             lookup_result,
         };
         if let Some(earlier) = self.pending.insert(connection, pending) {
@@ -206,14 +207,6 @@ impl WatchTally {
             .collect();
         rows.sort_by_key(|(_, causes)| std::cmp::Reverse((causes.misses, causes.gets)));
         (self.total, rows, self.skipped_lines)
-    }
-}
-
-/// The key up to and including the first delimiter.
-fn key_prefix<'k>(key: &'k [u8], delimiters: &[u8]) -> &'k [u8] {
-    match key.iter().position(|byte| delimiters.contains(byte)) {
-        Some(end) => &key[..=end],
-        None => NO_PREFIX.as_bytes(),
     }
 }
 

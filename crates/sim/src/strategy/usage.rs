@@ -4,18 +4,10 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::prepare::PreparedLog;
+use crate::key_prefix::{DELIMITERS, text_key_prefix};
 use crate::trace::log::NONE;
 
-/// A prefix ends at the first of these characters.
-const DELIMITERS: [char; 2] = [':', '/'];
-
 const US_PER_DAY: f64 = 86_400e6;
-
-/// The part of a key up to its first `:` or `/`, with it; `None` for a key that has neither.
-pub fn key_prefix(key: &str) -> Option<&str> {
-    let end = key.find(DELIMITERS)?;
-    key.get(..=end)
-}
 
 /// The use of a log's items. An item that a request reads several times counts once for that request.
 #[derive(Debug, Clone, PartialEq)]
@@ -110,7 +102,7 @@ fn prefixes(prepared: &PreparedLog<'_>, uses: &[u32]) -> Vec<PrefixUsage> {
         if requests == 0 {
             continue;
         }
-        let prefix = key_prefix(key);
+        let prefix = text_key_prefix(key, DELIMITERS);
         let index = *index_of_prefix.entry(prefix).or_insert_with(|| {
             prefixes.push(PrefixUsage {
                 prefix: prefix.map(str::to_owned),
@@ -179,14 +171,6 @@ mod tests {
             log.requests.route.push(NONE);
         }
         log
-    }
-
-    #[test]
-    fn a_prefix_ends_at_the_first_colon_or_slash() {
-        assert_eq!(key_prefix("user:17/name"), Some("user:"));
-        assert_eq!(key_prefix("topics/7:x"), Some("topics/"));
-        assert_eq!(key_prefix(":"), Some(":"));
-        assert_eq!(key_prefix("navigation"), None);
     }
 
     #[test]

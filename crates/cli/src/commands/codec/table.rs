@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use glasscache_lab::codec::{CallParts, Candidate, Choice};
+use glasscache_sim::key_prefix::NO_PREFIX;
 
 use super::calls::codec_expression;
 use super::{CodecResult, StorageRow};
@@ -53,7 +54,7 @@ pub(super) fn text(result: &CodecResult, prints_all: bool) -> String {
         let mut table = Table::new(&["key prefix", "values", "bytes", "ratio"]);
         for row in result.prefix_rows.iter().take(row_limit) {
             let prefix = if row.prefix.is_empty() {
-                "(no prefix)"
+                NO_PREFIX
             } else {
                 &row.prefix
             };

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use glasscache_sim::key_prefix::NO_PREFIX;
 use glasscache_sim::page::{Table, short_bytes};
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::prepare::PreparedLog;
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 use super::Contents;
 use super::fact::Fact;
 use crate::output::{Exit, Failure};
-use crate::table::{NO_PREFIX, count, counted, percent};
+use crate::table::{count, counted, percent};
 use crate::traces::read_log;
 
 /// Rows of the tables of items and of prefixes.

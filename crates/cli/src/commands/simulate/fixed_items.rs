@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use glasscache_sim::key_prefix::{DELIMITERS, NO_PREFIX, text_key_prefix};
 use glasscache_sim::page::{Table, short_bytes};
 use glasscache_sim::strategy::fixed::choose_fixed;
 use glasscache_sim::strategy::prepare::PreparedLog;
-use glasscache_sim::strategy::usage::key_prefix;
 use serde_json::{Value, json};
 
 use super::NamedStrategy;
 use super::load::LoadedLog;
-use crate::table::{NO_PREFIX, count};
+use crate::table::count;
 
 /// Rows of each table.
 const TABLE_ROWS_MAX: usize = 6;
@@ -121,7 +121,7 @@ impl FixedItems {
     fn prefix_rows(&self) -> Vec<PrefixRow> {
         let mut groups: BTreeMap<&str, ([u64; 2], f64)> = BTreeMap::new();
         for item in &self.items {
-            let prefix = key_prefix(&item.key).unwrap_or(NO_PREFIX);
+            let prefix = text_key_prefix(&item.key, DELIMITERS).unwrap_or(NO_PREFIX);
             let (items_and_bytes, saved_ms) = groups.entry(prefix).or_default();
             items_and_bytes[0] += 1;
             items_and_bytes[1] += item.bytes;
