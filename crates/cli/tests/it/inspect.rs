@@ -84,6 +84,8 @@ fn the_tables_and_the_page_of_a_request_log_name_its_items_and_prefixes() {
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
         .collect();
+    let sentence = "4 requests read 4 items, 1.5 a request;";
+    assert!(text.starts_with(sentence), "{text}");
     for row in [
         "never repeated reads share 50.0 %",
         "2 to 3 3 75.0 %",

@@ -56,6 +56,8 @@ impl Args {
         if out.is_json() {
             out.document(&contents.document());
         } else {
+            out.line(&contents.sentence)?;
+            out.line("")?;
             out.bytes(two_column_list(contents.listed_facts()).as_bytes())?;
             for table in &contents.tables {
                 out.line("")?;
