@@ -110,11 +110,16 @@ impl Failure {
 
     /// Prints the message on stderr and returns the exit code.
     fn report(&self) -> ExitCode {
+        self.print();
+        self.exit.into()
+    }
+
+    /// Prints the message on stderr.
+    pub(crate) fn print(&self) {
         eprintln!("glasscache: {}", self.message);
         if let Some(hint) = &self.hint {
             eprintln!("hint: {hint}");
         }
-        self.exit.into()
     }
 
     /// The value of `error` in the envelope.

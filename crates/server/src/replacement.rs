@@ -237,12 +237,13 @@ fn receive_all(
                     let (state, mut info) =
                         InheritedState::read(&mut fields, rules).ok_or_else(malformed)?;
                     let listener = listeners.get(info.listener).copied().flatten();
-                    // One that has TLS now: nobody is served there without it.
-                    let is_tls = listener
-                        .and_then(|listener| bound_sockets.get(listener))
-                        .is_some_and(BoundSocket::is_tls);
-                    if !is_tls {
-                        info.listener = listener.unwrap_or(0);
+                    // Closed if its listener is gone or has TLS now, where no client is served without it.
+                    let plain_listener = listener.filter(|&listener| {
+                        let socket = bound_sockets.get(listener);
+                        socket.is_some_and(|socket| !socket.is_tls())
+                    });
+                    if let Some(listener) = plain_listener {
+                        info.listener = listener;
                         connections.push(InheritedConnection {
                             socket,
                             state,

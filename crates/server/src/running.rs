@@ -89,7 +89,8 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
         outcome,
     } = memory;
     let (shared, lines, attempts) = make_shared(parts, &bound, store, clock)?;
-    if let Some(file) = &memory_file {
+    // Of a predecessor there is none but the one that it saves if it is stopped before it hands over.
+    if let Some(file) = memory_file.as_ref().filter(|_| inheritance.is_none()) {
         file.remove_snapshot()?;
     }
     let successor = SuccessorParts::new(&shared, &bound, memory_file.as_ref());
@@ -356,10 +357,10 @@ impl RunningServer {
         self.shared.log.end();
     }
 
-    /// Saves the items if the server was stopped to do so; all threads have ended.
+    /// Saves the items if the server was stopped to do so and no successor uses their memory; all threads have ended.
     fn save(&self, file: &MemoryFile) {
         let shared = &self.shared;
-        if !shared.is_saved_at_stop() {
+        if !shared.is_saved_at_stop() || shared.phases.is_replaced() {
             return;
         }
         let path = file.path().display();

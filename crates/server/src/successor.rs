@@ -7,7 +7,7 @@
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -42,9 +42,12 @@ impl ControlSocket {
     /// # Errors
     /// The path is too long, or the folder does not allow it.
     pub(crate) fn bind(path: PathBuf) -> io::Result<ControlSocket> {
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
+        match fs::symlink_metadata(&path) {
+            Ok(file) if file.file_type().is_socket() => fs::remove_file(&path)?,
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+            // Binding fails: another file is in the way.
+            Ok(_) => {}
         }
         let flags = SocketFlags::CLOEXEC;
         let socket =
@@ -159,10 +162,8 @@ impl SuccessorThread {
         });
         let outcome = self.pause_and_commit(&handover);
         if let Err(reason) = &outcome {
-            let _ = handover
-                .channel
-                .send(FrameKind::Refused, reason.as_bytes(), &[]);
             self.shared.phases.resume();
+            handover.refuse(reason);
         }
         self.shared.wake_all();
         outcome.map(|()| pause_start.elapsed())
@@ -328,6 +329,86 @@ mod tests {
         assert_eq!(client.request(b"get half\r\n"), "VALUE half 0 2\r\n");
         drop(next);
         assert!(!control_path(&file).exists());
+    }
+
+    #[test]
+    fn a_connection_whose_socket_a_failed_successor_keeps_is_closed_at_the_client() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("memory");
+        let server = start(config(&file, 8 << 20)).unwrap();
+        let mut client = Client::connect(address(&server));
+        assert_eq!(client.request(b"set key 0 0 1\r\nx\r\n"), "STORED\r\n");
+        let channel = ControlChannel::connect(&control_path(&file), TIMEOUT).unwrap();
+        let mut hello = FieldWriter::default();
+        hello.u32(CONTROL_VERSION);
+        hello.u64(1000);
+        channel.send(FrameKind::Hello, &hello.0, &[]).unwrap();
+        assert_eq!(channel.receive().unwrap().kind, FrameKind::Offer);
+        channel.send(FrameKind::Ready, &[], &[]).unwrap();
+        let kept = channel.receive().unwrap();
+        assert_eq!(
+            (kept.kind, kept.descriptors.len()),
+            (FrameKind::Connections, 1)
+        );
+        drop(channel);
+        assert_eq!(client.request(b"get none\r\n"), "END\r\n");
+        assert_eq!(client.request(b"quit\r\n"), "");
+        drop(kept);
+    }
+
+    #[test]
+    fn a_server_that_was_replaced_saves_nothing_when_it_is_told_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("memory");
+        let server = start(config(&file, 8 << 20)).unwrap();
+        let mut client = Client::connect(address(&server));
+        assert_eq!(client.request(b"set key 0 0 1\r\nx\r\n"), "STORED\r\n");
+        let next = prepare_replacement(config(&file, 8 << 20)).unwrap();
+        let next = next.take_over().unwrap().start().unwrap();
+        server.stop_and_save();
+        assert!(server.join());
+        assert!(!folder.path().join("memory.meta").exists());
+        assert_eq!(client.request(b"touch key 0\r\n"), "TOUCHED\r\n");
+        next.stop_and_save();
+        assert!(!next.join());
+        assert!(folder.path().join("memory.meta").exists());
+    }
+
+    #[test]
+    fn connections_of_a_listener_that_the_successor_lacks_are_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("memory");
+        let mut two_listeners = config(&file, 8 << 20);
+        let other_listener = Listen::Tcp(([127, 0, 0, 2], 0).into());
+        two_listeners.listeners.push(other_listener);
+        let server = start(two_listeners).unwrap();
+        let addresses = server.addresses();
+        let [Address::Tcp(kept), Address::Tcp(removed)] = addresses[..] else {
+            panic!("{addresses:?}");
+        };
+        let (mut kept, mut removed) = (Client::connect(kept), Client::connect(removed));
+        for client in [&mut kept, &mut removed] {
+            assert_eq!(client.request(b"get none\r\n"), "END\r\n");
+        }
+        let next = prepare_replacement(config(&file, 8 << 20)).unwrap();
+        let next = next.take_over().unwrap().start().unwrap();
+        assert!(server.join());
+        assert_eq!(kept.request(b"get none\r\n"), "END\r\n");
+        let mut line = String::new();
+        match removed.0.read_line(&mut line) {
+            Ok(bytes) => assert_eq!(bytes, 0, "{line}"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+        }
+        drop(next);
+    }
+
+    #[test]
+    fn another_file_at_the_path_of_the_control_socket_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memory.control");
+        fs::write(&path, "a user's").unwrap();
+        assert!(ControlSocket::bind(path.clone()).is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "a user's");
     }
 
     #[test]

@@ -120,7 +120,12 @@ fn serve(
     let tcp_addresses = tcp_addresses(&running.addresses());
     announce(settings, config_file, &tcp_addresses);
     if settings.daemon {
-        daemon::report_ready(settings.verbosity > 0)?;
+        let reported = daemon::report_ready(settings.verbosity > 0);
+        if settings.replace {
+            reported.unwrap_or_else(warn_of);
+        } else {
+            reported?;
+        }
     }
     // It does not matter whether systemd receives the notification.
     if settings.replace {
@@ -178,10 +183,18 @@ fn replace(
     // The other server does not serve until this one does.
     let running = taken_over.and_then(server::PreparedServer::start);
     let running = running.map_err(|error| failure(&error))?;
-    if let Some(file) = write_port_file(&tcp_addresses(&running.addresses()), &[])? {
+    // The other server has ended, so that a file that cannot be written must not end this one.
+    let port_file = write_port_file(&tcp_addresses(&running.addresses()), &[]);
+    if let Some(file) = port_file.unwrap_or_else(warn_of) {
         file.keep_file();
     }
-    Ok((running, write_pid_file(settings)?))
+    Ok((running, write_pid_file(settings).unwrap_or_else(warn_of)))
+}
+
+/// Prints a failure that the server survives.
+fn warn_of<E: Into<Failure>, T: Default>(error: E) -> T {
+    error.into().print();
+    T::default()
 }
 
 fn tcp_addresses(addresses: &[server::Address]) -> Vec<SocketAddr> {

@@ -178,6 +178,16 @@ fn another_size_of_memory_starts_empty_and_keeps_the_connections() {
 }
 
 #[test]
+fn a_pid_file_that_cannot_be_written_does_not_end_the_new_process() {
+    let memory = Memory::new();
+    let mut before = memory.start();
+    let mut wire = before.connect();
+    assert_eq!(wire.request("set key 0 0 5\r\nvalue\r\n"), "STORED");
+    let _after = memory.replace(&mut before, &["-m", "8", "-P", "/nonexistent/pid"]);
+    assert_eq!(wire.request("get key\r\n"), "VALUE key 0 5");
+}
+
+#[test]
 fn a_new_process_that_is_killed_at_any_moment_costs_at_most_the_cache() {
     let memory = Memory::new();
     for round in 0..8 {

@@ -13,7 +13,8 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
+    SocketType,
 };
 
 /// Changes with the frames and what is in them.
@@ -97,6 +98,11 @@ impl ControlChannel {
         sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(timeout))?;
         sockopt::set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
         Ok(ControlChannel { socket, timeout })
+    }
+
+    /// Ends the conversation: the peer receives what was sent, and every operation that waits here fails.
+    pub(crate) fn shut_down(&self) {
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
     /// Connects to the server that listens at `path`.

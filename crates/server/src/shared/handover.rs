@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use glasscache_store::UncommittedBytes;
 
-use crate::shared::control_channel::ControlChannel;
+use crate::shared::control_channel::{ControlChannel, FrameKind};
 
 /// A handover that has begun.
 pub(crate) struct Handover {
@@ -16,4 +16,17 @@ pub(crate) struct Handover {
     pub(crate) uncommitted: Mutex<UncommittedBytes>,
     /// How long pending output may take to be sent on connections that cannot be handed over.
     pub(crate) drain: Duration,
+}
+
+impl Handover {
+    /// Ends it, and with it the send of a worker that waits for the successor to read; tells the successor the reason
+    /// unless there is such a worker.
+    pub(crate) fn refuse(&self, reason: &str) {
+        if let Ok(_sender) = self.sender.try_lock() {
+            let _ = self
+                .channel
+                .send(FrameKind::Refused, reason.as_bytes(), &[]);
+        }
+        self.channel.shut_down();
+    }
 }

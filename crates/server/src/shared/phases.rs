@@ -210,6 +210,9 @@ impl<H> Phases<H> {
             (false, true) => Phase::Stopping,
             (false, false) => Phase::Running,
         };
+        if phase != Phase::Replaced {
+            state.handover = None;
+        }
         self.set(&mut state, phase);
         is_sent
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::net::Shutdown;
 
 use super::{Cause, Worker};
 use crate::net::accept_queue::AcceptedConnection;
@@ -37,7 +38,12 @@ impl Worker {
         self.log_close(&info, reason);
         self.shared.connections.remove(info.id.serial);
         let was_uploading = connection.is_uploading();
-        // Closing the socket removes it from epoll.
+        // Closing the socket removes it from epoll, unless a successor that failed still has it too.
+        if self.may_share_sockets {
+            let socket = connection.stream.socket();
+            let _ = epoll::delete(&self.poll, socket);
+            let _ = rustix::net::shutdown(socket, Shutdown::Both);
+        }
         drop(connection);
         if was_uploading {
             stalled::note_upload_release(&self.shared);

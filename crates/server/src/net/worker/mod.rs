@@ -86,6 +86,8 @@ pub(crate) struct Worker {
     last_idle_check: u32,
     /// Connections that the successor has if it takes over.
     handed_over: Vec<u64>,
+    /// A handover failed after connections were sent: until the successor ends it has their sockets too.
+    may_share_sockets: bool,
     /// The second in which this iteration runs.
     now: Seconds,
 }
@@ -131,6 +133,7 @@ impl Worker {
             heartbeats: Heartbeats::new(),
             last_idle_check: 0,
             handed_over: Vec::new(),
+            may_share_sockets: false,
         })
     }
 

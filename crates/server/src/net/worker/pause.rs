@@ -25,18 +25,24 @@ const OUTPUT_PAUSE: Duration = Duration::from_millis(5);
 impl Worker {
     /// Waits for the end of a pause.
     pub(super) fn pause(&mut self) {
+        // The watchdog ends a process whose worker hangs, not one whose successor is slow.
+        self.counters.pulse.sleep();
+        self.hand_over();
+        self.counters.pulse.wake();
+    }
+
+    fn hand_over(&mut self) {
         let Some((pause, handover)) = self.shared.phases.wait_for_listener() else {
             return;
         };
         self.take_accepted();
         let outcome = self.send_connections(&handover);
         self.store.rest();
-        self.counters.pulse.sleep();
         self.shared.phases.pause_worker(pause, outcome);
         if self.shared.phases.is_running() {
+            self.may_share_sockets |= !self.handed_over.is_empty();
             self.handed_over.clear();
         }
-        self.counters.pulse.wake();
         self.store.go_online();
     }
 
