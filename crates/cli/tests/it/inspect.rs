@@ -96,3 +96,19 @@ fn the_tables_and_the_page_of_a_request_log_name_its_items_and_prefixes() {
         assert!(rows.iter().any(|printed| printed == row), "{row}:\n{text}");
     }
 }
+
+#[test]
+fn a_latency_table_that_cannot_be_read_is_named_instead_of_taken_for_none() {
+    let folder = tempfile::tempdir().unwrap();
+    write_log(folder.path());
+    std::fs::create_dir(folder.path().join("latency.json")).unwrap();
+    let mut command = glasscache();
+    let output = command
+        .args(["inspect", "."])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{message}");
+    assert!(message.contains("latency.json"), "{message}");
+}

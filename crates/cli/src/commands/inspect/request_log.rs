@@ -2,6 +2,7 @@
 //! the requests' time the cache takes.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use glasscache_sim::key_prefix::NO_PREFIX;
@@ -150,15 +151,16 @@ fn cache_share(
     prepared: &PreparedLog<'_>,
 ) -> Result<Fact, Failure> {
     let latency = folder.join("latency.json");
+    let unusable =
+        |reason: String| Failure::new(Exit::BadData, format!("{}: {reason}", latency.display()));
     let share = match std::fs::read_to_string(&latency) {
         Ok(text) => {
-            let cost = CostModel::parse(&text).map_err(|error| {
-                Failure::new(Exit::BadData, format!("{}: {error}", latency.display()))
-            })?;
+            let cost = CostModel::parse(&text).map_err(|error| unusable(error.to_string()))?;
             cache_time_share(prepared, &cost, &log.requests.base_us)
         }
         // Without a table it is unknown what a call takes.
-        Err(_) => None,
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(unusable(error.to_string())),
     };
     Ok(share_fact("cache_time_share", share))
 }
