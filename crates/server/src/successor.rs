@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_was_replaced_saves_nothing_when_it_is_told_to() {
+    fn a_server_that_was_replaced_saves_nothing_on_request() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("memory");
         let server = start(config(&file, 8 << 20)).unwrap();
