@@ -29,8 +29,8 @@ enum LoadSchedule {
     Due,
     /// With the first read from then on.
     DueAt(Instant),
-    /// A read is loading it.
-    UnderWay,
+    /// A read is loading it; `is_outdated`: the set was cleared meanwhile, and what comes is not kept.
+    UnderWay { is_outdated: bool },
     /// Nothing makes it due.
     Done,
 }
@@ -54,7 +54,7 @@ impl FixedSetLoad {
         match self.schedule {
             LoadSchedule::Due => true,
             LoadSchedule::DueAt(due_at) => now >= due_at,
-            LoadSchedule::UnderWay | LoadSchedule::Done => false,
+            LoadSchedule::UnderWay { .. } | LoadSchedule::Done => false,
         }
     }
 
@@ -63,7 +63,7 @@ impl FixedSetLoad {
         match self.schedule {
             LoadSchedule::Done => true,
             LoadSchedule::DueAt(_) => !self.has_failed,
-            LoadSchedule::Due | LoadSchedule::UnderWay => false,
+            LoadSchedule::Due | LoadSchedule::UnderWay { .. } => false,
         }
     }
 
@@ -71,7 +71,8 @@ impl FixedSetLoad {
     pub(super) fn begin(&mut self, now: Instant) -> bool {
         let is_due = self.is_due(now);
         if is_due {
-            self.schedule = LoadSchedule::UnderWay;
+            let is_outdated = false;
+            self.schedule = LoadSchedule::UnderWay { is_outdated };
         }
         is_due
     }
@@ -85,6 +86,15 @@ impl FixedSetLoad {
         near_ttl: Option<Duration>,
         first_expiry: Option<Instant>,
     ) {
+        match self.schedule {
+            LoadSchedule::UnderWay { is_outdated: false } => {}
+            LoadSchedule::UnderWay { is_outdated: true } => {
+                self.schedule = LoadSchedule::Due;
+                return;
+            }
+            // The strategy was disabled meanwhile.
+            _ => return,
+        }
         let age_refresh_at = near_ttl.map(|near_ttl| now + near_ttl / 2);
         let ttl_refresh_at = first_expiry.map(|end| now + end.saturating_duration_since(now) / 2);
         let missing_retry_at = (!missing_keys.is_empty()).then(|| now + MISSING_RETRY_DELAY);
@@ -105,11 +115,12 @@ impl FixedSetLoad {
         }
     }
 
-    /// The fixed set is gone: the next read loads it, or the load that is under way.
+    /// The fixed set is gone: the next read loads it, or the first one after the load that is under way.
     pub(super) fn mark_due(&mut self) {
-        if self.schedule != LoadSchedule::UnderWay {
-            self.schedule = LoadSchedule::Due;
-        }
+        self.schedule = match self.schedule {
+            LoadSchedule::UnderWay { .. } => LoadSchedule::UnderWay { is_outdated: true },
+            _ => LoadSchedule::Due,
+        };
     }
 
     /// The keys that the servers did not have at the last load.
@@ -131,5 +142,30 @@ impl FixedSetLoad {
             self.missing_keys.len(),
             name_of(first),
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_that_was_cleared_during_its_load_is_loaded_again() {
+        let now = Instant::now();
+        let mut load = FixedSetLoad::new(1);
+        assert!(load.begin(now));
+        load.mark_due();
+        assert!(!load.begin(now), "one load at a time");
+        load.end(now, (Vec::new(), false), None, None);
+        assert!(!load.is_loaded() && load.begin(now));
+        load.end(now, (Vec::new(), false), None, None);
+        assert!(load.is_loaded() && !load.begin(now));
+    }
+
+    #[test]
+    fn the_end_of_a_load_that_was_dropped_meanwhile_changes_nothing() {
+        let mut load = FixedSetLoad::new(0);
+        load.end(Instant::now(), (Vec::new(), true), None, None);
+        assert!(load.is_loaded() && !load.is_due(Instant::now() + LOAD_RETRY_DELAY * 2));
     }
 }

@@ -177,6 +177,12 @@ impl NearState {
         watches.is_none_or(|watches| watches.are_complete(now))
     }
 
+    /// Whether what a call that starts now fetches may be kept.
+    fn may_keep(&self, now: Instant) -> bool {
+        let mut until = self.keep_nothing_until.iter();
+        self.may_serve(now) && until.all(|&until| now >= until)
+    }
+
     fn count_hit(&mut self, location: Location) {
         self.stats.reads += 1;
         match location {
@@ -393,10 +399,7 @@ impl NearState {
         started_at: Instant,
     ) -> FetchedValue<NearEntry> {
         let expires = compute_expiry(started_at, fetched.ttl_s, self.near_ttl);
-        let is_kept = self.may_serve(started_at)
-            && self
-                .keep_nothing_until
-                .is_none_or(|until| started_at >= until);
+        let is_kept = self.may_keep(started_at);
         let kept_bytes = match (&fetched.value, expires) {
             (Some(value), Ok(_)) if is_kept => Some(counted_bytes(self.counted_kind, key, value)),
             _ => None,
@@ -422,9 +425,9 @@ impl NearState {
         }
     }
 
-    /// Whether the caller is to load the fixed set now; then others do not.
+    /// Whether the caller is to load the fixed set now; then others do not. Not before what is loaded may be kept.
     pub(super) fn begin_load(&mut self, now: Instant) -> bool {
-        self.fixed_set_load.begin(now)
+        self.may_keep(now) && self.fixed_set_load.begin(now)
     }
 
     /// Ends a load of the fixed set, whose values were stored before: see [`FixedSetLoad::end`].
