@@ -183,28 +183,25 @@ class Recorder:
     def _begin_get(self, request: _native.RecordedRequest, key: Any) -> None:
         request.begin([key], _NO_PARENTS if self._parent_of is None else self._parents_of([key]))
 
-    def _begin_read(self, request: _native.RecordedRequest, key: Any) -> Any:
-        request.begin([key], self._parents_of([key]))
-        return key
+    def _begin_read(self, request: _native.RecordedRequest, key: Any) -> tuple[Any, bool]:
+        return key, _begin(request, [key], self._parents_of([key]))
 
-    def _begin_bulk_read(self, request: _native.RecordedRequest, keys: Any) -> Any:
+    def _begin_bulk_read(self, request: _native.RecordedRequest, keys: Any) -> tuple[Any, bool]:
         if isinstance(keys, str | bytes):
-            request.begin([], [])
-            return keys
-        # An iterator can be read once only, so the call gets what was read here.
+            return keys, _begin(request, [], [])
+        # An iterator can be read once only, so the call gets what was read here. Its errors are the caller's.
         keys = list(keys)
-        request.begin(keys, self._parents_of(keys))
-        return keys
+        return keys, _begin(request, keys, self._parents_of(keys))
 
     def _parents_of(self, keys: list[Any]) -> list[Key | None]:
         if self._parent_of is None:
             return _NO_PARENTS
         try:
-            return [self._parent_of(key) for key in keys]
+            return [_checked_parent(self._parent_of(key)) for key in keys]
         except Exception:  # noqa: BLE001 - a function of the user's must not make a request fail
-            _log.exception("parent_of failed; the keys are recorded without parents")
+            _log.exception("parent_of failed; from now on keys are recorded without parents")
             self._parent_of = None
-            return []
+            return _NO_PARENTS
 
     def _log_pending_warning(self) -> None:
         if warning := self._native.take_warning():
@@ -293,9 +290,24 @@ def _mark_coroutine_function(function: Callable[..., Any]) -> Callable[..., Any]
     return function if mark is None else mark(function)
 
 
-def _begin_write(request: _native.RecordedRequest, key: Any) -> Any:
+def _checked_parent(parent: Any) -> Key | None:
+    if parent is None or isinstance(parent, str | bytes):
+        return parent
+    raise TypeError(f"a parent is a key or None, not {parent!r}")
+
+
+def _begin(request: _native.RecordedRequest, keys: list[Any], parents: list[Key | None]) -> bool:
+    """Begin the record of a read; false if its keys are none, which the call itself will refuse."""
+    try:
+        request.begin(keys, parents)
+    except TypeError:
+        return False
+    return True
+
+
+def _begin_write(request: _native.RecordedRequest, key: Any) -> tuple[Any, bool]:
     request.begin_write()
-    return key
+    return key, True
 
 
 def _close_recorder_on_close(client: Any, recorder: Recorder) -> None:
@@ -310,30 +322,32 @@ def _close_recorder_on_close(client: Any, recorder: Recorder) -> None:
 
 
 def _begin_call(
-    first: str, begin_record: Callable[[_native.RecordedRequest, Any], Any]
-) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]] | None]:
+    first: str, begin_record: Callable[[_native.RecordedRequest, Any], tuple[Any, bool]]
+) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any], bool]]:
     """Return what begins the record of a call whose first parameter has this name."""
 
     def begin_call(
         request: _native.RecordedRequest, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """Begin it and return the call's arguments; None if the call itself will refuse them."""
-        try:
-            if args:
-                return (begin_record(request, args[0]), *args[1:]), kwargs
-            return args, {**kwargs, first: begin_record(request, kwargs[first])}
-        except (TypeError, KeyError):
-            return None
+    ) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
+        """Begin the record of a call; return the call's arguments, and whether a record was begun."""
+        if args:
+            argument, is_begun = begin_record(request, args[0])
+            return (argument, *args[1:]), kwargs, is_begun
+        if first in kwargs:
+            argument, is_begun = begin_record(request, kwargs[first])
+            return args, {**kwargs, first: argument}, is_begun
+        return args, kwargs, False
 
     return begin_call
 
 
 def _record_method(
-    client: Any, name: str, begin_record: Callable[[_native.RecordedRequest, Any], Any]
+    client: Any, name: str, begin_record: Callable[[_native.RecordedRequest, Any], tuple[Any, bool]]
 ) -> None:
     """Replace a method, on this one object, by one that records its calls within a request.
 
-    `begin_record` takes the first argument of the call, its key or keys, and returns what the call shall get.
+    `begin_record` takes the first argument of the call, its key or keys, and returns what the call shall
+    get, and whether a record was begun.
     """
     call = getattr(client, name, None)
     if call is None:
@@ -343,22 +357,22 @@ def _record_method(
     def sync_wrapper(*args: Any, **kwargs: Any) -> Any:
         if (request := _current_request.get()) is None:
             return call(*args, **kwargs)
-        if (call_arguments := begin_call(request, args, kwargs)) is None:
-            return call(*args, **kwargs)
+        args, kwargs, is_begun = begin_call(request, args, kwargs)
         try:
-            return call(*call_arguments[0], **call_arguments[1])
+            return call(*args, **kwargs)
         finally:
-            request.end()
+            if is_begun:
+                request.end()
 
     async def async_wrapper(*args: Any, **kwargs: Any) -> Any:
         if (request := _current_request.get()) is None:
             return await call(*args, **kwargs)
-        if (call_arguments := begin_call(request, args, kwargs)) is None:
-            return await call(*args, **kwargs)
+        args, kwargs, is_begun = begin_call(request, args, kwargs)
         try:
-            return await call(*call_arguments[0], **call_arguments[1])
+            return await call(*args, **kwargs)
         finally:
-            request.end()
+            if is_begun:
+                request.end()
 
     wrapper = async_wrapper if _is_async(call) else sync_wrapper
     setattr(client, name, functools.wraps(call)(wrapper))

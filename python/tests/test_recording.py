@@ -15,6 +15,7 @@ from glasscache.middleware import RequestASGI, RequestWSGI
 from glasscache.recording import Recorder
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -187,3 +188,31 @@ def test_a_parent_function_that_fails_is_left_out(server: Any, tmp_path: Path) -
     assert rows[0]["items"] == ["ab", "raw"]
     assert items["ab"]["parent"] == "a"
     assert items["raw"]["parent"] == "ra"
+
+
+def test_an_error_of_the_iterator_of_keys_reaches_the_caller(server: Any, tmp_path: Path) -> None:
+    def failing_keys(error: type[Exception]) -> Iterator[str]:
+        yield "a"
+        raise error("of the caller")
+
+    with Client(server.address) as client:
+        recorder = client.recorder(tmp_path, format="jsonl")
+        client.set("a", b"1")
+        with recorder.request():
+            for error in (KeyError, TypeError, ValueError):
+                with pytest.raises(error, match="of the caller"):
+                    client.get_many(failing_keys(error))
+            assert client.get_many(iter(["a"])) == {"a": b"1"}
+            with pytest.raises(TypeError):
+                client.get_many([1])  # type: ignore[type-var]
+
+
+def test_a_parent_function_that_returns_no_key_is_left_out(server: Any, tmp_path: Path) -> None:
+    with Client(server.address) as client:
+        recorder = client.recorder(tmp_path, format="jsonl", parent_of=lambda _key: 7)  # type: ignore[arg-type, return-value]
+        with recorder.request():
+            client.get("a")
+            client.get_many(["b"])
+    rows, items = read_log(tmp_path)
+    assert rows[0]["items"] == ["a", "b"]
+    assert items["a"]["parent"] is None
