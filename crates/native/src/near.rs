@@ -204,7 +204,7 @@ impl NearBinding {
             ("kept_keys", stats.fixed_set_keys),
             ("invalidated", stats.invalidated),
             ("changed_by_others", stats.changed_by_others),
-            ("watch_clears", stats.clears_after_lost_reports),
+            ("watch_clears", stats.watch_clears),
             ("fixed_keys", stats.fixed_keys),
             ("fixed_loaded", stats.fixed_loaded),
             ("near_items", stats.near_items),

@@ -29,6 +29,8 @@ use crate::shared::memory_file::{MemoryFile, PreparedStore};
 
 /// How long the running server may take for one step.
 const STEP_MAX: Duration = Duration::from_secs(10);
+/// How long it may be until the running server, having been told of the acceptance, replies or ends.
+const COMMIT_MAX: Duration = Duration::from_mins(10);
 
 /// A server that is ready to take the place of a running one.
 pub struct PreparedReplacement {
@@ -91,9 +93,11 @@ impl PreparedReplacement {
 }
 
 /// Tells the running server that this one can serve, and waits until that one has let go of everything.
-pub(crate) fn commit(channel: &ControlChannel) -> Result<(), Error> {
-    send(channel, FrameKind::Accept, &[])?;
-    match receive(channel)?.kind {
+pub(crate) fn commit(mut channel: ControlChannel) -> Result<(), Error> {
+    send(&channel, FrameKind::Accept, &[])?;
+    // Whether it has let go is known only from its reply or its end.
+    channel.set_timeout(COMMIT_MAX).map_err(failure)?;
+    match receive(&channel)?.kind {
         FrameKind::Committed => Ok(()),
         _ => Err(malformed()),
     }

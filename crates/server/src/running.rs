@@ -139,7 +139,7 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
     running.start_watchdog()?;
     // Nothing can fail after this.
     if let Some(channel) = channel {
-        replacement::commit(&channel)?;
+        replacement::commit(channel)?;
     }
     running.gate.open();
     running.memory_file = memory_file;

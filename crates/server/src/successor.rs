@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::shared::Shared;
@@ -131,7 +131,8 @@ impl SuccessorThread {
     }
 
     /// A whole conversation; returns how long no request was served.
-    fn hand_over_on(&self, mut channel: ControlChannel) -> Result<Duration, String> {
+    fn hand_over_on(&self, channel: ControlChannel) -> Result<Duration, String> {
+        self.wait_for_message(&channel, PAUSE_STEP_MAX)?;
         let hello = receive(&channel, FrameKind::Hello)?;
         let mut hello = FieldReader(&hello);
         let (Some(version), Some(drain_ms)) = (hello.u32(), hello.u64()) else {
@@ -144,15 +145,9 @@ impl SuccessorThread {
             return Err(reason);
         }
         let (offer, descriptors) = self.offer();
-        let set_timeout = |channel: &mut ControlChannel, timeout| {
-            channel
-                .set_timeout(timeout)
-                .map_err(|error| error.to_string())
-        };
         send(&channel, FrameKind::Offer, &offer, &descriptors)?;
-        set_timeout(&mut channel, PREPARATION_MAX)?;
+        self.wait_for_message(&channel, PREPARATION_MAX)?;
         receive(&channel, FrameKind::Ready)?;
-        set_timeout(&mut channel, PAUSE_STEP_MAX)?;
         let pause_start = Instant::now();
         let handover = Arc::new(Handover {
             channel,
@@ -167,6 +162,34 @@ impl SuccessorThread {
         }
         self.shared.wake_all();
         outcome.map(|()| pause_start.elapsed())
+    }
+
+    /// Waits until the successor sends something, or this server is stopped, which must not wait for a successor.
+    fn wait_for_message(&self, channel: &ControlChannel, longest: Duration) -> Result<(), String> {
+        let waker = &self.shared.control_waker;
+        let end = Instant::now() + longest;
+        loop {
+            if self.shared.phases.is_ending() {
+                return Err("the server is stopping".to_owned());
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err("it did not respond in time".to_owned());
+            }
+            let timeout = Timespec::try_from(left).ok();
+            let mut ready = [
+                PollFd::new(channel, PollFlags::IN),
+                PollFd::new(waker, PollFlags::IN),
+            ];
+            let _ = poll(&mut ready, timeout.as_ref());
+            let [has_message, woken] = ready.map(|ready| !ready.revents().is_empty());
+            if has_message {
+                return Ok(());
+            }
+            if woken {
+                waker.clear();
+            }
+        }
     }
 
     /// What a successor needs to prepare itself.
@@ -400,6 +423,23 @@ mod tests {
             Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
         }
         drop(next);
+    }
+
+    #[test]
+    fn a_server_that_is_stopped_does_not_wait_for_a_successor_that_prepares_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("memory");
+        let server = start(config(&file, 8 << 20)).unwrap();
+        let channel = ControlChannel::connect(&control_path(&file), TIMEOUT).unwrap();
+        let mut hello = FieldWriter::default();
+        hello.u32(CONTROL_VERSION);
+        hello.u64(1000);
+        channel.send(FrameKind::Hello, &hello.0, &[]).unwrap();
+        assert_eq!(channel.receive().unwrap().kind, FrameKind::Offer);
+        server.stop();
+        let stopped_at = Instant::now();
+        assert!(!server.join());
+        assert!(stopped_at.elapsed() < PREPARATION_MAX / 2);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! User bytes that a store keeps per resident byte, and the cost of a set and a get, by value size.
 //!
-//! `cargo fill_and_report --release -p glasscache-store --example density -- [MiB] [workers] [value bytes ...]`; size 0
+//! `cargo run --release -p glasscache-store --example density -- [MiB] [workers] [value bytes ...]`; size 0
 //! stands for the log-normal mix (median 230, sigma 1.5, at most 1 MB). Each line fills a fresh store with twice
 //! its memory in unique keys of 20 bytes, in one process, so the resident figure includes this program's 2 MiB.
-//! `density -- MiB workers fill_with_changing_sizes` sends one store through fills of changing sizes, and prints the use of its
+//! `density -- MiB workers chain` sends one store through fills of changing sizes, and prints the use of its
 //! memory.
 
 #![expect(

@@ -25,7 +25,7 @@
 //!   `eviction_reports`;
 //! - a record: `item` (its bytes), `item_view` (as a caller sees it), `footprint` (its size), `chain` (a value in
 //!   several pieces), `lookup` (from an address to its parts), `lookup_hint` (prefetching for many keys);
-//! - a write: `append` writes a record, `accounts` counts it, `publish` puts it in place of another, `room` finds a
+//! - a write: `append` writes a record, `accounts` counts it, `publish` puts it in place of another, `record_allocator` finds a
 //!   segment for it, `eviction` sweeps, `retry_limits` bounds the retries; `write` is one operation on one key, and
 //!   `set`, `arith`, `delete` and `fetch` (a get with touch, lease or vivify) decide what it does;
 //! - `restart`: a store in a file, and the same store again in the next process;

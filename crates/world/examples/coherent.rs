@@ -146,7 +146,7 @@ fn read_with_one(address: &str, file: &Path, seed: u64, end: Instant) -> Result<
                 begin_ns,
                 key as u64,
                 number,
-                before.clears_after_lost_reports,
+                before.watch_clears,
                 is_hit,
             ];
             let bytes: Vec<u8> = record

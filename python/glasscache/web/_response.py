@@ -45,7 +45,7 @@ class ResponseHead:
         fields: to send.
         stored_reply: to send instead.
         writer: takes the body that is to be stored.
-        plan_after_head: a plan to carry out after the response was sent, if any.
+        follow_up_plan: a plan to carry out after the response was sent, if any.
 
     """
 
@@ -53,7 +53,7 @@ class ResponseHead:
     fields: Fields
     stored_reply: StoredReply | None = None
     writer: Writer | None = None
-    plan_after_head: Any = None
+    follow_up_plan: Any = None
 
 
 class ResponseHandler:
@@ -73,7 +73,7 @@ class ResponseHandler:
         if self.fetch.forward_reason == b"method" and not request.is_safe:
             head = ResponseHead(status, self._add_cache_status(fields, status))
             if 200 <= status < 400:  # noqa: PLR2004 - an error changes nothing
-                head.plan_after_head = self._invalidate(fields)
+                head.follow_up_plan = self._invalidate(fields)
             return head
         if entry is not None:
             if status in STALE_FOR_ERROR and may_replace_error(entry, now, is_exception=False):
@@ -84,7 +84,7 @@ class ResponseHandler:
             return self._store_response(status, fields, requested_at, now)
         head = ResponseHead(status, self._add_cache_status(fields, status))
         if self.fetch.method == "HEAD" and entry is not None and status == 200:  # noqa: PLR2004
-            head.plan_after_head = self._compare_head(fields, entry)
+            head.follow_up_plan = self._compare_head(fields, entry)
         return head
 
     def _store_response(
@@ -102,7 +102,7 @@ class ResponseHandler:
             return ResponseHead(
                 status,
                 sent_fields,
-                plan_after_head=self.lease.mark_uncacheable(lifetime, status),
+                follow_up_plan=self.lease.mark_uncacheable(lifetime, status),
             )
         sent_fields = self._add_cache_status(fields, status)
         entry = self._build_entry(settings, lifetime, status, fields)
@@ -111,7 +111,7 @@ class ResponseHandler:
             return ResponseHead(
                 status,
                 sent_fields,
-                plan_after_head=self.lease.mark_uncacheable(Refusal("too-large"), status),
+                follow_up_plan=self.lease.mark_uncacheable(Refusal("too-large"), status),
             )
         head = ResponseHead(status, sent_fields, writer=writer)
         if not CONDITIONAL.isdisjoint(request.headers) and status == 200:  # noqa: PLR2004
@@ -175,7 +175,7 @@ class ResponseHandler:
         core.counters["validated"] += 1
         if isinstance(lifetime, Refusal):
             validated_entry = replace(entry, fields=updated_fields)
-            plan_after_head = self.lease.mark_uncacheable(lifetime, 304)
+            follow_up_plan = self.lease.mark_uncacheable(lifetime, 304)
         else:
             purge_log = self.lookup.purge_log
             validated_entry = replace(
@@ -188,7 +188,7 @@ class ResponseHandler:
                 flags=lifetime.flags,
                 purge_seq=entry.purge_seq if purge_log is None else purge_log.seq,
             )
-            plan_after_head = self._store_validated(validated_entry, lifetime)
+            follow_up_plan = self._store_validated(validated_entry, lifetime)
         reply = reply_of(
             validated_entry,
             self.request,
@@ -196,7 +196,7 @@ class ResponseHandler:
             b"fwd=" + self.fetch.forward_reason + b"; fwd-status=304",
         )
         return ResponseHead(
-            reply.status, reply.fields, StoredReply(reply), plan_after_head=plan_after_head
+            reply.status, reply.fields, StoredReply(reply), follow_up_plan=follow_up_plan
         )
 
     def _stale_head_for_error(self, entry: Entry, now: float) -> ResponseHead:
@@ -206,7 +206,7 @@ class ResponseHandler:
             reply.status,
             reply.fields,
             StoredReply(reply),
-            plan_after_head=self.lease.release(),
+            follow_up_plan=self.lease.release(),
         )
 
     def receive_exception(self) -> ResponseHead | None:

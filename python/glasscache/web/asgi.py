@@ -161,15 +161,15 @@ class CacheASGI:
                 )
                 if head is None or head.stored_reply is None:
                     raise
-                relay.stored_reply, relay.plan_after_head = (
+                relay.stored_reply, relay.follow_up_plan = (
                     head.stored_reply,
-                    head.plan_after_head,
+                    head.follow_up_plan,
                 )
             await relay.end()
             if relay.stored_reply is not None:
                 await self._send_stored(exchange, relay.stored_reply, scope, receive, send)
-            if relay.plan_after_head is not None:
-                await run_plan_async(relay.plan_after_head)
+            if relay.follow_up_plan is not None:
+                await run_plan_async(relay.follow_up_plan)
         except BaseException:
             # Cancelled or failed: the lease goes back even though this task may not wait.
             self._spawn(_ignore_store_errors(relay.abandon()))
@@ -245,8 +245,8 @@ class CacheASGI:
         try:
             await self.app(_scope_for(scope, fetch), _receive_nothing(), relay.send)
             await relay.end()
-            if relay.plan_after_head is not None:
-                await run_plan_async(relay.plan_after_head)
+            if relay.follow_up_plan is not None:
+                await run_plan_async(relay.follow_up_plan)
         except Exception:  # noqa: BLE001 - the application's own logging has seen it
             self.core.counters["refreshes_failed"] += 1
             await relay.abandon()
@@ -283,8 +283,8 @@ class _Relay:
         "_requested_at",
         "_send",
         "_writer",
+        "follow_up_plan",
         "has_begun",
-        "plan_after_head",
         "stored_reply",
     )
 
@@ -293,7 +293,7 @@ class _Relay:
         self._requested_at = cache.core.clock()
         self._writer: Writer | None = None
         self.stored_reply: StoredReply | None = None
-        self.plan_after_head: Any = None
+        self.follow_up_plan: Any = None
         self.has_begun = False
         self._is_over = False
 
@@ -314,17 +314,17 @@ class _Relay:
             message["status"], fields, self._requested_at
         )
         if head.stored_reply is not None:
-            self.stored_reply, self.plan_after_head = head.stored_reply, head.plan_after_head
+            self.stored_reply, self.follow_up_plan = head.stored_reply, head.follow_up_plan
             return
         is_invalidation = self._fetch.forward_reason == b"method"
-        if head.plan_after_head is not None and is_invalidation:
-            await run_plan_async(head.plan_after_head)
+        if head.follow_up_plan is not None and is_invalidation:
+            await run_plan_async(head.follow_up_plan)
         self._writer = None if message.get("trailers") else head.writer
         if head.status == 304 and head.writer is not None:  # noqa: PLR2004 - the client has it already
             self._send = _HeadOnly(self._send)
         await self._send({**message, "status": head.status, "headers": head.fields})
-        if head.plan_after_head is not None and not is_invalidation:
-            await run_plan_async(head.plan_after_head)
+        if head.follow_up_plan is not None and not is_invalidation:
+            await run_plan_async(head.follow_up_plan)
         if self._writer is None and head.writer is not None:
             await run_plan_async(head.writer.abandon("trailers"))
 

@@ -145,16 +145,16 @@ class CacheWSGI:
                 raise
             head = error_head
         if head.stored_reply is not None:
-            if head.plan_after_head is not None:
-                run_plan(head.plan_after_head)
+            if head.follow_up_plan is not None:
+                run_plan(head.follow_up_plan)
             response.close()
             return self._send_stored(exchange, head.stored_reply, environ, start_response)
         if head.status == response.status_code:
             start_response(response.status, _text_fields(head.fields), *response.error)
         else:
             start_response(_status_line(head.status), _text_fields(head.fields))
-        if head.plan_after_head is not None:
-            run_plan(head.plan_after_head)
+        if head.follow_up_plan is not None:
+            run_plan(head.follow_up_plan)
         return response
 
     def _end_callback(self, exchange: Exchange, fetch: Fetch) -> Callable[[], None]:
@@ -232,8 +232,8 @@ class CacheWSGI:
             if head.stored_reply is None:
                 for _ in response:
                     pass
-            if head.plan_after_head is not None:
-                run_plan(head.plan_after_head)
+            if head.follow_up_plan is not None:
+                run_plan(head.follow_up_plan)
         except Exception:  # noqa: BLE001 - the application's own logging has seen it
             self.core.counters["refreshes_failed"] += 1
         finally:

@@ -119,6 +119,12 @@ fn serve(
     };
     let tcp_addresses = tcp_addresses(&running.addresses());
     announce(settings, config_file, &tcp_addresses);
+    // It does not matter whether systemd receives the notification.
+    if settings.replace {
+        server::notify(&format!("READY=1\nMAINPID={}", std::process::id()));
+    } else {
+        server::notify("READY=1");
+    }
     if settings.daemon {
         let reported = daemon::report_ready(settings.verbosity > 0);
         if settings.replace {
@@ -126,12 +132,6 @@ fn serve(
         } else {
             reported?;
         }
-    }
-    // It does not matter whether systemd receives the notification.
-    if settings.replace {
-        server::notify(&format!("READY=1\nMAINPID={}", std::process::id()));
-    } else {
-        server::notify("READY=1");
     }
     let control = running.control();
     std::thread::spawn(move || handle_signals(&signals, &control));

@@ -79,8 +79,8 @@ impl ClientNearCache {
     pub fn new(options: StrategyOptions, keys: KeyEncoder<'_>) -> Result<Self, Error> {
         let share = options.share.map(Share::check).transpose();
         share.map_err(|error| Error::BadSetting(error.to_string()))?;
-        let family = RelatedKeys::new(&options, keys)?;
-        let wire = |key: &String| family.near_key(key.as_bytes());
+        let related_keys = RelatedKeys::new(&options, keys)?;
+        let wire = |key: &String| related_keys.near_key(key.as_bytes());
         let fixed_keys: Vec<NearKey> = options
             .file
             .fixed_keys
@@ -89,7 +89,7 @@ impl ClientNearCache {
             .collect::<Result<_, _>>()?;
         let process = ProcessNearCache::new(&options, &fixed_keys);
         Ok(Self {
-            related_keys: family,
+            related_keys,
             process: ArcSwap::from_pointee(process),
             fixed_keys,
             options,

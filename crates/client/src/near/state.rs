@@ -567,7 +567,7 @@ impl NearState {
     /// Forgets every value for what a watch reported or lost. That is part of what a coherent near cache costs, so the
     /// trial counts the requests that fetch everything again: a watch that is lost over and over disables the strategy.
     fn clear_for_watch(&mut self) {
-        self.stats.clears_after_lost_reports += 1;
+        self.stats.watch_clears += 1;
         self.forget_all();
     }
 

@@ -28,7 +28,7 @@ pub struct NearStats {
     /// Values that were removed because another client changed their keys.
     pub changed_by_others: u64,
     /// Times that everything was forgotten because reports of other clients' changes were lost or were about many keys.
-    pub clears_after_lost_reports: u64,
+    pub watch_clears: u64,
     /// Keys of the fixed set.
     pub fixed_keys: u64,
     /// Keys of the fixed set whose values are loaded.

@@ -88,9 +88,9 @@ impl Client {
             .unwrap_or_else(|| slf.py().None().into_bound(slf.py())))
     }
 
-    /// Return (value, CAS unique, seconds left or -1, seconds since access, fetched before, stale, bytes, making).
+    /// Return (value, CAS unique, seconds left or -1, seconds since access, fetched before, stale, bytes, compute info).
     ///
-    /// The making is (Unix time, seconds that it took), or None.
+    /// The compute info is (Unix time, seconds that computing the value took), or None.
     #[pyo3(signature = (key, *, deadline=None))]
     #[pyo3(name = "_inspect")]
     fn inspect<'py>(

@@ -52,7 +52,7 @@ impl Quantiles {
         }
     }
 
-    /// Nanoseconds of a single get of `bytes` at quantile `latency_ns_at` (0 to 1, 0 is the fastest).
+    /// Nanoseconds of a single get of `bytes` at `quantile` (0 to 1, 0 is the fastest).
     pub fn single_ns(&self, bytes: u64, quantile: f64) -> f64 {
         let size = bytes.max(1) as f64;
         let upper_index = self.sizes.partition_point(|row| row.size <= size);
