@@ -16,6 +16,7 @@ use crate::output::{Exit, Failure, Output};
 use crate::page_file;
 use crate::page_table::table_text;
 use crate::traces::InputArgs;
+use crate::word_wrap::wrap;
 use fact::Fact;
 
 const EXAMPLES: &str = "\
@@ -56,7 +57,7 @@ impl Args {
         if out.is_json() {
             out.document(&contents.document());
         } else {
-            out.line(&contents.sentence)?;
+            out.line(wrap(&contents.sentence))?;
             out.line("")?;
             out.bytes(two_column_list(contents.listed_facts()).as_bytes())?;
             for table in &contents.tables {
