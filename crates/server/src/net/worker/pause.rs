@@ -40,7 +40,6 @@ impl Worker {
         self.store.rest();
         self.shared.phases.pause_worker(pause, outcome);
         if self.shared.phases.is_running() {
-            self.may_share_sockets |= !self.handed_over.is_empty();
             self.handed_over.clear();
         }
         self.store.go_online();
@@ -72,6 +71,8 @@ impl Worker {
             if descriptors.is_empty() {
                 continue;
             }
+            // Also if the send fails: what was sent until then has arrived.
+            self.may_share_sockets = true;
             let _sender = lock(&handover.sender);
             let outcome = handover
                 .channel
