@@ -134,6 +134,10 @@ hostile: release ## Send hostile inputs to a server and measure its memory (ARGS
 login-flood: release ## What logged-in clients notice of 10,000 failing logins (ARGS='--logins 1000').
 	PYTHONPATH=tests/live python3 tests/live/login_flood.py --server "$(GLASSCACHE) serve" $(ARGS)
 
+.PHONY: warm-check
+warm-check: release ## Copy a full server of 1 GB to an empty one: what a reader of both notices, and the hits afterwards (ARGS="--old memcached").
+	PYTHONPATH=tests/live python3 tests/live/warming.py --binary $(GLASSCACHE) $(ARGS)
+
 .PHONY: tls-handshakes
 tls-handshakes: release ## What plain clients notice of 300 full TLS handshakes a second (ARGS='--rsa').
 	PYTHONPATH=tests/live python3 tests/live/tls_handshakes.py --server "$(GLASSCACHE) serve" $(ARGS)
