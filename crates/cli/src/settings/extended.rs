@@ -35,6 +35,24 @@ macro_rules! toggle {
     };
 }
 
+/// memcached's old defaults. It comes first, so that an option named beside it has its way.
+static NO_MODERN: Setting = Setting {
+    name: "no_modern",
+    letter: None,
+    argument_kind: ArgumentKind::Nothing,
+    help: "memcached's old defaults: whole-page chunks, no crawler and no maintainer rows in stats",
+    no_effect_reason: None,
+    parse_into: |s, raw| {
+        if parse_switch(raw)? {
+            s.lru_crawler = false;
+            s.lru_maintainer = false;
+            s.slab_chunk_bytes_max = Some(s.item_bytes_max.min(1 << 20));
+        }
+        Ok(())
+    },
+    show: |_| String::new(),
+};
+
 /// The switches that act.
 static ACTING_SWITCHES: [[Setting; 2]; 3] = [
     toggle!(
@@ -182,30 +200,13 @@ static ACTING_OPTIONS: &[Setting] = &[
         },
         show: |s| (s.slab_chunk_bytes() / KIB).to_string(),
     },
-    Setting {
-        name: "no_modern",
-        letter: None,
-        argument_kind: ArgumentKind::Nothing,
-        help: "memcached's old defaults: whole-page chunks, no crawler and no maintainer rows in stats",
-        no_effect_reason: None,
-        parse_into: |s, raw| {
-            if parse_switch(raw)? {
-                s.lru_crawler = false;
-                s.lru_maintainer = false;
-                s.slab_chunk_bytes_max = Some(s.item_bytes_max.min(1 << 20));
-            }
-            Ok(())
-        },
-        show: |_| String::new(),
-    },
 ];
 
 /// Every `-o` option, in the order of the help; those for memcached's own tests only when `is_debug`.
 pub(crate) fn options(is_debug: bool) -> impl Iterator<Item = &'static Setting> {
     let test_options = if is_debug { DEBUG_ONLY } else { &[] };
-    ACTING_SWITCHES
-        .iter()
-        .flatten()
+    std::iter::once(&NO_MODERN)
+        .chain(ACTING_SWITCHES.iter().flatten())
         .chain(ACTING_OPTIONS)
         .chain(INERT)
         .chain(test_options)

@@ -438,4 +438,13 @@ mod tests {
         let test_sources = sources(&[], &["lru_crawler,no_lru_crawler"]);
         assert!(!resolve(&test_sources).unwrap().settings.lru_crawler);
     }
+
+    #[test]
+    fn an_option_named_beside_no_modern_overrides_it() {
+        for text in ["no_modern,lru_crawler", "lru_crawler,no_modern"] {
+            let settings = resolve(&sources(&[], &[text])).unwrap().settings;
+            assert!(settings.lru_crawler, "{text}");
+            assert!(!settings.lru_maintainer, "{text}");
+        }
+    }
 }
