@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from faulty_server import FaultyServer, value_of
-from glasscache import AsyncClient, Client
+from glasscache import AsyncClient, Client, _split
 from glasscache.cached import cached
 from glasscache.errors import BadSetting, RequestRefused, ServerUnavailable
 from glasscache.middleware import RequestASGI, RequestWSGI
@@ -259,6 +259,39 @@ def test_an_error_line_among_the_replies_to_a_fetch_gives_no_key_the_value_of_an
     for server in servers:
         server.close()
     assert wrong == []
+
+
+def test_the_pieces_of_a_value_get_what_its_read_left_of_the_deadline(
+    server: Any, save: Save, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_split, "PIECE_BYTES", 1000)
+    value = os.urandom(5000)
+    remaining: list[float] = []
+    join = _split.read_many_async
+
+    async def joined(client: Any, found: dict[Any, Any], deadline: float) -> dict[Any, Any]:
+        remaining.append(deadline)
+        return await join(client, found, deadline)
+
+    monkeypatch.setattr(_split, "read_many_async", joined)
+
+    async def main() -> None:
+        async with AsyncClient(
+            server.address, namespace=namespace, strategy=save("strategy remote"), timeout=5
+        ) as client:
+            await client.set("k", value, split=True)
+            run_bulk = client._run_bulk
+
+            async def delayed(bulk: Any) -> dict[Any, Any]:
+                await asyncio.sleep(0.05)
+                return await run_bulk(bulk)
+
+            monkeypatch.setattr(client, "_run_bulk", delayed)
+            assert await client.get("k", deadline=30) == value
+
+    asyncio.run(main())
+    assert len(remaining) == 1
+    assert remaining[0] <= 30 - 0.05
 
 
 def test_keys_that_the_server_lacks_are_reported_and_warned_of_once(
