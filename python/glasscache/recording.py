@@ -53,6 +53,9 @@ _current_request: contextvars.ContextVar[_native.RecordedRequest | None] = conte
     "glasscache_recorded_request", default=None
 )
 
+_blocks_being_recorded: list[None] = []
+"""An entry for each block that records: while there is none, calls need not ask for the current request."""
+
 _NO_PARENTS: Final[list[Key | None]] = []
 _READ_METHODS: Final = ("gets", "gat", "get_with_meta")
 _BULK_READ_METHODS: Final = ("get_many", "gets_many")
@@ -218,6 +221,7 @@ class _RequestBlock:
         self._page = page
         self._route = route
         self._recorded_request: _native.RecordedRequest | None = None
+        self._token: contextvars.Token[_native.RecordedRequest | None] | None = None
 
     def __enter__(self) -> None:
         request = self._recorded_request = self._recorder.begin_request()
@@ -226,6 +230,9 @@ class _RequestBlock:
                 request.set_page(self._page)
             if self._route is not None:
                 request.set_route(self._route)
+            _blocks_being_recorded.append(None)
+        elif _current_request.get() is None:
+            return
         self._token = _current_request.set(request)
 
     def __exit__(
@@ -234,8 +241,11 @@ class _RequestBlock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._token is None:
+            return
         _current_request.reset(self._token)
         if self._recorded_request is not None:
+            _blocks_being_recorded.pop()
             self._recorded_request.finish()
 
 
@@ -243,11 +253,10 @@ def _recording_get(
     call: Callable[..., Any], begin_record: Callable[..., None]
 ) -> Callable[..., Any]:
     """As `_record_method`, of the call that a cache is for: named parameters cost less than packed ones."""
-    current_request = _current_request.get
+    blocks, current_request = _blocks_being_recorded, _current_request.get
 
     def get(key: Any, default: Any = None, *, deadline: float | None = None) -> Any:
-        request = current_request()
-        if request is None:
+        if not blocks or (request := current_request()) is None:
             return call(key, default) if deadline is None else call(key, default, deadline=deadline)
         try:
             begin_record(request, key)
@@ -260,8 +269,7 @@ def _recording_get(
 
     def awaitable_get(key: Any, default: Any = None, *, deadline: float | None = None) -> Any:
         # Not a coroutine around the client's: one more of them costs several times this function.
-        request = current_request()
-        if request is None:
+        if not blocks or (request := current_request()) is None:
             return call(key, default) if deadline is None else call(key, default, deadline=deadline)
         return recorded_get(request, key, default, deadline)
 
@@ -354,8 +362,10 @@ def _record_method(
         return
     begin_call = _begin_call(next(iter(inspect.signature(call).parameters)), begin_record)
 
+    blocks, current_request = _blocks_being_recorded, _current_request.get
+
     def sync_wrapper(*args: Any, **kwargs: Any) -> Any:
-        if (request := _current_request.get()) is None:
+        if not blocks or (request := current_request()) is None:
             return call(*args, **kwargs)
         args, kwargs, is_begun = begin_call(request, args, kwargs)
         try:
@@ -364,9 +374,14 @@ def _record_method(
             if is_begun:
                 request.end()
 
-    async def async_wrapper(*args: Any, **kwargs: Any) -> Any:
-        if (request := _current_request.get()) is None:
-            return await call(*args, **kwargs)
+    def awaitable_wrapper(*args: Any, **kwargs: Any) -> Any:
+        if not blocks or (request := current_request()) is None:
+            return call(*args, **kwargs)
+        return recorded_call(request, args, kwargs)
+
+    async def recorded_call(
+        request: _native.RecordedRequest, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         args, kwargs, is_begun = begin_call(request, args, kwargs)
         try:
             return await call(*args, **kwargs)
@@ -374,5 +389,5 @@ def _record_method(
             if is_begun:
                 request.end()
 
-    wrapper = async_wrapper if _is_async(call) else sync_wrapper
+    wrapper = _mark_coroutine_function(awaitable_wrapper) if _is_async(call) else sync_wrapper
     setattr(client, name, functools.wraps(call)(wrapper))

@@ -116,6 +116,56 @@ def test_threads_and_tasks_record_their_own_requests(server: Any, tmp_path: Path
     assert items["7:3"]["size"] == 30
 
 
+def test_calls_of_a_request_that_is_not_recorded_belong_to_none_around_it(
+    server: Any, tmp_path: Path
+) -> None:
+    unrecorded = Recorder(tmp_path / "unrecorded", sample=0)
+    with Client(server.address) as client:
+        recorder = client.recorder(tmp_path / "log", format="jsonl")
+        with recorder.request():
+            client.get("a")
+            with unrecorded.request():
+                client.get("inside")
+                client.get_many(["inside"])
+            client.gets("b")
+        with unrecorded.request():
+            client.get("after")
+            with pytest.raises(ZeroDivisionError), recorder.request():
+                client.get("c")
+                _ = 1 / 0
+            client.get("after")
+        client.get("after")
+    rows, _ = read_log(tmp_path / "log")
+    assert [row["items"] for row in rows] == [["a", "b"], ["c"]]
+
+
+def test_every_awaited_read_is_recorded_while_other_tasks_record_nothing(
+    server: Any, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with AsyncClient(server.address) as client:
+            recorder = client.recorder(tmp_path, format="jsonl")
+
+            async def read() -> None:
+                await client.get("get")
+                await client.get_many(iter(["many", "many"]))
+                await client.gets("gets")
+                await client.gat("gat", 60)
+                await client.get_with_meta(key="meta")
+                await client.gets_many(["gets_many"])
+
+            async def recorded() -> None:
+                with recorder.request():
+                    await read()
+
+            await asyncio.gather(read(), recorded(), read(), recorded())
+
+    asyncio.run(main())
+    rows, _ = read_log(tmp_path)
+    expected = ["get", "many", "many", "gets", "gat", "meta", "gets_many"]
+    assert [row["items"] for row in rows] == [expected, expected]
+
+
 def test_http_requests_are_recorded(server: Any, tmp_path: Path) -> None:
     with Client(server.address) as client:
         client.recorder(tmp_path, format="jsonl")
