@@ -150,6 +150,12 @@ class RequestMethods:
         """
         recorder = self._recorder
         recorded_request = None if recorder is None else recorder.request(page, route)
+        return self._request_block(page, recorded_request)
+
+    def _request_block(
+        self, page: Key | None = None, recorded_request: AbstractContextManager[None] | None = None
+    ) -> AbstractContextManager[None]:
+        """Return a request with a record that the caller has begun, or none."""
         return _RequestBlock(self._scopes, self._state.begin_request(page), recorded_request)
 
     def set_route(self, route: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -191,6 +193,54 @@ def test_http_requests_are_recorded(server: Any, tmp_path: Path) -> None:
         ("/a", ["http"]),
     ]
     assert rows[1]["page"] == "p"
+
+
+DJANGO = """
+import asyncio, sys
+from django.conf import settings
+address, folder = sys.argv[1:]
+settings.configure(
+    SECRET_KEY="s", ALLOWED_HOSTS=["*"], ROOT_URLCONF="__main__",
+    MIDDLEWARE=["glasscache.contrib.django.request_middleware"],
+    CACHES={"default": {
+        "BACKEND": "glasscache.contrib.django.GlassCache", "LOCATION": address,
+        "OPTIONS": {"timeout": 5, "recorder": {"folder": folder, "format": "jsonl"}},
+    }},
+)
+import django
+django.setup()
+from django.core.cache import cache
+from django.http import HttpResponse
+from django.test import AsyncClient, Client
+from django.urls import path
+
+def view(request):
+    return HttpResponse(str(cache.get("k")) + str(cache.get_many(["l", "k"])))
+
+async def aview(request):
+    return HttpResponse(str(await cache.aget("k")) + str(await cache.aget("m")))
+
+urlpatterns = [path("page", view), path("apage", aview)]
+cache.set("k", "text")
+assert Client().get("/page").status_code == 200
+async def awaited():
+    for _ in range(2):
+        assert (await AsyncClient().get("/apage")).status_code == 200
+asyncio.run(awaited())
+asyncio.run(awaited())
+assert Client().get("/page").status_code == 200
+"""
+
+
+def test_a_django_site_records_by_its_options_and_middleware(server: Any, tmp_path: Path) -> None:
+    pytest.importorskip("django")
+    command = [sys.executable, "-c", DJANGO, server.address, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    rows, items = read_log(tmp_path)
+    page, awaited = ("page", [":1:k", ":1:l", ":1:k"]), ("apage", [":1:k", ":1:m"])
+    assert [(row["route"], row["items"]) for row in rows] == [page, *[awaited] * 4, page]
+    assert items[":1:k"]["size"] == 4
 
 
 def test_a_folder_that_cannot_be_written_warns_once_and_fails_no_request(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django.core.cache.backends.base import DEFAULT_TIMEOUT
@@ -16,12 +17,13 @@ from glasscache.contrib._django_client import (
     client_options,
     to_django_error,
 )
+from glasscache.recording import Recorder
 
 if TYPE_CHECKING:
     import weakref
     from collections.abc import Iterable, Mapping
 
-    from glasscache import AsyncClient
+    from glasscache import AsyncClient, Client
     from glasscache.contrib._django_settings import CacheSettings
 
 _MISSING: Final = object()
@@ -36,13 +38,29 @@ class SharedClients(NamedTuple):
     blocking_clients: list[DjangoClient]
     """The client of all threads, once it was needed."""
     clients_by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient]
+    recorders: list[Recorder]
+    """The recorder of all clients, once there is a client whose calls are recorded."""
 
     def client(self) -> DjangoClient:
         """Return the client of all threads."""
         if not self.blocking_clients:
             # Two threads may make one each at first: both work, and the second is dropped.
-            self.blocking_clients.append(DjangoClient(self.cache_settings))
+            made = DjangoClient(self.cache_settings)
+            self.record_calls(made.client)
+            self.blocking_clients.append(made)
         return self.blocking_clients[0]
+
+    def record_calls(self, client: Client | AsyncClient) -> None:
+        """Record the calls of a new client, if the settings say so."""
+        options = self.cache_settings.recorder_options
+        if options is None:
+            return
+        if not self.recorders:
+            recorder = Recorder(**options)
+            # No one closes the client of a site, and what is not written yet is written by `close`.
+            atexit.register(recorder.close)
+            self.recorders.append(recorder)
+        self.recorders[0].attach(client)
 
 
 class AsyncCacheMethods(BaseMemcachedCache):
@@ -73,9 +91,9 @@ class AsyncCacheMethods(BaseMemcachedCache):
         if client is None:
             settings = client_options(self._shared.cache_settings)
             settings.pop("connections_max", None)  # the blocking client's
-            client = self._shared.clients_by_loop[loop] = AsyncClient(
-                self._shared.cache_settings.servers, **settings
-            )
+            client = AsyncClient(self._shared.cache_settings.servers, **settings)
+            self._shared.record_calls(client)
+            self._shared.clients_by_loop[loop] = client
         return client
 
     def clients(self, is_async: bool) -> list[Any]:

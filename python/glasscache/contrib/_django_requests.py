@@ -28,8 +28,13 @@ def _clients_of_all_caches(is_async: bool) -> Iterable[Any]:
 def _requests_of_clients(request: Any, is_async: bool) -> Generator[None]:
     with contextlib.ExitStack() as stack:
         clients = list(_clients_of_all_caches(is_async))
+        recorders: list[Any] = []
         for client in clients:
-            stack.enter_context(client.request())
+            # The clients of one cache have one recorder, for which this is one request.
+            is_begun = client._recorder in recorders  # noqa: SLF001 - of this package
+            stack.enter_context(client._request_block() if is_begun else client.request())  # noqa: SLF001
+            if client._recorder is not None:  # noqa: SLF001
+                recorders.append(client._recorder)  # noqa: SLF001
         try:
             yield
         finally:

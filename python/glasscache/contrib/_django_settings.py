@@ -7,11 +7,12 @@ because things are always so, or is refused with what to write instead.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from glasscache import Client, Codec, GlasscacheError, UnwritableValue
 from glasscache._settings import normal_servers
 from glasscache.contrib._django_options import OLD_OPTIONS, RefusedOption, SettingsDraft
+from glasscache.recording import Recorder
 from glasscache.values import resolve_codec
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class CacheSettings(NamedTuple):
     """Keywords of `Client`, `on_error` as it was given."""
     lease_options: dict[str, Any]
     """Settings of `get_or_set`."""
+    recorder_options: dict[str, Any] | None
+    """Keywords of the `Recorder` of all clients, if requests are recorded."""
     has_own_prefix: bool
     """Whether entries are apart from those of the backend that the project comes from."""
     refusals: list[str]
@@ -64,6 +67,9 @@ def translate_settings(location: Any, options: Mapping[str, Any] | None) -> Cach
         option: remaining_options.pop(option)
         for option in sorted(_LEASE_OPTIONS & remaining_options.keys())
     }
+    recorder_options = _collect_refusal(
+        refusals, lambda: _parse_recorder(remaining_options.pop("recorder", None))
+    )
     servers: list[str] = _collect_refusal(refusals, lambda: _parse_location(location)) or []
     if remaining_options.get("timeout", 0) is None:  # pymemcache's form of its default
         del remaining_options["timeout"]
@@ -96,7 +102,9 @@ def translate_settings(location: Any, options: Mapping[str, Any] | None) -> Cach
         if any(name in options for options in OLD_OPTIONS.values())
     ]
     advice = [] if like is not None or not known_old_options else [_like_advice(known_old_options)]
-    return CacheSettings(servers, draft.client_options, lease, has_own_prefix, refusals, advice)
+    return CacheSettings(
+        servers, draft.client_options, lease, recorder_options, has_own_prefix, refusals, advice
+    )
 
 
 def _collect_refusal(refusals: list[str], function: Callable[[], Any]) -> Any:
@@ -113,6 +121,21 @@ def _parse_location(location: Any) -> list[str]:
     return normal_servers(parts)
 
 
+def _parse_recorder(value: Any) -> dict[str, Any] | None:
+    """Return the keywords of the recorder that a folder, or a dict with one, stands for."""
+    if value is None:
+        return None
+    options = dict(cast("dict[str, Any]", value)) if isinstance(value, dict) else {"folder": value}
+    try:
+        Recorder(**options).close()
+    except (TypeError, GlasscacheError) as error:
+        raise RefusedOption(
+            f'OPTIONS["recorder"]: {error}; write a folder, or {{"folder": "requests/", "sample": 0.01}} '
+            "with the settings of glasscache.recording.Recorder"
+        ) from None
+    return options
+
+
 def _translate_option(name: str, value: Any, like: str | None, draft: SettingsDraft) -> None:
     sources = {like: OLD_OPTIONS[like]} if like is not None else OLD_OPTIONS
     for options in sources.values():
@@ -123,7 +146,7 @@ def _translate_option(name: str, value: Any, like: str | None, draft: SettingsDr
             raise RefusedOption(
                 f'an option of {other_library}, and "like" is "{like}": leave it out'
             )
-    option_names = ", ".join(sorted({"like"} | _CLIENT_OPTIONS | _LEASE_OPTIONS))
+    option_names = ", ".join(sorted({"like", "recorder"} | _CLIENT_OPTIONS | _LEASE_OPTIONS))
     raise RefusedOption(f"not an option; there are {option_names}")
 
 

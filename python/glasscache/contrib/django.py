@@ -18,7 +18,9 @@ Values other than text, bytes and numbers are pickled, as every backend of Djang
 responses and sessions hold objects; `"codec": "json"` turns that off. An entry that cannot be read is a
 counted miss. One client serves all threads of the process; its connections stay open between requests.
 The asyncio client is made once for each event loop. With `"strategy": "best.strategy"` and the middleware
-`glasscache.contrib.django.request_middleware` each HTTP request runs a strategy of `glasscache simulate`.
+`glasscache.contrib.django.request_middleware` each HTTP request runs a strategy of `glasscache simulate`;
+with `"recorder": {"folder": "requests/", "sample": 0.01}` and the middleware one request in a hundred is
+recorded for it (`glasscache.recording.Recorder` has the settings).
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ def _shared_clients_for(server: Any, options: dict[str, Any]) -> SharedClients:
     settings_repr = repr((server, sorted(options.items())))
     if settings_repr not in _shared_by_settings:
         shared = SharedClients(
-            options, translate_settings(server, options), [], weakref.WeakKeyDictionary()
+            options, translate_settings(server, options), [], weakref.WeakKeyDictionary(), []
         )
         return _shared_by_settings.setdefault(settings_repr, shared)
     return _shared_by_settings[settings_repr]
