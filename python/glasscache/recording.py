@@ -59,6 +59,7 @@ _blocks_being_recorded: list[None] = []
 _NO_PARENTS: Final[list[Key | None]] = []
 _READ_METHODS: Final = ("gets", "gat", "get_with_meta")
 _BULK_READ_METHODS: Final = ("get_many", "gets_many")
+_PIPELINED_READS: Final = frozenset({"get", "gets", "gat"})
 _WRITE_METHODS: Final = (
     "set", "add", "replace", "append", "prepend", "cas", "set_many", "delete", "delete_many", "touch",
     "incr", "decr",
@@ -147,7 +148,9 @@ class Recorder:
                 _record_method(client, name, begin_record)
         for name in _WRITE_METHODS:
             _record_method(client, name, _begin_write)
-
+        # The pipeline of the asyncio client calls its methods.
+        if (run := getattr(client, "_run_pipeline", None)) is not None:
+            client._run_pipeline = functools.wraps(run)(self._recording_pipeline(run))
         _close_recorder_on_close(client, self)
 
     def _refuse_second_recorder(self, *_args: Any, **_kwargs: Any) -> Self:
@@ -195,6 +198,26 @@ class Recorder:
         # An iterator can be read once only, so the call gets what was read here. Its errors are the caller's.
         keys = list(keys)
         return keys, _begin(request, keys, self._parents_of(keys))
+
+    def _recording_pipeline(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what runs a pipeline and records it as one call that reads several keys."""
+        blocks, current_request = _blocks_being_recorded, _current_request.get
+
+        def run_pipeline(calls: list[tuple[Any, ...]], *, deadline: float | None = None) -> Any:
+            if not blocks or (request := current_request()) is None:
+                return run(calls, deadline=deadline)
+            read_keys = [key for name, key, *_ in calls if name in _PIPELINED_READS]
+            for _ in range(len(calls) - len(read_keys)):
+                request.begin_write()
+                request.end()
+            is_begun = _begin(request, read_keys, self._parents_of(read_keys))
+            try:
+                return run(calls, deadline=deadline)
+            finally:
+                if is_begun:
+                    request.end()
+
+        return run_pipeline
 
     def _parents_of(self, keys: list[Any]) -> list[Key | None]:
         if self._parent_of is None:

@@ -118,6 +118,47 @@ def test_threads_and_tasks_record_their_own_requests(server: Any, tmp_path: Path
     assert items["7:3"]["size"] == 30
 
 
+def test_calls_of_pipelines_are_recorded_in_order(server: Any, tmp_path: Path) -> None:
+    with Client(server.address) as client:
+        recorder = client.recorder(
+            tmp_path, format="jsonl", parent_of=lambda key: "ab" if key == "abc" else None
+        )
+        client.set_many({"ab": b"x" * 700, "abc": b"12", "d": b"123"})
+        with client.pipeline() as calls:
+            calls.get("outside")
+        with recorder.request():
+            with client.pipeline() as calls:
+                calls.get("d")
+                calls.set("new", b"1")
+                calls.get_many(["abc", "absent"])
+                calls.gets("ab")
+                calls.incr("number")
+                calls.gat("d", 60)
+            assert calls.results[0] == calls.results[-1] == b"123"
+            with client.pipeline() as calls:
+                calls.delete("new")
+            with pytest.raises(TypeError), client.pipeline() as calls:
+                calls.get(7)  # type: ignore[arg-type]
+
+    async def main() -> None:
+        async with AsyncClient(server.address) as client:
+            recorder = client.recorder(tmp_path / "async", format="jsonl")
+            with recorder.request():
+                async with client.pipeline() as calls:
+                    calls.get("d")
+                    calls.get_many(["abc", "absent"])
+                    calls.gets("ab")
+
+    asyncio.run(main())
+    rows, items = read_log(tmp_path)
+    assert [row["items"] for row in rows] == [["d", "abc", "absent", "ab", "d"]]
+    assert items["abc"]["parent"] == "ab"
+    meta = json.loads((tmp_path / "meta.json").read_text())
+    assert meta["instances"]["0"]["writes"] == 3
+    rows, _ = read_log(tmp_path / "async")
+    assert [row["items"] for row in rows] == [["d", "abc", "absent", "ab"]]
+
+
 def test_calls_of_a_request_that_is_not_recorded_belong_to_none_around_it(
     server: Any, tmp_path: Path
 ) -> None:
