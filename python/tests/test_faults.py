@@ -483,3 +483,43 @@ def test_a_cancelled_bulk_call_of_asyncio_leaves_the_connection_to_the_others(
             assert [len(outcome) for outcome in outcomes if isinstance(outcome, dict)] == [20, 20]
 
     awaited(faulty.address, work, timeout=2)
+
+
+class RefusalFlood:
+    """A server that refuses the first quiet write without end, and counts what the client takes."""
+
+    ENOUGH_BYTES = 32 << 20
+
+    def __init__(self) -> None:
+        self.sent_bytes = 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.thread = threading.Thread(target=self._serve, daemon=True)
+        self.thread.start()
+
+    def _serve(self) -> None:
+        connection, _ = self.listener.accept()
+        with self.listener, connection, contextlib.suppress(OSError):
+            reader = connection.makefile("rb")
+            while not (line := reader.readline()).startswith(b"ms "):
+                connection.sendall(b"MN\r\n" if line == b"mn\r\n" else b"ERROR\r\n")
+            opaque = next(word for word in line.split() if word.startswith(b"O"))
+            refusals = b"NS %s\r\n" % opaque * 5000
+            while self.sent_bytes < self.ENOUGH_BYTES:
+                connection.sendall(refusals)
+                self.sent_bytes += len(refusals)
+
+
+def test_refusals_of_a_quiet_write_without_end_are_not_kept() -> None:
+    async def main() -> None:
+        server = RefusalFlood()
+        async with AsyncClient(server.address, timeout=5) as client:
+            await client.set("a", 1, noreply=True)
+            await asyncio.to_thread(server.thread.join, 60)
+            assert not server.thread.is_alive()
+            assert server.sent_bytes < server.ENOUGH_BYTES
+            (counted,) = client.stats()["servers"].values()
+            assert counted["faults"] == 1
+            assert counted["noreply_failures"] == 1
+
+    asyncio.run(main())

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use glasscache_protocol::meta::reply::Code;
+use glasscache_protocol::text::reply::REPLY_LINE_BYTES_MAX;
 
 use super::server::ServerState;
 use super::uncertain::{WrittenKeys, keys_left_uncertain};
@@ -44,6 +45,11 @@ impl PendingWrites {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    /// Most bytes that a server sends of them before an acknowledgement is requested: a line for each.
+    pub fn refusals_bytes_max(&self) -> usize {
+        self.count as usize * REPLY_LINE_BYTES_MAX
     }
 
     /// Notes one more write.

@@ -205,9 +205,11 @@ impl ReplyScan {
             } => {
                 let key_index = opaque.wrapping_sub(first_opaque) as usize;
                 let is_end = response.opcode == opcode::NOOP && !is_single;
-                if key_index > keys.len() || is_end != (key_index == keys.len()) {
+                let is_in_order = (self.key_cursor..=keys.len()).contains(&key_index);
+                if !is_in_order || is_end != (key_index == keys.len()) {
                     return Err(Fault::WrongOpaque);
                 }
+                self.key_cursor = key_index + 1;
                 self.refusals.extend(response.refusal());
                 if !is_end && !is_single {
                     return Ok(ParseStep::Continue);
@@ -257,9 +259,7 @@ impl ReplyScan {
         if index >= count {
             return Err(Fault::WrongOpaque);
         }
-        if self.failed_replies.len() + self.refusals.len() >= count as usize {
-            return Err(Fault::TooManyRows);
-        }
+        self.count_quiet_reply(count)?;
         if let Some(refusal) = response.refusal() {
             self.refusals.push(refusal);
             return Ok(ParseStep::Continue);

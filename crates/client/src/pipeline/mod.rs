@@ -232,6 +232,8 @@ struct ReplyScan {
     meta: Option<MetaReply>,
     failed_replies: Vec<(usize, Code)>,
     refusals: Vec<Refusal>,
+    /// Replies to quiet requests so far.
+    quiet_replies: u32,
     rows: Vec<(String, String)>,
 }
 
@@ -266,6 +268,11 @@ impl Pipeline {
     /// Whether no fault was met.
     pub fn has_no_fault(&self) -> bool {
         self.fault.is_none()
+    }
+
+    /// The bytes received and not used up.
+    pub fn received_bytes(&self) -> usize {
+        self.receive_buffer.len()
     }
 
     /// A key list to fill, which reuses the memory of an earlier one.
@@ -392,7 +399,17 @@ impl ReplyScan {
         self.values.clear();
         self.reservation = None;
         self.key_cursor = 0;
+        self.quiet_replies = 0;
         self.meta = None;
+    }
+
+    /// Counts a reply to one of `count` quiet requests, of which each has one at most.
+    fn count_quiet_reply(&mut self, count: u32) -> Result<(), Fault> {
+        if self.quiet_replies >= count {
+            return Err(Fault::TooManyRows);
+        }
+        self.quiet_replies += 1;
+        Ok(())
     }
 }
 

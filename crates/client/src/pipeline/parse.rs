@@ -285,16 +285,17 @@ impl ReplyScan {
                 let index = flags.opaque.map(|opaque| opaque.wrapping_sub(first));
                 let index = index.filter(|&index| index < count);
                 let index = index.ok_or(Fault::WrongOpaque)?;
+                self.count_quiet_reply(count)?;
                 self.failed_replies.push((index as usize, *code));
             }
             // A batch that the server does not understand has no `MN` to wait for.
             meta::Line::Refused(refused) if refused.blame == Blame::Command => {
                 return Err(ReplyFault::Unexpected.into());
             }
-            meta::Line::Refused(refused) if self.refusals.len() < count as usize => {
+            meta::Line::Refused(refused) => {
+                self.count_quiet_reply(count)?;
                 self.refusals.push(owned_refusal(refused));
             }
-            meta::Line::Refused(_) => return Err(Fault::TooManyRows),
         }
         Ok(ParseStep::Continue)
     }

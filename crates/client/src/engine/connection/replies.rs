@@ -33,6 +33,9 @@ impl Connection {
         loop {
             // What has come then are refusals of quiet writes, which are read once an acknowledgement is requested.
             if self.in_flight.is_empty() && !self.pending.is_empty() {
+                if self.pipeline.received_bytes() > self.pending.refusals_bytes_max() {
+                    self.fail_protocol(pipeline::Fault::TooManyRows);
+                }
                 return Progress::Idle;
             }
             match self.pipeline.poll() {

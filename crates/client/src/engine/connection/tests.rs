@@ -341,6 +341,54 @@ fn a_refusal_of_a_quiet_write_behind_an_acknowledgement_waits_for_the_next_one()
 }
 
 #[test]
+fn a_server_that_sends_more_than_refusals_of_quiet_writes_breaks_the_protocol() {
+    let refusal = b"SERVER_ERROR out of memory storing object\r\n";
+    for command_set in [CommandSet::Meta, CommandSet::Binary] {
+        let server = Arc::new(ServerState::new("s".to_owned()));
+        server.learn_command_set(command_set);
+        let mut connection = open(&server);
+        submit(&mut connection, set(b"a", true));
+        connection.mark_sent(connection.output().len());
+        connection.feed(refusal);
+        assert_eq!(connection.poll(), Progress::Idle);
+        assert!(connection.is_ready_for_reuse());
+        for _ in 0..1000 {
+            connection.feed(refusal);
+            assert_eq!(connection.poll(), Progress::Idle);
+        }
+        assert!(connection.must_close(), "{command_set:?}");
+        assert_eq!(server.faults.load(Ordering::Relaxed), 1);
+        assert_eq!(server.noreply_failures.load(Ordering::Relaxed), 1);
+        assert_eq!(server.uncertain.take(), [key(b"a").into()]);
+    }
+}
+
+#[test]
+fn a_quiet_write_fails_once_at_most() {
+    let not_stored = |opaque| {
+        let mut response = vec![0x81, 0x11, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, opaque];
+        response.resize(24, 0);
+        response
+    };
+    for (command_set, failure) in [
+        (CommandSet::Meta, b"NS O1\r\n".to_vec()),
+        (CommandSet::Binary, not_stored(1)),
+    ] {
+        let server = Arc::new(ServerState::new("s".to_owned()));
+        server.learn_command_set(command_set);
+        let mut connection = open(&server);
+        submit(&mut connection, set(b"a", true));
+        connection.request_acknowledgement();
+        connection.feed(&failure);
+        assert!(matches!(connection.poll(), Progress::Needs(_)));
+        connection.feed(&failure);
+        assert_eq!(connection.poll(), Progress::Idle);
+        assert!(connection.must_close(), "{command_set:?}");
+        assert_eq!(server.faults.load(Ordering::Relaxed), 1);
+    }
+}
+
+#[test]
 fn a_call_without_a_form_in_the_command_set_leaves_no_output() {
     let server = Arc::new(ServerState::new("s".to_owned()));
     server.learn_command_set(CommandSet::Classic);
