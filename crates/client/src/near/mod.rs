@@ -5,6 +5,7 @@
 //! makes them stale: time (`state`), writes (`writes`) and those of others (`watch`). No socket and no clock: drivers pass in the time. The
 //! rules of freshness and their reasons: docs/decisions/0073-near-cache-in-the-client.md.
 
+mod coverage;
 mod entry;
 mod fixed_set_load;
 mod options;

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use super::watch::{Coverage, ReportLevel};
+use super::coverage::Coverage;
+use super::watch::ReportLevel;
 
 /// The watches of all servers.
 #[derive(Debug, Default)]

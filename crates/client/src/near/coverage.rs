@@ -1,0 +1,125 @@
+//! Until when what the servers report of other clients' changes is complete: so long may a coherent near cache be served.
+
+use std::time::{Duration, Instant};
+
+use super::watch::ReportLevel;
+
+/// How long after a heartbeat was sent the process may serve what it keeps. Heartbeats follow each other every 10 ms;
+/// what other clients changed is seen within 50 ms of its acknowledgement.
+const CONFIRMED_FOR: Duration = Duration::from_millis(40);
+
+/// Until when what the servers report is complete, for a client whose near cache follows their reports.
+#[derive(Debug, Default)]
+pub(super) struct Coverage {
+    /// Of each server's slot.
+    watches: Vec<(usize, WatchState)>,
+    serve_until: ServeUntil,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WatchState {
+    /// It is being connected, or has not confirmed anything.
+    Waiting,
+    /// All changes were reported that had been made so long ago.
+    Confirmed(Instant),
+    /// The server reports as fast as it does, or nothing: `near_ttl` is the bound.
+    Unconfirmed,
+}
+
+/// Until when a value may be served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum ServeUntil {
+    /// Some server does not report at present.
+    #[default]
+    Never,
+    Moment(Instant),
+    Unbounded,
+}
+
+impl Coverage {
+    /// Expects reports of the servers in these slots; those of others end.
+    pub(super) fn expect(&mut self, slots: &[usize]) {
+        let state_of = |&slot: &usize| {
+            let known = self.watches.iter().find(|(known, _)| *known == slot);
+            (slot, known.map_or(WatchState::Waiting, |&(_, state)| state))
+        };
+        self.watches = slots.iter().map(state_of).collect();
+        self.update_serve_until();
+    }
+
+    pub(super) fn record_begin(&mut self, slot: usize, report_level: ReportLevel) {
+        let state = match report_level {
+            ReportLevel::Changes => WatchState::Waiting,
+            ReportLevel::StoresAndDeletes | ReportLevel::Nothing => WatchState::Unconfirmed,
+        };
+        self.set_watch_state(slot, state);
+    }
+
+    pub(super) fn record_confirmation(&mut self, slot: usize, sent: Instant) {
+        self.set_watch_state(slot, WatchState::Confirmed(sent));
+    }
+
+    pub(super) fn record_loss(&mut self, slot: usize) {
+        self.set_watch_state(slot, WatchState::Waiting);
+    }
+
+    /// Whether what is kept may be served now.
+    pub(super) fn is_complete(&self, now: Instant) -> bool {
+        match self.serve_until {
+            ServeUntil::Never => false,
+            ServeUntil::Moment(moment) => now < moment,
+            ServeUntil::Unbounded => true,
+        }
+    }
+
+    fn set_watch_state(&mut self, slot: usize, state: WatchState) {
+        if let Some(watch) = self.watches.iter_mut().find(|(known, _)| *known == slot) {
+            watch.1 = state;
+            self.update_serve_until();
+        }
+    }
+
+    fn update_serve_until(&mut self) {
+        if self.watches.is_empty() {
+            self.serve_until = ServeUntil::Never;
+            return;
+        }
+        let until = |until, &(_, state): &(usize, WatchState)| match (until, state) {
+            (ServeUntil::Never, _) | (_, WatchState::Waiting) => ServeUntil::Never,
+            (until, WatchState::Unconfirmed) => until,
+            (ServeUntil::Moment(moment), WatchState::Confirmed(sent)) => {
+                ServeUntil::Moment(moment.min(sent + CONFIRMED_FOR))
+            }
+            (ServeUntil::Unbounded, WatchState::Confirmed(sent)) => {
+                ServeUntil::Moment(sent + CONFIRMED_FOR)
+            }
+        };
+        self.serve_until = self.watches.iter().fold(ServeUntil::Unbounded, until);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn coverage_is_that_of_the_server_that_confirmed_least() {
+        let mut coverage = Coverage::default();
+        let now = Instant::now();
+        assert!(!coverage.is_complete(now));
+        coverage.expect(&[0, 2]);
+        coverage.record_begin(0, ReportLevel::Changes);
+        coverage.record_begin(2, ReportLevel::StoresAndDeletes);
+        assert!(!coverage.is_complete(now));
+        coverage.record_confirmation(0, now);
+        assert!(coverage.is_complete(now));
+        assert!(!coverage.is_complete(now + CONFIRMED_FOR));
+        coverage.record_confirmation(7, now);
+        coverage.record_loss(2);
+        assert!(!coverage.is_complete(now));
+        coverage.expect(&[0]);
+        assert!(coverage.is_complete(now));
+        coverage.record_begin(0, ReportLevel::Nothing);
+        assert!(coverage.is_complete(now + Duration::from_hours(1)));
+    }
+}
