@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::address::Endpoint;
 use crate::engine::server::ServerState;
+use crate::error::Error;
 use crate::near::ClientNearCache;
 use crate::options::Options;
 use crate::quiet::QuietWrites;
@@ -257,6 +258,12 @@ impl PooledConnection {
             server,
             holds_pool_slot: true,
         }
+    }
+
+    /// The link of a call's connection.
+    pub(crate) fn link_of(connection: &mut Option<Self>) -> Result<&mut Link, Error> {
+        let link = connection.as_mut().and_then(Self::link);
+        link.ok_or(Error::Closed)
     }
 
     pub(crate) fn link(&mut self) -> Option<&mut Link> {

@@ -141,11 +141,7 @@ impl Call<'_> {
     }
 
     pub(super) fn finish_connecting(&mut self) -> Result<(), StopOrError> {
-        let link = self
-            .connection
-            .as_mut()
-            .and_then(PooledConnection::link)
-            .ok_or(Error::Closed)?;
+        let link = PooledConnection::link_of(&mut self.connection)?;
         let mut fds = [PollFd::from_borrowed_fd(link.fd(), PollFlags::OUT)];
         let no_timeout = rustix::event::Timespec {
             tv_sec: 0,
@@ -178,11 +174,7 @@ impl Call<'_> {
     /// Waits until the TLS handshake is complete, if there is one; it is part of connecting.
     pub(super) fn continue_handshake(&mut self) -> Result<(), StopOrError> {
         let attempt = self.attempt();
-        let link = self
-            .connection
-            .as_mut()
-            .and_then(PooledConnection::link)
-            .ok_or(Error::Closed)?;
+        let link = PooledConnection::link_of(&mut self.connection)?;
         link.handshake()?;
         link.engine.handle_connected(self.presumes_classic, attempt);
         self.stage = Stage::Probing;
@@ -191,11 +183,7 @@ impl Call<'_> {
 
     /// Waits until the connection takes requests: once per server it is probed for its command set, in one round trip.
     pub(super) fn probe(&mut self) -> Result<(), StopOrError> {
-        let link = self
-            .connection
-            .as_mut()
-            .and_then(PooledConnection::link)
-            .ok_or(Error::Closed)?;
+        let link = PooledConnection::link_of(&mut self.connection)?;
         if !link.send(None)? {
             return Err(Stop::WouldWait.into());
         }

@@ -20,11 +20,7 @@ impl Call<'_> {
             self.started
         };
         let attempt = self.attempt();
-        let link = self
-            .connection
-            .as_mut()
-            .and_then(PooledConnection::link)
-            .ok_or(Error::Closed)?;
+        let link = PooledConnection::link_of(&mut self.connection)?;
         if let Some(quiet_batch) = &mut self.quiet_batch {
             let pending = std::mem::take(&mut quiet_batch.pending);
             link.engine
@@ -43,11 +39,7 @@ impl Call<'_> {
             [request] => request.external_body(),
             _ => None,
         };
-        let link = self
-            .connection
-            .as_mut()
-            .and_then(PooledConnection::link)
-            .ok_or(Error::Closed)?;
+        let link = PooledConnection::link_of(&mut self.connection)?;
         let is_all_sent = link.send(body)?;
         // Who writes without waiting keeps it until the connection is back in the pool, so that its own
         // next call finds that connection.
@@ -72,11 +64,7 @@ impl Call<'_> {
         &mut self,
         wait_limit: WaitLimit,
     ) -> Result<Option<CallState>, StopOrError> {
-        let link = self
-            .connection
-            .as_mut()
-            .and_then(PooledConnection::link)
-            .ok_or(Error::Closed)?;
+        let link = PooledConnection::link_of(&mut self.connection)?;
         if self.is_noreply && link.engine.acknowledgements_in_flight() <= ACKNOWLEDGEMENTS_MAX {
             self.finish();
             return Ok(Some(CallState::Finished));
@@ -124,9 +112,7 @@ impl Call<'_> {
             return Err(self.error(Phase::Read, FORKED.into()));
         }
         let deadline = self.deadline;
-        let Some(link) = self.connection.as_mut().and_then(PooledConnection::link) else {
-            return Err(Error::Closed);
-        };
+        let link = PooledConnection::link_of(&mut self.connection)?;
         let mut received_bytes = match self.unfinished_body {
             Some((_, received_bytes)) => received_bytes,
             None => match link.engine.pipeline().partial_value() {

@@ -294,7 +294,7 @@ impl<'a> Call<'a> {
 
     /// Gives up the reply that was read; when it was the last, the connection goes back.
     pub fn next(&mut self) {
-        let Some(link) = self.connection.as_mut().and_then(PooledConnection::link) else {
+        let Ok(link) = PooledConnection::link_of(&mut self.connection) else {
             return;
         };
         link.engine.release();
