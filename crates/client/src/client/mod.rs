@@ -3,6 +3,7 @@
 //! After a fork the child must not share a socket with its parent: each call checks whether this is
 //! still the process that made the connections, and a child starts with none.
 
+mod budget;
 mod driving;
 
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::address::Address;
-use crate::costs::{Costs, TimeSpent};
+use crate::costs::Costs;
 pub use crate::engine::operation::Value;
 use crate::error::Error;
 use crate::key::KeyEncoder;
@@ -23,6 +24,7 @@ use crate::pool::Server;
 use crate::ring::Placement;
 use crate::watch;
 use arc_swap::ArcSwap;
+pub use budget::Budget;
 #[cfg(feature = "tokio")]
 pub(crate) use driving::ReplyReader;
 pub(crate) use driving::drive;
@@ -32,48 +34,6 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// What each server replied, by its name.
 pub type Replies = Vec<(String, Result<Reply, Error>)>;
-
-/// How long a call may take, and what to do when a signal comes.
-#[derive(Clone, Copy)]
-pub struct Budget<'g> {
-    /// When its time began to run.
-    pub started: Instant,
-    /// When it is over.
-    pub deadline: Instant,
-    /// Whether to continue after a signal.
-    pub should_continue: &'g (dyn Fn() -> bool + Sync),
-    /// What was spent on the value before, to be counted with the call.
-    pub spent: TimeSpent,
-    /// The request that a read belongs to, for a client with a strategy ([`Client::request_scope`]).
-    pub scope: Option<&'g Arc<RequestScope>>,
-}
-
-impl Budget<'_> {
-    /// From now on for `timeout`, whatever signals come.
-    pub fn new(timeout: Duration) -> Self {
-        let started = Instant::now();
-        Self::between(started, started + timeout)
-    }
-
-    /// From `started` until `deadline`, whatever signals come.
-    pub fn between(started: Instant, deadline: Instant) -> Self {
-        Self {
-            started,
-            deadline,
-            should_continue: &|| true,
-            spent: TimeSpent::default(),
-            scope: None,
-        }
-    }
-
-    /// What is left of it for a further request, with which the value's costs are not counted again.
-    pub(crate) fn for_next_request(&self) -> Self {
-        Self {
-            spent: TimeSpent::default(),
-            ..*self
-        }
-    }
-}
 
 /// A client of one or more servers; shared by threads, and good again after a fork.
 #[derive(Debug)]
