@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import contextvars
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from glasscache import _native
 from glasscache._aio_connections import Connections
@@ -25,9 +25,13 @@ if TYPE_CHECKING:
 
     from glasscache._types import Key
 
-    _Start = Callable[..., asyncio.Future[Any] | None]
-
 __all__ = ["Calls"]
+
+R = TypeVar("R")
+M = TypeVar("M")
+F = TypeVar("F", bound=tuple[Any, ...])
+
+_Start: TypeAlias = "Callable[..., asyncio.Future[R] | None]"
 
 _deadline_blocks: contextvars.ContextVar[tuple[tuple[int, float], ...]] = contextvars.ContextVar(
     "glasscache_deadlines", default=()
@@ -55,8 +59,8 @@ class Calls(Connections):
             _deadline_blocks.reset(token)
 
     async def _call(
-        self, start: _Start, deadline: float | None, miss: Any, key: Key, *arguments: Any
-    ) -> Any:
+        self, start: _Start[R], deadline: float | None, miss: M, key: Key, *arguments: Any
+    ) -> R | M:
         """Start a call; connect first where that is needed."""
         if self._deadline_block_count:
             deadline = self._effective_deadline(deadline)
@@ -70,13 +74,13 @@ class Calls(Connections):
 
     async def _connect_and_start(
         self,
-        start: _Start,
+        start: _Start[R],
         deadline: float | None,
-        miss: Any,
+        miss: M,
         stale: asyncio.Future[Any] | None,
         key: Key,
         *arguments: Any,
-    ) -> Any:
+    ) -> R | M:
         """Connect and start a call again, which was `stale` or had no connection; one deadline over both."""
         seconds = self._timeout if deadline is None else deadline
         delayed_call = _native.DelayedCall(seconds, is_retry=stale is not None)
@@ -94,6 +98,38 @@ class Calls(Connections):
         except GlasscacheError as error:
             return self._state.miss_or_raise(error, miss)
 
+    async def _read_item(
+        self, start: _Start[F | None], key: Key, deadline: float | None
+    ) -> F | None:
+        """Call for a value and more about it, as a tuple; a value in pieces is joined."""
+        ends_at = None if deadline is None else time.monotonic() + deadline
+        found = await self._call(start, deadline, None, key)
+        if found is not None and type(found[0]) is _native.Manifest:
+            found = await self._join_pieces(key, found, ends_at, None)
+        return found
+
+    async def _reserve(
+        self,
+        key: Key,
+        token: bytes,
+        ttl: float,
+        instead_of: int | None = None,
+        *,
+        deadline: float | None = None,
+    ) -> bool | None:
+        """Reserve key for a value that is being made, as the blocking client does."""
+        flags_and_body = self._state.reservation_form(token)
+        if flags_and_body is None:
+            return None
+        start = self._start_reserve
+        return await self._call(start, deadline, None, key, *flags_and_body, ttl, instead_of)
+
+    async def _reservation(
+        self, key: Key, *, deadline: float | None = None
+    ) -> tuple[bytes, int, int | None] | None:
+        """Return (token, CAS unique, seconds left) of the reservation under key, or None."""
+        return await self._call(self._start_reservation, deadline, None, key)
+
     async def _run_bulk(self, bulk: _native.BulkCall) -> dict[Any, Any]:
         """Return the outcome of a call about many keys; make the connections that it needs."""
         while (outcome := await bulk.wait()) is None:
@@ -102,6 +138,13 @@ class Calls(Connections):
             await (connects[0] if len(connects) == 1 else asyncio.gather(*connects))
             self._send(bulk)
         return outcome
+
+    async def _call_all(
+        self, kind: str, argument: str, delay: int, deadline: float | None
+    ) -> dict[str, Any]:
+        """Return what every server replied to one request, by its name."""
+        deadline = self._effective_deadline(deadline)
+        return await self._run_bulk(self._start_of_all(kind, argument, delay, deadline))
 
     async def _join_pieces(self, key: Key, found: Any, ends_at: float | None, miss: Any) -> Any:
         """Return what a read found with its value in place of the manifest; `miss` if a piece is lost."""

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from glasscache import _connecting, _native
 from glasscache.errors import DeadlineExceeded, StaleConnection
+from glasscache.tls import check_tls_servers
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-__all__ = ["Connections", "close_when_idle"]
+__all__ = ["Connections"]
 
 
 class Connections(_native.AsyncClient):
@@ -26,6 +27,44 @@ class Connections(_native.AsyncClient):
     _last_connected: dict[int, str]
     _timeout: float
     _tls: tuple[ssl.SSLContext, str | None] | None
+
+    def _begin_connections(
+        self, timeout: float, tls: tuple[ssl.SSLContext, str | None] | None
+    ) -> None:
+        """Begin with none; called once, when the client is made."""
+        self._connecting, self._probes, self._closing, self._last_connected = {}, {}, set(), {}
+        self._timeout, self._tls = timeout, tls
+
+    def _use_servers(self, addresses: list[str]) -> None:
+        """Change the servers; connections to those that left are closed once they have been replied to."""
+        if self._tls is not None:
+            check_tls_servers(addresses)
+        loop = asyncio.get_running_loop()
+        for slot, connection in self._change_servers(addresses).items():
+            self._connecting.pop((slot, loop), None)
+            probe = self._probes.pop(slot, None)
+            if probe is not None:
+                probe.cancel()
+            self._note_up(slot)  # should it return, its calls find out its health
+            if connection is not None:
+                ends_at = time.monotonic() + self._timeout
+                task = loop.create_task(_close_when_idle(connection, ends_at))
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+
+    async def _close_connections(self) -> None:
+        """Close them, after the replies to what was sent, or after the timeout; later calls raise."""
+        loop = asyncio.get_running_loop()
+        for task in [*self._probes.values(), *self._connecting.values()]:
+            if task.get_loop() is loop:
+                task.cancel()
+        ends_at = time.monotonic() + self._timeout
+        for slot in range(self._slots_count):
+            connection = self._use_connection(slot, None)
+            if connection is not None:
+                await _close_when_idle(connection, ends_at)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+        self._mark_closed()
 
     async def _connect(self, slot: int, ends_at: float) -> None:
         """Return when a server has a connection that takes requests."""
@@ -161,7 +200,7 @@ def _retrieve_result(task: asyncio.Future[None]) -> None:
         task.exception()
 
 
-async def close_when_idle(connection: _native.Connection, ends_at: float) -> None:
+async def _close_when_idle(connection: _native.Connection, ends_at: float) -> None:
     """Close a connection when it is idle, or at `ends`."""
     while not connection.is_idle and time.monotonic() < ends_at:  # noqa: ASYNC110
         await asyncio.sleep(0.001)

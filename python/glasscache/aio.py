@@ -7,13 +7,11 @@ read one key cost little more than one bulk read. Works with uvloop.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 from glasscache import values
 from glasscache._aio_calls import Calls
-from glasscache._aio_connections import close_when_idle
 from glasscache._aio_pipeline import AsyncPipeline
 from glasscache._caching import AsyncCaching
 from glasscache._local_methods import LocalMethods
@@ -23,9 +21,10 @@ from glasscache._settings import check_settings, miss_rule_of, native_state, nor
 from glasscache._suggestions import keys_of, unknown_keywords
 from glasscache._types import item_of
 from glasscache.errors import StaleConnection
-from glasscache.tls import asyncio_tls, check_tls_servers, threads_tls
+from glasscache.tls import asyncio_tls, threads_tls
 
 if TYPE_CHECKING:
+    import asyncio
     import os
     import ssl
     from collections.abc import Mapping
@@ -105,13 +104,8 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
         client._state = state
         if scopes is not None:
             client._scopes = scopes
-        client._connecting = {}
-        client._probes = {}
-        client._last_connected = {}
-        client._closing = set()
-        client._tls = tls_settings
+        client._begin_connections(timeout, tls_settings)
         client._deadline_block_count = 0
-        client._timeout = timeout
         if gutter is not None:
             gutter_client = AsyncClient(gutter, tls=tls, **settings)
             rule = miss_rule_of(on_error)
@@ -160,38 +154,7 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
 
     async def gets(self, key: Key, *, deadline: float | None = None) -> tuple[Any, int] | None:
         """Return (value, CAS unique) under key, or None on a miss; `cas` takes the unique."""
-        ends_at = None if deadline is None else time.monotonic() + deadline
-        found: tuple[Any, int] | None = await self._call(self._start_gets, deadline, None, key)
-        if found is not None and type(found[0]) is Manifest:
-            found = await self._join_pieces(key, found, ends_at, None)
-        return found
-
-    async def _reserve(
-        self,
-        key: Key,
-        token: bytes,
-        ttl: float,
-        instead_of: int | None = None,
-        *,
-        deadline: float | None = None,
-    ) -> bool | None:
-        """Reserve key for a value that is being made, as the blocking client does."""
-        flags_and_body = self._state.reservation_form(token)
-        if flags_and_body is None:
-            return None
-        reserved: bool | None = await self._call(
-            self._start_reserve, deadline, None, key, *flags_and_body, ttl, instead_of
-        )
-        return reserved
-
-    async def _reservation(
-        self, key: Key, *, deadline: float | None = None
-    ) -> tuple[bytes, int, int | None] | None:
-        """Return (token, CAS unique, seconds left) of the reservation under key, or None."""
-        found: tuple[bytes, int, int | None] | None = await self._call(
-            self._start_reservation, deadline, None, key
-        )
-        return found
+        return await self._read_item(self._start_gets, key, deadline)
 
     async def gat(
         self,
@@ -215,11 +178,7 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
 
     async def get_with_meta(self, key: Key, *, deadline: float | None = None) -> Item | None:
         """Return the value under key with its TTL, last access and CAS unique, or None on a miss."""
-        ends_at = None if deadline is None else time.monotonic() + deadline
-        found = await self._call(self._start_inspect, deadline, None, key)
-        if found is not None and type(found[0]) is Manifest:
-            found = await self._join_pieces(key, found, ends_at, None)
-        return item_of(found)
+        return item_of(await self._read_item(self._start_inspect, key, deadline))
 
     async def get_many(self, keys: KeysOf[K], *, deadline: float | None = None) -> dict[K, Any]:
         """Return the values under keys, as a dict without those that missed.
@@ -334,16 +293,13 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
         if keywords:
             raise unknown_keywords("cas", keywords)
         arguments = ("cas", value, ttl, noreply, cas)
-        was_stored: bool | None = await self._call(
-            self._start_store, deadline, False, key, *arguments
-        )
-        return was_stored
+        return await self._call(self._start_store, deadline, False, key, *arguments)
 
     async def delete(
         self, key: Key, *, noreply: bool = False, deadline: float | None = None
     ) -> bool:
         """Remove key; whether it was there."""
-        return bool(await self._call(self._start_delete, deadline, False, key, noreply))
+        return await self._call(self._start_delete, deadline, False, key, noreply)
 
     async def touch(
         self,
@@ -357,7 +313,7 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
         """Give key a new ttl in seconds; whether it was there."""
         if keywords:
             raise unknown_keywords("touch", keywords)
-        return bool(await self._call(self._start_touch, deadline, False, key, ttl, noreply))
+        return await self._call(self._start_touch, deadline, False, key, ttl, noreply)
 
     async def incr(
         self,
@@ -374,10 +330,7 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
         if keywords:
             raise unknown_keywords("incr", keywords)
         arguments = (delta, False, initial, ttl, noreply)
-        number: int | None = await self._call(
-            self._start_arithmetic, deadline, None, key, *arguments
-        )
-        return number
+        return await self._call(self._start_arithmetic, deadline, None, key, *arguments)
 
     async def decr(
         self,
@@ -394,10 +347,7 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
         if keywords:
             raise unknown_keywords("decr", keywords)
         arguments = (delta, True, initial, ttl, noreply)
-        number: int | None = await self._call(
-            self._start_arithmetic, deadline, None, key, *arguments
-        )
-        return number
+        return await self._call(self._start_arithmetic, deadline, None, key, *arguments)
 
     async def set_many(
         self,
@@ -419,9 +369,8 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
                 await self.set(key, items[key], ttl, noreply=True, deadline=deadline)
             return {}
         values = {key: items[key] for key in items}
-        return await self._run_bulk(
-            self._start_set_many(values, ttl, self._effective_deadline(deadline))
-        )
+        deadline = self._effective_deadline(deadline)
+        return await self._run_bulk(self._start_set_many(values, ttl, deadline))
 
     async def delete_many(
         self, keys: Keys, *, noreply: bool = False, deadline: float | None = None
@@ -431,37 +380,28 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
             for key in keys_of(keys):
                 await self.delete(key, noreply=True, deadline=deadline)
             return {}
-        return await self._run_bulk(
-            self._start_delete_many(keys, self._effective_deadline(deadline))
-        )
+        deadline = self._effective_deadline(deadline)
+        return await self._run_bulk(self._start_delete_many(keys, deadline))
 
     # ---- all servers --------------------------------------------------------------------------
 
     async def version(self, *, deadline: float | None = None) -> dict[str, Any]:
         """Return every server's version by its name; the exception of one that failed."""
-        return await self._run_bulk(
-            self._start_of_all("version", "", 0, self._effective_deadline(deadline))
-        )
+        return await self._call_all("version", "", 0, deadline)
 
     async def server_stats(
         self, argument: str = "", *, deadline: float | None = None
     ) -> dict[str, Any]:
         """Return every server's own counters by its name."""
-        return await self._run_bulk(
-            self._start_of_all("stats", argument, 0, self._effective_deadline(deadline))
-        )
+        return await self._call_all("stats", argument, 0, deadline)
 
     async def flush(self, delay: int = 0, *, deadline: float | None = None) -> dict[str, Any]:
         """Drop every item of every server, after delay seconds."""
-        return await self._run_bulk(
-            self._start_of_all("flush", "", delay, self._effective_deadline(deadline))
-        )
+        return await self._call_all("flush", "", delay, deadline)
 
     async def clear(self, *, deadline: float | None = None) -> dict[str, Any]:
         """Drop every item of the client's namespace, at once; return True or an exception for each server."""
-        return await self._run_bulk(
-            self._start_of_all("clear", "", 0, self._effective_deadline(deadline))
-        )
+        return await self._call_all("clear", "", 0, deadline)
 
     def _counters(self) -> dict[str, Any]:
         counters = super()._counters()
@@ -485,20 +425,7 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
         Connections to servers that stay are kept; those to others are closed once they have been
         replied to. To be called in the event loop, as `glasscache.discovery.keep_up` does.
         """
-        addresses = normal_servers(servers)
-        if self._tls is not None:
-            check_tls_servers(addresses)
-        for slot, connection in self._change_servers(addresses).items():
-            self._connecting.pop((slot, asyncio.get_running_loop()), None)
-            probe = self._probes.pop(slot, None)
-            if probe is not None:
-                probe.cancel()
-            self._note_up(slot)  # should it return, its calls find out its health
-            if connection is not None:
-                ends_at = time.monotonic() + self._timeout
-                task = asyncio.get_running_loop().create_task(close_when_idle(connection, ends_at))
-                self._closing.add(task)
-                task.add_done_callback(self._closing.discard)
+        self._use_servers(normal_servers(servers))
 
     async def send_gathered(self, *, deadline: float | None = None) -> None:  # noqa: ARG002 - as `Client`
         """Send quiet writes at once, instead of at the end of the loop iteration."""
@@ -509,17 +436,7 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
 
     async def close(self) -> None:
         """Close the connections, after the replies to what was sent, or after the timeout."""
-        loop = asyncio.get_running_loop()
-        for task in [*self._probes.values(), *self._connecting.values()]:
-            if task.get_loop() is loop:
-                task.cancel()
-        ends_at = time.monotonic() + self._timeout
-        for slot in range(self._slots_count):
-            connection = self._use_connection(slot, None)
-            if connection is not None:
-                await close_when_idle(connection, ends_at)
-        await asyncio.gather(*self._closing, return_exceptions=True)
-        self._mark_closed()
+        await self._close_connections()
 
     if not TYPE_CHECKING:
 
