@@ -315,6 +315,15 @@ curve-check: release ## Compare the forecast of `curve --server` with live look-
 	$(GLASSCACHE) bench misses "$(TRACES)" --forecast --trace cloudphysics-w106 --trace cache2k-web12 $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
 	$(GLASSCACHE) bench misses "$(TRACES)" --forecast --value-bytes 1000 --trace cloudphysics-w106 --trace cache2k-web12 $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
 
+.PHONY: self-check
+self-check: release ## Compare a server with itself by `bench --vs` and `profile --vs`, a hundred times each, under ten minutes: how often the interval contains 1, and how wide it is (RUNS=n, ARGS="--server memcached").
+	PYTHONPATH=tests/live python3 tests/live/self_check.py --binary $(GLASSCACHE) --runs $(or $(RUNS),100) $(ARGS)
+
+.PHONY: record-check
+record-check: release ## Record a load of 20,000 gets a second on our server and a memcached: what was counted, what it cost, and the curve beside that of the load's own keys, five minutes (SECONDS=n, MEMCACHED=path, ARGS="--rate 5000").
+	PYTHONPATH=tests/live python3 tests/live/record_check.py --binary $(GLASSCACHE) --server "$(GLASSCACHE) serve" \
+	  $(if $(MEMCACHED),--server "$(MEMCACHED)") --seconds $(or $(SECONDS),60) $(ARGS)
+
 # ---- measurements -----------------------------------------------------------------------------
 
 .PHONY: bench-sim
