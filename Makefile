@@ -139,7 +139,7 @@ warm-check: release ## Copy a full server of 1 GB to an empty one: what a reader
 	PYTHONPATH=tests/live python3 tests/live/warming.py --binary $(GLASSCACHE) $(ARGS)
 
 .PHONY: tls-handshakes
-tls-handshakes: release ## What plain clients notice of 300 full TLS handshakes a second (ARGS='--rsa').
+tls-handshakes: release ## What plain clients notice of 300 full TLS handshakes a second (ARGS='--apart --hostile', ARGS='--against "PATH serve"').
 	PYTHONPATH=tests/live python3 tests/live/tls_handshakes.py --server "$(GLASSCACHE) serve" $(ARGS)
 
 .PHONY: tls-checks
