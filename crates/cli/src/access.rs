@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use glasscache_client::{Address, Error, Login, Tls, TlsFiles};
-use glasscache_lab::access::{Access, Endpoint, NewTlsSession};
+use glasscache_lab::access::{Access, Endpoint, NewTlsSession, Protocol};
 
 use crate::output::Failure;
 
@@ -104,18 +104,23 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// The server at `address` for the lab's connections.
-    pub(crate) fn access(&self, address: &str) -> Result<Access, Failure> {
+    /// The server at `address` for the lab's connections, which speak this protocol.
+    pub(crate) fn access(&self, address: &str, protocol: Protocol) -> Result<Access, Failure> {
         let endpoint = Endpoint::find(address, CONNECT_TIMEOUT).map_err(|error| {
             Failure::usage(format!("{address}: not an address: {error}"))
                 .hint("addresses are host:port or unix:PATH")
         })?;
         let mut login_request = Vec::new();
         if let Some(login) = &self.login {
-            login.write(&mut login_request).map_err(Failure::usage)?;
+            let written = match protocol {
+                Protocol::Text | Protocol::Meta => login.write(&mut login_request),
+                Protocol::Binary => login.write_binary(&mut login_request, 0),
+            };
+            written.map_err(Failure::usage)?;
         }
         Ok(Access {
             endpoint,
+            protocol,
             tls: self.new_session(address)?,
             login_request: self.login.as_ref().map(|_| login_request),
         })

@@ -90,6 +90,12 @@ const RULES: &[Rule] = &[
     },
     Rule {
         command: "bench",
+        settings: &["keys_per_get"],
+        is_without_effect: |matches| has_matching_value(matches, "protocol", |text| text == "meta"),
+        reason: "a get has one key in meta: leave it out, or choose another --protocol",
+    },
+    Rule {
+        command: "bench",
         settings: &["ttl"],
         is_without_effect: |matches| {
             !is_given(matches, "fill")
@@ -175,6 +181,10 @@ mod tests {
             ),
             ("bench host:1 --keys-per-get 5", "no multi-get"),
             ("bench host:1 --ttl 5", "nothing is set"),
+            (
+                "bench host:1 --mix multi-get=1 --keys-per-get 5 --protocol meta",
+                "one key in meta",
+            ),
             ("bench host:1 --mix set=1 --fill", "no get"),
         ] {
             let refused = refusal(line).unwrap_or_default();
@@ -193,6 +203,7 @@ mod tests {
             "slabs 127.0.0.1:1 --memory 2g",
             "bench host:1 --mix get=1,multi-get=1 --keys-per-get 5",
             "bench host:1 --fill --ttl 5",
+            "bench host:1 --mix multi-get=1 --keys-per-get 5 --protocol binary",
             "bench host:1 --mix set=1 --ttl 5",
         ] {
             assert_eq!(refusal(line), None, "{line}");

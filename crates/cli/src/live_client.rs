@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use glasscache_client::{Address, Budget, Client, Error, Options, Placement, WireKey};
+use glasscache_client::{
+    Address, Budget, Client, Error, Options, Placement, Protocol as ClientProtocol, WireKey,
+};
+use glasscache_lab::access::Protocol;
 use glasscache_lab::profile::CallError;
 
 use crate::live_target::LiveTarget;
@@ -21,6 +24,10 @@ pub(crate) fn connect(target: &LiveTarget, costs: bool) -> Result<Client, Failur
         costs,
         tls: target.credentials.tls.clone(),
         login: target.credentials.login.clone(),
+        protocol: match target.access.protocol {
+            Protocol::Text | Protocol::Meta => ClientProtocol::Detected,
+            Protocol::Binary => ClientProtocol::Binary,
+        },
         ..Options::default()
     };
     Client::new(&addresses, Placement::Ketama, options).map_err(client_failure)

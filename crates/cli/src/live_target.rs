@@ -1,11 +1,12 @@
 //! The targets of commands that measure a running server: any that speaks memcached, or one started here.
 
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::ErrorKind;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use glasscache_lab::access::{Access, Endpoint, Stream};
+use glasscache_lab::access::{self, Access, Endpoint, ProbeError, Protocol};
 use glasscache_lab::proc::Meter;
 use glasscache_server::RunningServer;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -14,14 +15,11 @@ use crate::access::Credentials;
 use crate::embedded::EmbeddedServer;
 use crate::output::{Exit, Failure};
 
-/// How long a server may take to reply to `version` and `stats`.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
-
 /// Memory of an embedded server: more than any of these commands stores by default.
 const EMBEDDED_MEMORY_BYTES: u64 = 1 << 30;
 
-/// Longest reply that is read from a target before it is known to speak memcached.
-const REPLY_BYTES_MAX: u64 = 1 << 16;
+const NEEDS_TLS: &str =
+    "a server that encrypts needs --tls, which `bench`, `profile` and `warm` have";
 
 /// A server under measurement.
 pub(crate) struct LiveTarget {
@@ -39,15 +37,16 @@ pub(crate) struct LiveTarget {
 }
 
 impl LiveTarget {
-    /// The server at `address`, or an embedded one; refuses what does not speak memcached.
+    /// The server at `address`, or an embedded one; refuses what does not speak this protocol of memcached.
     pub(crate) fn open(
         address: Option<&str>,
         credentials: &Credentials,
+        protocol: Protocol,
     ) -> Result<LiveTarget, Failure> {
         let Some(address) = address else {
-            return LiveTarget::start_embedded();
+            return LiveTarget::start_embedded(protocol);
         };
-        let access = credentials.access(address)?;
+        let access = credentials.access(address, protocol)?;
         let version = version_of(address, &access)?;
         let meter = meter_of(&access);
         Ok(LiveTarget {
@@ -60,13 +59,16 @@ impl LiveTarget {
         })
     }
 
-    fn start_embedded() -> Result<LiveTarget, Failure> {
+    fn start_embedded(protocol: Protocol) -> Result<LiveTarget, Failure> {
         let EmbeddedServer {
             running,
             address,
             meter,
         } = EmbeddedServer::start(EMBEDDED_MEMORY_BYTES, 1)?;
-        let access = Access::from(address);
+        let access = Access {
+            protocol,
+            ..Access::from(address)
+        };
         Ok(LiveTarget {
             name: "embedded".to_owned(),
             version: version_of("embedded", &access)?,
@@ -93,15 +95,17 @@ impl LiveTarget {
 
     /// A number from its general counters.
     pub(crate) fn counter(&self, name: &str) -> Option<u64> {
-        let prefix = format!("STAT {name} ");
-        let rows = reply_to(&self.access, "stats", "END").ok()?;
-        rows.iter()
-            .find_map(|row| row.strip_prefix(&prefix)?.parse().ok())
+        let rows = access::general_statistics(&self.access).ok()?;
+        number_in(&rows, name)
     }
 
     /// Name and version for a table.
     pub(crate) fn describe(&self) -> String {
-        format!("{} ({})", self.name, self.version)
+        let protocol = match self.access.protocol {
+            Protocol::Text | Protocol::Meta => "",
+            Protocol::Binary => ", binary",
+        };
+        format!("{} ({}{protocol})", self.name, self.version)
     }
 }
 
@@ -114,65 +118,61 @@ impl Drop for LiveTarget {
     }
 }
 
-/// Sends a line and returns the reply up to a line that starts with `last_line_prefix`.
-fn reply_to(access: &Access, line: &str, last_line_prefix: &str) -> std::io::Result<Vec<String>> {
-    let mut stream = Stream::open(access, REPLY_TIMEOUT)?;
-    stream.write_all(format!("{line}\r\n").as_bytes())?;
-    let mut lines = Vec::new();
-    for line in BufReader::new(stream.take(REPLY_BYTES_MAX)).split(b'\n') {
-        let line = String::from_utf8_lossy(&line?).trim_end().to_owned();
-        let is_last = line.starts_with(last_line_prefix) || !line.starts_with("STAT ");
-        lines.push(line);
-        if is_last {
-            break;
+fn version_of(name: &str, access: &Access) -> Result<String, Failure> {
+    access::version(access).map_err(|error| match error {
+        ProbeError::Io(error) => unreachable_failure(name, &error),
+        ProbeError::LoginRequired => {
+            let message = format!("{name} wants a login before other commands");
+            Failure::new(Exit::Unreachable, message).hint(
+                "`bench`, `profile` and `warm` log in with --user and the password in GLASSCACHE_PASSWORD",
+            )
         }
-    }
-    Ok(lines)
+        ProbeError::Foreign(reply) => foreign_failure(name, access, &reply),
+    })
 }
 
-fn version_of(name: &str, access: &Access) -> Result<String, Failure> {
-    let reply = reply_to(access, "version", "VERSION ").map_err(|error| {
-        let failure = Failure::new(
-            Exit::Unreachable,
-            format!("{name} does not respond: {error}"),
-        );
-        match error.kind() {
-            ErrorKind::ConnectionRefused | ErrorKind::NotFound => {
-                failure.hint("without a target a server is started for the measurement")
-            }
-            ErrorKind::InvalidInput => failure.hint(
-                "--tls-ca FILE names the authority to trust, --tls-name the name in the certificate",
-            ),
-            _ => failure,
+fn unreachable_failure(name: &str, error: &std::io::Error) -> Failure {
+    let failure = Failure::new(
+        Exit::Unreachable,
+        format!("{name} does not respond: {error}"),
+    );
+    match error.kind() {
+        ErrorKind::ConnectionRefused | ErrorKind::NotFound => {
+            failure.hint("without a target a server is started for the measurement")
         }
-    })?;
-    let first_line = reply.first().map_or("", String::as_str);
-    if let Some(version) = first_line.strip_prefix("VERSION ") {
-        return Ok(version.to_owned());
+        ErrorKind::InvalidInput => failure.hint(
+            "--tls-ca FILE names the authority to trust, --tls-name the name in the certificate",
+        ),
+        _ => failure,
     }
-    if first_line.starts_with("CLIENT_ERROR unauth") {
-        let message = format!("{name} wants a login before other commands");
-        return Err(Failure::new(Exit::Unreachable, message).hint(
-            "`bench`, `profile` and `warm` log in with --user and the password in GLASSCACHE_PASSWORD",
-        ));
-    }
-    let reason = if first_line.is_empty() {
-        "it closed the connection after `version`".to_owned()
+}
+
+/// The failure of a server that replied to `version` in another protocol, or with nothing.
+fn foreign_failure(name: &str, access: &Access, reply: &str) -> Failure {
+    let is_binary = access.protocol == Protocol::Binary;
+    let kind = if is_binary {
+        "memcached server that speaks binary"
     } else {
-        let line_start: String = first_line.chars().take(60).collect();
+        "memcached server"
+    };
+    let reason = if reply.is_empty() {
+        "it closed the connection after `version`".to_owned()
+    } else if is_binary {
+        reply.to_owned()
+    } else {
+        let line_start: String = reply.chars().take(60).collect();
         format!("its reply to `version` was {line_start:?}")
     };
-    let failure = Failure::new(
-        Exit::BadData,
-        format!("{name} is not a memcached server: {reason}"),
-    );
-    let is_tls_alert = first_line.starts_with('\u{15}');
-    let may_encrypt = access.tls.is_none() && (is_tls_alert || first_line.is_empty());
-    Err(if may_encrypt {
-        failure.hint("a server that encrypts needs --tls, which `bench`, `profile` and `warm` have")
-    } else {
-        failure
-    })
+    let failure = Failure::new(Exit::BadData, format!("{name} is not a {kind}: {reason}"));
+    let is_tls_alert = reply.starts_with('\u{15}');
+    let may_encrypt = access.tls.is_none() && (is_tls_alert || reply.is_empty());
+    match (may_encrypt, is_binary) {
+        (true, true) => failure.hint(NEEDS_TLS),
+        (true, false) => failure.hint(format!(
+            "{NEEDS_TLS}; one that speaks only binary needs --protocol binary, which `bench` and `profile` have"
+        )),
+        (false, _) => failure,
+    }
 }
 
 fn is_local(endpoint: &Endpoint) -> bool {
@@ -182,15 +182,16 @@ fn is_local(endpoint: &Endpoint) -> bool {
     }
 }
 
+/// A number from the rows of `stats`.
+fn number_in<N: FromStr>(rows: &[(String, String)], wanted: &str) -> Option<N> {
+    let (_, value) = rows.iter().find(|(name, _)| name == wanted)?;
+    value.parse().ok()
+}
+
 /// The process of a server on this machine, found by the `pid` that it reports.
 fn meter_of(access: &Access) -> Meter {
-    let rows = reply_to(access, "stats", "END").unwrap_or_default();
-    let stats_number = |name: &str| -> Option<u32> {
-        let prefix = format!("STAT {name} ");
-        rows.iter()
-            .find_map(|row| row.strip_prefix(&prefix)?.parse().ok())
-    };
-    let Some(pid) = stats_number("pid").filter(|_| is_local(&access.endpoint)) else {
+    let rows = access::general_statistics(access).unwrap_or_default();
+    let Some(pid) = number_in(&rows, "pid").filter(|_| is_local(&access.endpoint)) else {
         return Meter::None;
     };
     // In another container the same number may belong to another process.
@@ -201,7 +202,7 @@ fn meter_of(access: &Access) -> Meter {
     {
         Meter::Process {
             pid,
-            workers: stats_number("threads").unwrap_or(1) as usize,
+            workers: number_in(&rows, "threads").unwrap_or(1),
         }
     } else {
         Meter::None

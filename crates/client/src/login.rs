@@ -73,7 +73,10 @@ impl Login {
     }
 
     /// As [`Self::write`], in binary: SASL PLAIN.
-    pub(crate) fn write_binary(&self, out: &mut Vec<u8>, opaque: u32) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// As those of [`Self::write`].
+    pub fn write_binary(&self, out: &mut Vec<u8>, opaque: u32) -> Result<(), String> {
         self.with_password(|user, password| binary::sasl_plain(out, opaque, user, password))
     }
 

@@ -6,11 +6,13 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use glasscache_lab::access::Access;
+use glasscache_lab::access::{Access, Protocol};
 use glasscache_lab::load::{
-    self, Check, Dialect, Error, Fill, Plan, ReadBack, Size, Values, Window, key_text,
+    self, Check, Error, Fill, Plan, ReadBack, Size, Values, Window, key_text,
 };
 use glasscache_lab::proc::Meter;
+use glasscache_protocol::binary::{RequestId, Status, StoredItem, opcode, write_error};
+use glasscache_protocol::binary::{write_success, write_value_head};
 
 /// Accepts one connection and sends `reply`, `piece` bytes at a time; closes when the client closes.
 fn scripted(reply: Vec<u8>, piece: usize) -> SocketAddr {
@@ -50,13 +52,15 @@ fn text_reply(values: &Values, ids: &[u64]) -> Vec<u8> {
 fn read_back(
     address: SocketAddr,
     values: &Values,
-    dialect: Dialect,
+    protocol: Protocol,
     keys: u64,
 ) -> Result<(load::Report, ReadBack), Error> {
     let plan = Plan {
         check: Check::Full,
-        dialect,
-        ..Plan::new(address)
+        ..Plan::new(Access {
+            protocol,
+            ..Access::from(address)
+        })
     };
     let workloads = ReadBack::over(&(0..keys), values, 1, keys as usize);
     load::run(&plan, workloads, &Meter::None)
@@ -68,7 +72,7 @@ fn parses_replies_split_anywhere() {
     let values = Values::new(Size::Fixed(150), 1);
     for piece in [1, 2, 3, 7, 64, 150, 191, 192, 193, 4096] {
         let address = scripted(text_reply(&values, &[0, 2, 3]), piece);
-        let (report, workload) = read_back(address, &values, Dialect::Text, 5).unwrap();
+        let (report, workload) = read_back(address, &values, Protocol::Text, 5).unwrap();
         assert_eq!(
             (workload.resident, workload.wrong, report.tally.misses),
             (3, 0, 2),
@@ -86,7 +90,7 @@ fn parses_meta_replies_split_anywhere() {
     reply.extend_from_slice(b"\r\n");
     for piece in [1, 5, 8, 47, 48, 100] {
         let address = scripted(reply.clone(), piece);
-        let (report, workload) = read_back(address, &values, Dialect::Meta, 1).unwrap();
+        let (report, workload) = read_back(address, &values, Protocol::Meta, 1).unwrap();
         assert_eq!(
             (workload.resident, workload.wrong, report.tally.hits),
             (1, 0, 1),
@@ -95,12 +99,158 @@ fn parses_meta_replies_split_anywhere() {
     }
 }
 
+/// A response in binary to the request with this opaque: a value, or a success without one.
+fn binary_response(opcode: u8, opaque: u32, value: Option<&[u8]>) -> Vec<u8> {
+    let (mut reply, id) = (Vec::new(), RequestId { opcode, opaque });
+    match value {
+        None => write_success(&mut reply, id, 0),
+        Some(value) => {
+            let item = StoredItem {
+                key: b"",
+                flags: 0,
+                value_bytes: value.len() as u32,
+                cas: 7,
+            };
+            write_value_head(&mut reply, id, &item);
+            reply.extend_from_slice(value);
+        }
+    }
+    reply
+}
+
+/// Replies to quiet gets of five keys, of which the second and the last are missed.
+fn quiet_gets_reply(values: &Values) -> Vec<u8> {
+    let mut reply = Vec::new();
+    for id in [0, 2, 3] {
+        reply.extend(binary_response(opcode::GET, id as u32, Some(values.of(id))));
+    }
+    reply.extend(binary_response(opcode::NOOP, 5, None));
+    reply
+}
+
+#[test]
+fn parses_replies_to_quiet_gets_split_anywhere() {
+    for bytes in [0, 1, 150] {
+        let values = Values::new(Size::Fixed(bytes), 1);
+        for piece in [1, 2, 23, 24, 25, 28, 29, 178, 4096] {
+            let address = scripted(quiet_gets_reply(&values), piece);
+            let (report, workload) = read_back(address, &values, Protocol::Binary, 5).unwrap();
+            assert_eq!(
+                (workload.resident, workload.wrong, report.tally.misses),
+                (3, 0, 2),
+                "{bytes} bytes in pieces of {piece}"
+            );
+            assert_eq!(report.tally.requests, 1);
+        }
+    }
+}
+
+#[test]
+fn a_get_in_binary_has_one_reply() {
+    let values = Values::new(Size::Fixed(40), 1);
+    let hit = binary_response(opcode::GET, 0, Some(values.of(0)));
+    let id = RequestId {
+        opcode: opcode::GET,
+        opaque: 0,
+    };
+    let mut miss = Vec::new();
+    write_error(&mut miss, id, Status::NotFound);
+    for (reply, hits) in [(hit, 1), (miss, 0)] {
+        for piece in [1, 27, 28, 4096] {
+            let address = scripted(reply.clone(), piece);
+            let (report, workload) = read_back(address, &values, Protocol::Binary, 1).unwrap();
+            let tally = &report.tally;
+            assert_eq!((tally.hits, tally.misses), (hits, 1 - hits));
+            assert_eq!((workload.resident, tally.requests), (hits, 1));
+        }
+    }
+}
+
+#[test]
+fn the_requests_in_binary_are_those_of_clients() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let values = Values::new(Size::Fixed(3), 1);
+    let reply = quiet_gets_reply(&values);
+    let received = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        // Five keys of 20 bytes and a noop.
+        let mut requests = vec![0; 5 * 44 + 24];
+        socket.read_exact(&mut requests).unwrap();
+        socket.write_all(&reply).unwrap();
+        requests
+    });
+    read_back(address, &values, Protocol::Binary, 5).unwrap();
+    let requests = received.join().unwrap();
+    let (gets, noop) = requests.split_at(5 * 44);
+    for (opaque, get) in gets.chunks(44).enumerate() {
+        assert_eq!(get[..12], *b"\x80\x09\0\x14\0\0\0\0\0\0\0\x14");
+        assert_eq!(get[12..16], (opaque as u32).to_be_bytes());
+        assert_eq!(get[24..], key_text(opaque as u64));
+    }
+    assert_eq!(
+        noop,
+        b"\x80\x0a\0\0\0\0\0\0\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\0"
+    );
+}
+
+#[test]
+fn a_reply_in_binary_that_does_not_match_its_request_ends_the_run() {
+    let values = Values::new(Size::Fixed(50), 1);
+    let value = Some(values.of(1));
+    let mut refusal = Vec::new();
+    let id = RequestId {
+        opcode: opcode::GET,
+        opaque: 0,
+    };
+    write_error(&mut refusal, id, Status::AuthFailure);
+    for (keys, reply, reason) in [
+        // Of another request.
+        (1, binary_response(opcode::GET, 1, value), "opaque 1"),
+        (3, binary_response(opcode::GET, 3, value), "opaque 3"),
+        // Of another kind.
+        (1, binary_response(opcode::NOOP, 0, None), "opcode 0x0a"),
+        (1, binary_response(opcode::SET, 0, None), "opcode 0x01"),
+        // An end that is not that of these gets.
+        (3, binary_response(opcode::NOOP, 2, None), "opaque 2"),
+        (1, refusal, "Auth failure."),
+        (1, b"END\r\n".to_vec(), "0x81"),
+    ] {
+        let result = read_back(scripted(reply, 4096), &values, Protocol::Binary, keys);
+        let message = result.map(|_| ()).unwrap_err().to_string();
+        assert!(message.contains(reason), "{message}");
+    }
+}
+
+#[test]
+fn sets_in_binary_that_are_refused_are_counted_and_quoted() {
+    let values = Values::new(Size::Fixed(10), 1);
+    let id = RequestId {
+        opcode: opcode::SET,
+        opaque: 0,
+    };
+    let mut reply = Vec::new();
+    write_error(&mut reply, id, Status::OutOfMemory);
+    reply.extend(binary_response(opcode::SET, 1, None));
+    let plan = Plan {
+        depth: 2,
+        ..Plan::new(Access {
+            protocol: Protocol::Binary,
+            ..Access::from(scripted(reply, 30))
+        })
+    };
+    let (report, workloads) =
+        load::run(&plan, Fill::over(&(0..2), &values, 1), &Meter::None).unwrap();
+    assert_eq!((workloads[0].stored, workloads[0].refused), (1, 1));
+    assert_eq!(report.tally.first_refusal.as_deref(), Some("Out of memory"));
+}
+
 #[test]
 fn one_changed_byte_is_a_wrong_value() {
     let values = Values::new(Size::Fixed(1000), 1);
     let mut reply = text_reply(&values, &[0]);
     reply[500] ^= 1;
-    let (report, workload) = read_back(scripted(reply, 4096), &values, Dialect::Text, 1).unwrap();
+    let (report, workload) = read_back(scripted(reply, 4096), &values, Protocol::Text, 1).unwrap();
     assert_eq!((workload.resident, workload.wrong), (0, 1));
     assert!(report.tally.first_difference.is_some());
 }
@@ -112,7 +262,7 @@ fn a_value_of_another_length_is_wrong() {
         Values::new(Size::Fixed(51), 1),
     );
     let address = scripted(text_reply(&longer, &[0]), 4096);
-    let (_, workload) = read_back(address, &values, Dialect::Text, 1).unwrap();
+    let (_, workload) = read_back(address, &values, Protocol::Text, 1).unwrap();
     assert_eq!((workload.resident, workload.wrong), (0, 1));
 }
 
@@ -120,7 +270,7 @@ fn a_value_of_another_length_is_wrong() {
 fn a_reply_without_a_request_ends_the_run() {
     let values = Values::new(Size::Fixed(50), 1);
     let address = scripted(b"STORED\r\n".to_vec(), 4096);
-    let result = read_back(address, &values, Dialect::Text, 1);
+    let result = read_back(address, &values, Protocol::Text, 1);
     assert!(matches!(result, Err(Error::Unexpected(_))));
 }
 

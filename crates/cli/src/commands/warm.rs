@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use glasscache_lab::access::Access;
+use glasscache_lab::access::{Access, Protocol};
 use glasscache_lab::warm::{End, Options, Rate, Report, WarmError, warm};
 use serde_json::json;
 
@@ -116,7 +116,7 @@ impl Args {
         if self.login_only.is_some_and(|only| only != side) {
             credentials.login = None;
         }
-        credentials.access(address)
+        credentials.access(address, Protocol::Meta)
     }
 }
 

@@ -50,8 +50,10 @@ fn a_closed_loop_over_tcp_and_a_unix_socket_finds_every_value() {
     let unix_address = format!("unix:{}", socket.display());
     for (target, more) in [
         (&address, "--depth=16"),
-        (&address, "--meta"),
+        (&address, "--protocol=meta"),
+        (&address, "--protocol=binary"),
         (&unix_address, "--depth=4"),
+        (&unix_address, "--protocol=binary"),
     ] {
         let output = bench(&[
             target,
@@ -73,6 +75,8 @@ fn a_closed_loop_over_tcp_and_a_unix_socket_finds_every_value() {
         assert!(result["hits"].as_u64() > result["misses"].as_u64());
         assert!(result["latency_us"]["intended"]["p99_9"].is_number());
         assert!(result["generator_cpu_us"].as_f64() > Some(0.0));
+        let protocol = more.strip_prefix("--protocol=").unwrap_or("text");
+        assert_eq!(result["settings"]["protocol"], protocol);
     }
     unix.kill().unwrap();
     unix.wait().unwrap();
@@ -82,6 +86,63 @@ fn a_closed_loop_over_tcp_and_a_unix_socket_finds_every_value() {
         .output()
         .unwrap();
     assert_eq!(String::from_utf8_lossy(&keys.stdout), "");
+}
+
+/// Every kind of load in binary on a server that speaks nothing else.
+fn assert_binary_load_is_correct(server: &Server) {
+    let address = format!("127.0.0.1:{}", server.port());
+    let mix = ["--mix", "get=4,multi-get=2,set=2,delete=1"];
+    for arguments in [
+        // Misses within and at the end of the quiet gets.
+        &["--depth", "16", "--keys-per-get", "16", "--fill"][..],
+        // Values that are sent by reference, and empty ones.
+        &["--depth", "3", "--size", "100000", "--ttl", "100"],
+        &["--size", "0", "--rate", "2000"],
+        &["--vs", &address, "--threads", "2"],
+    ] {
+        let binary = ["--protocol", "binary", "--json"];
+        let output = bench(&[&[address.as_str()], &mix[..], arguments, &binary].concat());
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {message}");
+        let result = result(&output);
+        assert_eq!(result["wrong_values"], 0, "{arguments:?}");
+        assert!(result["hits"].as_u64() > Some(0), "{arguments:?}");
+        assert!(result["stored"].as_u64() > Some(0), "{arguments:?}");
+        assert_eq!(result["settings"]["protocol"], "binary");
+        // Its process is found by the counters that it reports in binary.
+        assert!(result["server_cpu_us"].is_number(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_server_for_binary_alone_is_measured_in_binary() {
+    let server = Server::start(&["-B", "binary"]);
+    assert_binary_load_is_correct(&server);
+    // In text it is told what to do.
+    let address = format!("127.0.0.1:{}", server.port());
+    let output = bench(&[&address]);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{message}");
+    assert!(message.contains("needs --protocol binary"), "{message}");
+}
+
+#[test]
+fn a_memcached_for_binary_alone_is_measured_in_binary() {
+    if let Some(path) = std::env::var_os("GLASSCACHE_TEST_ORACLE") {
+        let server = Server::memcached_with(&path, &["-B", "binary"]);
+        assert_binary_load_is_correct(&server);
+    }
+}
+
+#[test]
+fn a_server_without_binary_is_named_as_such() {
+    let server = Server::start(&["-B", "ascii"]);
+    let address = format!("127.0.0.1:{}", server.port());
+    let output = bench(&[&address, "--protocol", "binary"]);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{message}");
+    let reason = "is not a memcached server that speaks binary";
+    assert!(message.contains(reason), "{message}");
 }
 
 #[test]

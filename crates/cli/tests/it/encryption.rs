@@ -63,6 +63,13 @@ impl Files {
         Server::start(&[&enable, &option, &certificate, "-Y", &users])
     }
 
+    /// A server of ours that encrypts and requires a login in both protocols.
+    fn serve_with_sasl(&self) -> Server {
+        let [enable, option, certificate] = self.tls_flags();
+        let users = self.path("users").display().to_string();
+        Server::start(&[&enable, &option, &certificate, "-S", "-Y", &users])
+    }
+
     /// The flags of a command that trusts the authority, for a server that is reached by its number.
     fn trust(&self, command: &mut Command) {
         command
@@ -122,11 +129,20 @@ fn measure_until(command: impl Fn(&str) -> Command, is_complete: impl Fn(&Value)
     panic!("no window had what was measured for");
 }
 
-/// Everything that the generator sends and reads, in records of every size.
+/// Everything that the generator sends and reads in text and meta, in records of every size.
 fn assert_load_is_correct(server: &Server, files: &Files, logs_in: bool) {
+    assert_load_in_protocol_is_correct(server, files, logs_in, "text");
+    assert_load_in_protocol_is_correct(server, files, logs_in, "meta");
+}
+
+fn assert_load_in_protocol_is_correct(
+    server: &Server,
+    files: &Files,
+    logs_in: bool,
+    protocol: &str,
+) {
     for arguments in [
         &["--depth", "16"][..],
-        &["--depth", "16", "--meta"],
         // Values of several records, more than a socket takes at once.
         &["--depth", "4", "--size", "300000", "--keys", "20"],
         &["--rate", "500", "--size", "20000"],
@@ -135,6 +151,7 @@ fn assert_load_is_correct(server: &Server, files: &Files, logs_in: bool) {
             let mut command = glasscache();
             command.args(["bench", &address(server), "--for", window, "--json"]);
             command.args(["--warm-up", "100ms", "--connections", "4"]);
+            command.args(["--protocol", protocol]);
             command.args(["--mix", "get=6,multi-get=1,set=2,delete=1", "--fill"]);
             command.args(arguments);
             if !arguments.contains(&"--keys") {
@@ -161,6 +178,43 @@ fn bench_over_tls_with_a_login_reads_every_value() {
 }
 
 #[test]
+fn bench_in_binary_over_tls_with_a_login_by_sasl_reads_every_value() {
+    let files = Files::new();
+    let server = files.serve_with_sasl();
+    assert_load_in_protocol_is_correct(&server, &files, true, "binary");
+}
+
+#[test]
+fn bench_reads_every_value_of_a_memcached_with_a_login_by_sasl() {
+    let Some(path) = std::env::var_os(ORACLE).filter(has_password_file) else {
+        return;
+    };
+    let files = Files::new();
+    fs::write(files.path("memcached.conf"), "mech_list: plain\n").unwrap();
+    // A user without a realm would get the name of the machine.
+    let user = "app@example";
+    fs::write(files.path("users"), format!("{user}:secret word\n")).unwrap();
+    let mut command = Command::new(&path);
+    command.args(["-p", "-1", "-U", "0", "-l", "127.0.0.1", "-u", "root", "-S"]);
+    command.env("MEMCACHED_SASL_PWDB", files.path("users"));
+    command.env("SASL_CONF_PATH", files.folder.path());
+    let server = Server::run(command);
+    for command in [bench, profile] {
+        let arguments = ["--protocol", "binary", "--json"];
+        // Without a login it is refused, by a server that tells its version before.
+        let mut refused = command(&address(&server), &arguments, "300ms");
+        let text = failure(&refused.output().unwrap(), 3);
+        assert!(text.contains("wants a login before"), "{text}");
+        let mut command = command(&address(&server), &arguments, "300ms");
+        command.current_dir(files.folder.path());
+        command
+            .args(["--user", user])
+            .env("GLASSCACHE_PASSWORD", "secret word");
+        assert_eq!(result(&command.output().unwrap())["wrong_values"], 0);
+    }
+}
+
+#[test]
 fn bench_over_tls_reads_every_value_of_a_memcached_that_has_tls() {
     let Some(path) = std::env::var_os(ORACLE).filter(has_tls) else {
         return;
@@ -169,11 +223,46 @@ fn bench_over_tls_reads_every_value_of_a_memcached_that_has_tls() {
     let flags = files.tls_flags();
     let server = Server::memcached_with(&path, &flags.each_ref().map(String::as_str));
     assert_load_is_correct(&server, &files, false);
+    assert_load_in_protocol_is_correct(&server, &files, false, "binary");
+}
+
+/// Whether it can read its users from a file of `user:password` lines.
+fn has_password_file(memcached: &OsString) -> bool {
+    let variable = b"MEMCACHED_SASL_PWDB";
+    let program = fs::read(memcached).unwrap_or_default();
+    program
+        .windows(variable.len())
+        .any(|bytes| bytes == variable)
 }
 
 fn has_tls(memcached: &OsString) -> bool {
     let help = Command::new(memcached).arg("-h").output().unwrap().stdout;
     String::from_utf8_lossy(&help).contains("--enable-ssl")
+}
+
+#[test]
+fn a_login_by_sasl_that_is_missing_or_wrong_is_named_with_the_reason() {
+    let files = Files::new();
+    let server = files.serve_with_sasl();
+    let command = || {
+        let mut command = refused_bench(&address(&server), &["--protocol", "binary"]);
+        files.trust(&mut command);
+        command
+    };
+    let text = failure(&command().output().unwrap(), 3);
+    assert!(
+        text.contains("wants a login before other commands"),
+        "{text}"
+    );
+    let mut command = command();
+    command
+        .args(["--user", "app"])
+        .env("GLASSCACHE_PASSWORD", "wrong");
+    let text = failure(&command.output().unwrap(), 3);
+    assert!(
+        text.contains("the login was refused: Auth failure."),
+        "{text}"
+    );
 }
 
 #[test]
@@ -255,6 +344,7 @@ fn options_of_an_encrypted_server_without_one_are_refused() {
         &["bench", "127.0.0.1:1", "--user", "a b", "--password", "c"],
         &["bench", "unix:/nowhere", "--tls", "--tls-ca", "/dev/null"],
         &["profile", "127.0.0.1:1", "--tls", "--via", "pylibmc"],
+        &["bench", "--protocol", "binary"],
         &["warm", "--from", "a:1", "--to", "b:1", "--tls-only", "to"],
     ] {
         let output = glasscache().args(arguments).output().unwrap();
@@ -276,6 +366,29 @@ fn profile_over_tls_with_a_login_reads_every_value() {
     assert_eq!(result["wrong_values"], 0);
     assert_eq!(result["tls"], true);
     assert!(result["by_size"][1]["samples"].as_u64() >= Some(100));
+}
+
+fn profile(target: &str, arguments: &[&str], _window: &str) -> Command {
+    let mut command = glasscache();
+    command.args(["profile", target, "--calls", "100"]);
+    command.args(["--sizes", "1,100000", "--widths", "1,10"]);
+    command.args(arguments);
+    command
+}
+
+#[test]
+fn profile_in_binary_over_tls_with_a_login_by_sasl_reads_every_value() {
+    let files = Files::new();
+    let (first, second) = (files.serve_with_sasl(), files.serve_with_sasl());
+    let arguments = ["--protocol", "binary", "--json", "--vs", &address(&second)];
+    let mut command = profile(&address(&first), &arguments, "");
+    command.current_dir(files.folder.path());
+    files.trust(&mut command);
+    log_in(&mut command);
+    let result = result(&command.output().unwrap());
+    assert_eq!(result["wrong_values"], 0);
+    assert_eq!(result["protocol"], "binary");
+    assert!(result["ratio"]["50"]["value"].as_f64() > Some(0.0));
 }
 
 #[test]

@@ -98,6 +98,24 @@ fn profiles_two_servers_and_writes_a_table_that_simulate_reads() {
 }
 
 #[test]
+fn profiles_a_server_for_binary_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&["-B", "binary"]);
+    let address = format!("127.0.0.1:{}", server.port());
+    let output = profile(folder.path(), &[&address, "--protocol", "binary", "--json"]);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{message}");
+    let result = &document(&output)["result"];
+    assert_eq!(
+        (&result["wrong_values"], &result["protocol"]),
+        (&0.into(), &"binary".into())
+    );
+    assert_eq!(result["by_width"][1]["samples"], 400);
+    assert!(result["split"]["server_us"].is_number(), "{result}");
+    assert!(folder.path().join("latency.json").exists());
+}
+
+#[test]
 fn profiles_an_embedded_server_and_prints_the_conclusion_first() {
     let folder = tempfile::tempdir().unwrap();
     let output = profile(folder.path(), &["--latency-out", "/dev/null"]);
@@ -179,6 +197,7 @@ fn settings_without_effect_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     for arguments in [
         &["--via", "pylibmc", "--threads", "2"][..],
+        &["--via", "pymemcache", "--protocol", "binary"],
         &["--vs", "127.0.0.1:1"],
         &["--widths", "0"],
     ] {

@@ -6,12 +6,22 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use glasscache_protocol::binary::reply::parse_head;
+use glasscache_protocol::binary::{HEADER_BYTES, Header, MAGIC_RESPONSE, Status};
 use rustls::ClientConnection;
 
-use super::{Access, Endpoint};
+use super::{Access, Endpoint, Protocol};
 
 /// Longest reply to a login that is read.
 const LOGIN_REPLY_BYTES_MAX: usize = 256;
+
+/// A response in binary.
+pub(super) struct BinaryResponse {
+    pub(super) status: Status,
+    pub(super) key: Vec<u8>,
+    /// The value or the text of an error.
+    pub(super) value: Vec<u8>,
+}
 
 /// A connection to a server.
 #[derive(Debug)]
@@ -51,7 +61,7 @@ impl Stream {
         };
         let mut stream = Self { socket, session };
         if let Some(request) = &access.login_request {
-            stream.log_in(request)?;
+            stream.log_in(request, access.protocol)?;
         }
         Ok(stream)
     }
@@ -61,23 +71,66 @@ impl Stream {
         (self.socket, self.session)
     }
 
-    fn log_in(&mut self, request: &[u8]) -> io::Result<()> {
+    fn log_in(&mut self, request: &[u8], protocol: Protocol) -> io::Result<()> {
         let failed = |error: io::Error| with_reason("the login failed", &error);
         self.write_all(request).map_err(failed)?;
-        let mut reply = Vec::new();
-        while !reply.ends_with(b"\n") && reply.len() < LOGIN_REPLY_BYTES_MAX {
-            // The server sends nothing but this line, so nothing is lost in a buffer.
-            let mut byte = [0];
-            self.read_exact(&mut byte).map_err(failed)?;
-            reply.extend(byte);
+        let (is_accepted, reply) = if protocol == Protocol::Binary {
+            let response = self.read_response(LOGIN_REPLY_BYTES_MAX).map_err(failed)?;
+            (response.status == Status::Success, response.value)
+        } else {
+            let line = self.read_line().map_err(failed)?;
+            (line.trim_ascii_end() == b"STORED", line)
+        };
+        if is_accepted {
+            return Ok(());
         }
         let reply = String::from_utf8_lossy(&reply);
-        match reply.trim_end() {
-            "STORED" => Ok(()),
-            reply => {
-                let message = format!("the login was refused: {reply}");
-                Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
-            }
+        let message = format!("the login was refused: {}", reply.trim_end());
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
+    }
+
+    /// Reads the reply to a login in text.
+    fn read_line(&mut self) -> io::Result<Vec<u8>> {
+        let mut line = Vec::new();
+        while !line.ends_with(b"\n") && line.len() < LOGIN_REPLY_BYTES_MAX {
+            // The server sends nothing but this line, so nothing is lost in a buffer.
+            let mut byte = [0];
+            self.read_exact(&mut byte)?;
+            line.extend(byte);
+        }
+        Ok(line)
+    }
+
+    /// Reads one response in binary and nothing after it.
+    ///
+    /// # Errors
+    /// What arrives is not a response, or it has over `body_bytes_max` bytes after its header: the kind `InvalidData`.
+    pub(super) fn read_response(&mut self, body_bytes_max: usize) -> io::Result<BinaryResponse> {
+        let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
+        let mut bytes = vec![0; HEADER_BYTES];
+        let (magic, rest_of_header) = bytes.split_at_mut(1);
+        // A peer that sends another protocol may not send as much as a header.
+        self.read_exact(magic)?;
+        if magic != [MAGIC_RESPONSE] {
+            return Err(invalid("its reply is not binary".to_owned()));
+        }
+        self.read_exact(rest_of_header)?;
+        let body_bytes = Header::read(&bytes).map_or(0, |header| header.body_bytes as usize);
+        if body_bytes > body_bytes_max {
+            return Err(invalid(format!("a reply of {body_bytes} bytes")));
+        }
+        bytes.resize(HEADER_BYTES + body_bytes, 0);
+        self.read_exact(bytes.get_mut(HEADER_BYTES..).unwrap_or_default())?;
+        match parse_head(&bytes) {
+            Ok(Some((head, head_bytes))) => Ok(BinaryResponse {
+                status: head.status,
+                key: head.key.to_vec(),
+                value: bytes.get(head_bytes..).unwrap_or_default().to_vec(),
+            }),
+            Ok(None) => Err(invalid(
+                "a reply whose lengths contradict each other".to_owned(),
+            )),
+            Err(fault) => Err(invalid(fault.to_string())),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Every scenario is measured in pairs, both builds within a second of each other, and only the ratios of a pair are
 //! compared. The pairs are spread over several passes through all scenarios, each with newly started servers: memory
 //! placement and the load of the machine then differ from pass to pass and do not determine the result of a scenario.
-//! A scenario that compares two dialects runs in its own dialect on both builds.
+//! A scenario that compares two protocols runs in its own protocol on both builds.
 
 use serde::Serialize;
 
@@ -231,11 +231,11 @@ mod tests {
     }
 
     #[test]
-    fn a_dialect_scenario_uses_its_dialect_on_both_builds() {
+    fn a_protocol_scenario_uses_its_protocol_on_both_builds() {
         let scenarios = Scenario::built_in().unwrap();
         let meta = scenarios.iter().find(|s| s.name == "meta-get").unwrap();
         let run = scenario_for_both_builds(meta, 0.5);
         assert_eq!(run.versus, Versus::Peer);
-        assert_eq!(run.dialect, meta.dialect);
+        assert_eq!(run.protocol, meta.protocol);
     }
 }

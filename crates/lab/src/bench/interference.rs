@@ -198,13 +198,13 @@ impl<'a> Reader<'a> {
     }
 
     fn measure(&self, seed: u64) -> Result<SideMeasurement, Error> {
-        let dialect_and_seed = (self.scenario.dialect, seed);
+        let protocol_and_seed = (self.scenario.protocol, seed);
         measure_load(
             &self.reader_servers(),
             &self.server,
             self.scenario,
             &self.values,
-            dialect_and_seed,
+            protocol_and_seed,
         )
     }
 

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::load::{Dialect, Size};
+use crate::access::Protocol;
+use crate::load::Size;
 
 /// The scenarios that the binary carries, so that it can be run from anywhere.
 const BUILT_IN_SCENARIOS: &str = include_str!("../../../../bench/scenarios/speed.toml");
@@ -34,9 +35,9 @@ pub struct Scenario {
     pub write_share: f64,
     /// Exponent of Zipf's law; uniform without.
     pub zipf: Option<f64>,
-    /// Classic text or meta.
+    /// Of its requests; values are stored by classic text before.
     #[serde(default)]
-    pub dialect: Dialect,
+    pub protocol: Protocol,
     /// Requests a second of an open loop; a closed loop without.
     pub rate: Option<f64>,
     /// How long each side of a round is measured.
@@ -63,7 +64,7 @@ pub enum Versus {
     /// glasscache with memcached.
     #[default]
     Peer,
-    /// glasscache in this dialect with glasscache in classic text.
+    /// glasscache in this protocol with glasscache in classic text.
     OwnText,
 }
 

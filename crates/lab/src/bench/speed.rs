@@ -12,7 +12,8 @@ use serde::Serialize;
 use super::paired::Spread;
 use super::scenario::{Scenario, Versus};
 use super::{Error, ServerPair};
-use crate::load::{self, Dialect, Fill, MixedWorkload, Pace, Picker, Plan, Report, Values, Window};
+use crate::access::{Access, Protocol};
+use crate::load::{self, Fill, MixedWorkload, Pace, Picker, Plan, Report, Values, Window};
 use crate::target::Server;
 
 /// `-m` of both servers: all key spaces of the scenarios together fit it twice.
@@ -225,7 +226,7 @@ impl SpeedBenchmark {
         Ok(())
     }
 
-    /// Measures one side once: glasscache, or the dialect under test, if `is_glasscache`.
+    /// Measures one side once: glasscache, or the protocol under test, if `is_glasscache`.
     fn measure_side(
         &self,
         scenario: &Scenario,
@@ -233,17 +234,17 @@ impl SpeedBenchmark {
         is_glasscache: bool,
         round: usize,
     ) -> Result<SideMeasurement, Error> {
-        let (server, dialect) = match (is_glasscache, scenario.versus) {
-            (true, _) => (&self.ours, scenario.dialect),
-            (false, Versus::Peer) => (&self.theirs, scenario.dialect),
-            (false, Versus::OwnText) => (&self.ours, Dialect::Text),
+        let (server, protocol) = match (is_glasscache, scenario.versus) {
+            (true, _) => (&self.ours, scenario.protocol),
+            (false, Versus::Peer) => (&self.theirs, scenario.protocol),
+            (false, Versus::OwnText) => (&self.ours, Protocol::Text),
         };
         let measured = measure_load(
             &self.servers,
             server,
             scenario,
             values,
-            (dialect, round as u64),
+            (protocol, round as u64),
         )?;
         if measured.misses > 0 {
             let difference = "misses of keys that fit".to_owned();
@@ -298,14 +299,13 @@ pub(super) fn measure_load(
     server: &Server,
     scenario: &Scenario,
     values: &Values,
-    (dialect, seed): (Dialect, u64),
+    (protocol, seed): (Protocol, u64),
 ) -> Result<SideMeasurement, Error> {
     let threads = servers.layout.generator.len().min(scenario.connections);
     let measure = std::time::Duration::from_secs_f64(scenario.seconds);
     let plan = Plan {
         connections: scenario.connections,
         depth: scenario.depth,
-        dialect,
         pace: scenario.rate.map_or(Pace::Closed, Pace::Open),
         window: Window::Timed {
             warm_up: measure.mul_f64(0.15),
@@ -314,7 +314,10 @@ pub(super) fn measure_load(
         cpus: servers.pinned_cpus(&servers.layout.generator),
         seed: seed + 1,
         stop: servers.stop.clone(),
-        ..Plan::new(server.address)
+        ..Plan::new(Access {
+            protocol,
+            ..Access::from(server.address)
+        })
     };
     let workloads = (0..threads)
         .map(|thread| {

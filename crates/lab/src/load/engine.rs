@@ -102,12 +102,8 @@ impl<'p, W: Workload> Engine<'p, W> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut connections = Vec::with_capacity(connection_count);
         for index in 0..connection_count {
-            let connection = Connection::open(
-                &plan.target,
-                index,
-                (plan.dialect, plan.check),
-                plan.measures_delay,
-            )?;
+            let connection =
+                Connection::open(&plan.target, index, plan.check, plan.measures_delay)?;
             let data = epoll::EventData::new_u64(index as u64);
             epoll::add(&epoll, connection.socket(), data, epoll::EventFlags::IN)?;
             connections.push(connection);
@@ -228,11 +224,10 @@ impl<'p, W: Workload> Engine<'p, W> {
         if connection.is_finished {
             return Ok(());
         }
-        let depth_and_dialect = (self.plan.depth.max(1), self.plan.dialect);
         let intended_and_now_ns = (intended_ns, self.clock.now_ns);
         connection.send(
             &mut self.workload,
-            depth_and_dialect,
+            self.plan.depth.max(1),
             intended_and_now_ns,
             &mut self.tally,
         )?;

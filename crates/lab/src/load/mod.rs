@@ -37,7 +37,7 @@ pub use sweep::{Fill, ReadBack, Values};
 pub use tally::{Sample, Tally};
 pub use thinned::ThinnedSamples;
 pub use values::{Pool, Size};
-pub use workload::{Batch, Dialect, KeyResult, NextStep, Workload};
+pub use workload::{Batch, KeyResult, NextStep, Workload};
 
 use crate::access::Access;
 use crate::proc::Meter;
@@ -54,7 +54,7 @@ pub enum Error {
     /// The target closed a connection during a run.
     #[error("the server closed a connection under load")]
     Closed,
-    /// A reply that matches no request: the stream is out of sync.
+    /// A reply that does not match its request: the stream is out of sync.
     #[error("unexpected reply from the server: {0:?}")]
     Unexpected(String),
     /// The run was stopped on request.
@@ -106,14 +106,12 @@ pub enum Window {
 /// The parameters of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The server and what connections to it begin with.
+    /// The server, its protocol and what connections to it begin with.
     pub target: Access,
     /// Connections over all threads; at least one a thread.
     pub connections: usize,
     /// Requests that a connection sends before it waits for their replies.
     pub depth: usize,
-    /// Text or meta.
-    pub dialect: Dialect,
     /// Closed or open loop.
     pub pace: Pace,
     /// Which part of the run counts.
@@ -141,7 +139,6 @@ impl Plan {
             target: target.into(),
             connections: 1,
             depth: 1,
-            dialect: Dialect::Text,
             pace: Pace::Closed,
             window: Window::Whole,
             check: Check::Edges,

@@ -5,8 +5,12 @@
 
 use std::collections::VecDeque;
 
+use glasscache_protocol::binary::request::{self as binary, StoreParameters};
+use glasscache_protocol::binary::{RequestId, opcode};
 use glasscache_protocol::meta::request as meta;
 use glasscache_protocol::text::request::{self as text, StoreLine, StoreMode};
+
+use crate::access::Protocol;
 
 /// One thread's workload.
 pub trait Workload: Send {
@@ -50,23 +54,14 @@ pub enum KeyResult {
     Wrong,
 }
 
-/// The dialect in which gets and sets are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Dialect {
-    /// `get`, `set`: classic text.
-    #[default]
-    Text,
-    /// `mg`, `ms`: meta commands.
-    Meta,
-}
-
-/// The verb of a request in flight.
+/// What replies a request in flight has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestKind {
-    /// Expects values and an end.
+    /// A value or a miss: a get in meta or binary.
     Get,
-    /// Expects one line; the reply parser decides whether it means success.
+    /// Values and an end: a get in text, or quiet gets and a noop in binary.
+    Gets,
+    /// One reply; its parser decides whether it means success.
     Write,
 }
 
@@ -79,6 +74,16 @@ pub(crate) struct Request {
     pub(crate) sent_ns: u64,
 }
 
+impl Request {
+    /// How many opaques it has in binary: one for each key without a result yet, and one for a noop.
+    pub(crate) const fn opaques(&self) -> u32 {
+        match self.kind {
+            RequestKind::Gets => self.keys + 1,
+            RequestKind::Get | RequestKind::Write => self.keys,
+        }
+    }
+}
+
 /// Values from this size on are sent without being copied behind their header.
 const LARGE_VALUE_BYTES: usize = 32 * 1024;
 
@@ -89,7 +94,9 @@ pub struct Batch<'a> {
     pub(crate) keys: &'a mut VecDeque<u64>,
     /// A set whose value follows `out` by reference; it closes the batch.
     pub(crate) large_value_id: &'a mut Option<u64>,
-    pub(crate) dialect: Dialect,
+    pub(crate) protocol: Protocol,
+    /// Opaque of the next request in binary; the connection's requests are numbered in their order.
+    pub(crate) next_opaque: &'a mut u32,
     /// Texts of the keys of the request that is being written, one after the other, and where each one ends.
     pub(crate) key_texts: &'a mut KeyTexts,
 }
@@ -119,20 +126,49 @@ impl KeyTexts {
     }
 }
 
+/// What follows the bytes of a value, in both directions.
+pub(crate) const fn value_end(protocol: Protocol) -> &'static [u8] {
+    match protocol {
+        Protocol::Text | Protocol::Meta => b"\r\n",
+        Protocol::Binary => b"",
+    }
+}
+
 impl Batch<'_> {
-    /// Reads `ids` in one request; in the meta dialect, which has no multi-get, only the first.
+    /// Reads `ids` in one request; in meta, which has no multi-get, only the first. In binary several keys are quiet
+    /// gets and a noop.
     pub fn get(&mut self, workload: &impl Workload, ids: &[u64]) {
-        let ids = match self.dialect {
-            Dialect::Text => ids,
-            Dialect::Meta => ids.get(..1).unwrap_or_default(),
+        let ids = match self.protocol {
+            Protocol::Text | Protocol::Binary => ids,
+            Protocol::Meta => ids.get(..1).unwrap_or_default(),
         };
         self.key_texts.fill(workload, ids);
-        match self.dialect {
-            Dialect::Text => text::get(self.out, self.key_texts.iter(), false),
-            Dialect::Meta => meta::get_value_only(self.out, &self.key_texts.bytes),
-        }
+        let kind = match self.protocol {
+            Protocol::Text => {
+                text::get(self.out, self.key_texts.iter(), false);
+                RequestKind::Gets
+            }
+            Protocol::Meta => {
+                meta::get_value_only(self.out, &self.key_texts.bytes);
+                RequestKind::Get
+            }
+            Protocol::Binary if ids.len() == 1 => {
+                binary::get(self.out, self.id(opcode::GET), &self.key_texts.bytes);
+                RequestKind::Get
+            }
+            Protocol::Binary => {
+                let mut id = self.id(opcode::GETQ);
+                for key in self.key_texts.iter() {
+                    binary::get(self.out, id, key);
+                    id.opaque = id.opaque.wrapping_add(1);
+                }
+                id.opcode = opcode::NOOP;
+                binary::header_only(self.out, id);
+                RequestKind::Gets
+            }
+        };
         self.keys.extend(ids);
-        self.push(RequestKind::Get, ids.len() as u32);
+        self.push(kind, ids.len() as u32);
     }
 
     /// Stores the value of `id` for `ttl_s` seconds (0: without a TTL).
@@ -145,15 +181,27 @@ impl Batch<'_> {
             value_bytes: value.len(),
             noreply: false,
         };
-        match self.dialect {
-            Dialect::Text => {
+        match self.protocol {
+            Protocol::Text => {
                 text::store(self.out, StoreMode::Set, &self.key_texts.bytes, &store_line);
             }
-            Dialect::Meta => meta::set_without_opaque(self.out, &self.key_texts.bytes, &store_line),
+            Protocol::Meta => {
+                meta::set_without_opaque(self.out, &self.key_texts.bytes, &store_line);
+            }
+            Protocol::Binary => {
+                let parameters = StoreParameters {
+                    flags: 0,
+                    exptime: ttl_s,
+                    value_bytes: value.len() as u32,
+                    required_cas: 0,
+                };
+                let id = self.id(opcode::SET);
+                binary::store(self.out, id, &self.key_texts.bytes, &parameters);
+            }
         }
         if value.len() < LARGE_VALUE_BYTES {
             self.out.extend_from_slice(value);
-            self.out.extend_from_slice(b"\r\n");
+            self.out.extend_from_slice(value_end(self.protocol));
         } else {
             *self.large_value_id = Some(id);
         }
@@ -164,27 +212,40 @@ impl Batch<'_> {
     /// Removes `id`.
     pub fn delete(&mut self, workload: &impl Workload, id: u64) {
         self.key_texts.fill(workload, &[id]);
-        match self.dialect {
-            Dialect::Text => text::delete(self.out, &self.key_texts.bytes, false),
-            Dialect::Meta => meta::delete_without_opaque(self.out, &self.key_texts.bytes),
+        match self.protocol {
+            Protocol::Text => text::delete(self.out, &self.key_texts.bytes, false),
+            Protocol::Meta => meta::delete_without_opaque(self.out, &self.key_texts.bytes),
+            Protocol::Binary => {
+                binary::delete(self.out, self.id(opcode::DELETE), &self.key_texts.bytes, 0);
+            }
         }
         self.keys.push_back(id);
         self.push(RequestKind::Write, 1);
     }
 
-    /// Sends a whole `request` about key `id` to which one line is the reply.
+    /// Sends a whole `request` in text or meta about key `id`, to which one line is the reply.
     pub fn write_request(&mut self, id: u64, request: &[u8]) {
         self.out.extend_from_slice(request);
         self.keys.push_back(id);
         self.push(RequestKind::Write, 1);
     }
 
+    /// What the next request in binary has in its header.
+    const fn id(&self, opcode: u8) -> RequestId {
+        RequestId {
+            opcode,
+            opaque: *self.next_opaque,
+        }
+    }
+
     fn push(&mut self, kind: RequestKind, keys: u32) {
-        self.requests.push_back(Request {
+        let request = Request {
             kind,
             keys,
             intended_ns: 0,
             sent_ns: 0,
-        });
+        };
+        *self.next_opaque = self.next_opaque.wrapping_add(request.opaques());
+        self.requests.push_back(request);
     }
 }

@@ -4,10 +4,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use glasscache_lab::access::Protocol;
 use glasscache_lab::bench::live::{
     self, KeyTrace, LoadMeasurement, Mix, Objective, Popularity, Settings, Target, Traffic,
 };
-use glasscache_lab::load::{self, Dialect, Pace, Picker, Size, Values};
+use glasscache_lab::load::{self, Pace, Picker, Size, Values};
 use glasscache_sim::trace::Columns;
 use serde_json::{Value, json};
 
@@ -93,9 +94,9 @@ pub(crate) struct Args {
     /// Store a key that was missed, as a look-aside application does
     #[arg(requires = "load", long)]
     fill: bool,
-    /// Send meta commands
-    #[arg(requires = "load", long)]
-    meta: bool,
+    /// The protocol of all requests and logins
+    #[arg(requires = "load", long, value_enum, default_value = "text")]
+    protocol: ProtocolArg,
     /// Seed of keys, values and schedule
     #[arg(requires = "load", long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -112,6 +113,27 @@ pub(crate) struct Args {
     access: access::Args,
     #[command(flatten)]
     trace_form: InputArgs,
+}
+
+/// The values of `--protocol`.
+#[derive(clap::ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+enum ProtocolArg {
+    /// Classic text
+    Text,
+    /// Meta commands, without multi-gets
+    Meta,
+    /// Binary; multi-gets are quiet gets and a noop, logins are SASL PLAIN
+    Binary,
+}
+
+impl From<ProtocolArg> for Protocol {
+    fn from(protocol: ProtocolArg) -> Self {
+        match protocol {
+            ProtocolArg::Text => Self::Text,
+            ProtocolArg::Meta => Self::Meta,
+            ProtocolArg::Binary => Self::Binary,
+        }
+    }
 }
 
 impl Args {
@@ -144,9 +166,10 @@ impl Args {
             return Err(access::needs_target());
         }
         let credentials = self.access.credentials()?;
-        let mut targets = vec![LiveTarget::open(self.target.as_deref(), &credentials)?];
+        let open = |address| LiveTarget::open(address, &credentials, self.protocol.into());
+        let mut targets = vec![open(self.target.as_deref())?];
         if let Some(vs) = &self.vs {
-            targets.push(LiveTarget::open(Some(vs), &credentials)?);
+            targets.push(open(Some(vs))?);
         }
         let settings = self.settings()?;
         let traffic = self.traffic()?;
@@ -229,11 +252,6 @@ impl Args {
             },
             ttl_s: self.ttl,
             fills_misses: self.fill,
-            dialect: if self.meta {
-                Dialect::Meta
-            } else {
-                Dialect::Text
-            },
         })
     }
 
@@ -372,7 +390,8 @@ impl Args {
         }
         document["warnings"] = json!(warnings(result));
         document["settings"] = json!({ "connections": self.connections, "depth": self.depth, "threads": self.threads,
-            "keys": traffic.keys, "seed": self.seed, "ttl_s": self.ttl, "tls": self.access.has_tls() });
+            "keys": traffic.keys, "seed": self.seed, "ttl_s": self.ttl, "tls": self.access.has_tls(),
+            "protocol": Protocol::from(self.protocol) });
         document
     }
 }

@@ -29,6 +29,8 @@ const EXAMPLES: &str = "\
 Examples:
   glasscache bench cache1:11211 --rate 20000 --for 30s     open loop on any server
   glasscache bench cache1:11211 --vs cache2:11211          two servers, interleaved
+  glasscache bench cache1:11211 --protocol binary --user app --depth 16
+                                                           binary, with a login by SASL
   glasscache bench cache1:11211 --search 'p99.9<1ms'        the highest rate that holds it
   glasscache bench cache1:11211 --popularity trace:t.parquet --size stats:cache1:11211 --fill
                                                            your keys in your order, sizes as stored there

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use glasscache_lab::access::Protocol;
 use glasscache_lab::codec::{
     Candidate, Choice, CodecObjective, PackerCosts, PiecesRun, Sample, SampleError, Samples,
     SerialiserCosts, StorageRow, WireTimes, candidate_costs, choose, pieces, store_pieces,
@@ -170,7 +171,11 @@ impl Args {
                 "no values to measure: every one is empty or longer than 1,000,000 bytes",
             ));
         }
-        let target = LiveTarget::open(self.server.as_deref(), &Credentials::default())?;
+        let target = LiveTarget::open(
+            self.server.as_deref(),
+            &Credentials::default(),
+            Protocol::Text,
+        )?;
         let mut result = self.empty_result(&samples, &target);
         let bar = progress_bar();
         let outcome = self.measure(&samples, &target, (&stop, &bar), &mut result);

@@ -8,6 +8,7 @@ mod table;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use glasscache_lab::access::Protocol;
 use glasscache_lab::profile::{self, CallError, Caller, Profile, Settings, latency_file};
 use serde_json::{Value, json};
 
@@ -25,6 +26,8 @@ Examples:
   glasscache profile 10.0.0.5:11211                    any memcached
   glasscache profile cache1:11211 --vs cache2:11211    two servers, interleaved
   glasscache profile cache1:11211 --via pylibmc        another client than ours
+  glasscache profile cache1:11211 --protocol binary --user app
+                                                       binary, with a login by SASL
   glasscache profile cache1:11211 --for 1h --html day.html";
 
 /// Measure what a get costs, and write the latency table that `simulate` reads.
@@ -39,6 +42,9 @@ pub(crate) struct Args {
     /// Measure this Python client instead of ours
     #[arg(long, value_name = "CLIENT", value_parser = ["pylibmc", "pymemcache", "glasscache"])]
     via: Option<String>,
+    /// The protocol of the client: auto is meta, or text where the server has no meta
+    #[arg(long, value_enum, default_value = "auto")]
+    protocol: ClientProtocol,
     /// Calls for each size and width
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     calls: u64,
@@ -81,6 +87,23 @@ pub(crate) struct Args {
     wide: bool,
     #[command(flatten)]
     access: access::Args,
+}
+
+/// The values of `--protocol`, those of the clients' own setting.
+#[derive(clap::ValueEnum, Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+enum ClientProtocol {
+    Auto,
+    Binary,
+}
+
+impl From<ClientProtocol> for Protocol {
+    fn from(protocol: ClientProtocol) -> Self {
+        match protocol {
+            ClientProtocol::Auto => Self::Text,
+            ClientProtocol::Binary => Self::Binary,
+        }
+    }
 }
 
 fn parse_rate(text: &str) -> Result<f64, String> {
@@ -163,14 +186,19 @@ impl Args {
                 "--via: another client is measured without TLS and without a login",
             ));
         }
+        if self.via.as_deref() == Some("pymemcache") && self.protocol == ClientProtocol::Binary {
+            return Err(Failure::usage("--via pymemcache: it does not speak binary")
+                .hint("pylibmc and glasscache do"));
+        }
         Ok(())
     }
 
     fn open_targets(&self) -> Result<Vec<LiveTarget>, Failure> {
         let credentials = self.access.credentials()?;
-        let mut targets = vec![LiveTarget::open(self.target.as_deref(), &credentials)?];
+        let open = |address| LiveTarget::open(address, &credentials, self.protocol.into());
+        let mut targets = vec![open(self.target.as_deref())?];
         if let Some(vs) = &self.vs {
-            targets.push(LiveTarget::open(Some(vs), &credentials)?);
+            targets.push(open(Some(vs))?);
         }
         Ok(targets)
     }
@@ -186,7 +214,7 @@ impl Args {
         match &self.via {
             None => Ok(Box::new(direct)),
             Some(client) => {
-                let via = PythonClient::start(client, &target.address(), self.seed, direct);
+                let via = PythonClient::start(client, target, self.seed, direct);
                 Ok(Box::new(via.map_err(|error| failure(&error))?))
             }
         }
@@ -211,6 +239,7 @@ impl Args {
         document["rate"] = json!(self.rate);
         document["seed"] = json!(self.seed);
         document["tls"] = json!(self.access.has_tls());
+        document["protocol"] = json!(self.protocol);
         document
     }
 

@@ -6,11 +6,13 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use glasscache_lab::access::Protocol;
 use glasscache_lab::profile::{CallBlock, CallError, Caller, Cell, Split};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::rust_client::RustClient;
+use crate::live_target::LiveTarget;
 
 /// The program that the child process runs.
 const PROGRAM: &str = include_str!("via.py");
@@ -43,16 +45,21 @@ struct ReadTimes {
 }
 
 impl<'t> PythonClient<'t> {
-    /// Starts the child with `client` (such as `pylibmc`) for the server at `address`.
+    /// Starts the child with `client` (such as `pylibmc`) for `target`.
     pub(super) fn start(
         client: &str,
-        address: &str,
+        target: &LiveTarget,
         seed: u64,
         direct: RustClient<'t>,
     ) -> Result<PythonClient<'t>, CallError> {
         let python = std::env::var_os(PYTHON_VARIABLE).filter(|name| !name.is_empty());
+        let protocol = match target.access.protocol {
+            Protocol::Text | Protocol::Meta => "auto",
+            Protocol::Binary => "binary",
+        };
         let mut child = Command::new(python.unwrap_or_else(|| "python3".into()))
-            .args(["-c", PROGRAM, client, address, &format!("{seed:x}")])
+            .args(["-c", PROGRAM, client, &target.address()])
+            .args([&format!("{seed:x}"), protocol])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

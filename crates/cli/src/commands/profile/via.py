@@ -2,7 +2,7 @@
 """Time the calls of a Python client of memcached, for `glasscache profile --via`.
 
 Reads one JSON request from each line of stdin and writes one JSON reply: fill, read, clear, split. Run as
-`python3 via.py CLIENT HOST:PORT SEED`.
+`python3 via.py CLIENT HOST:PORT SEED PROTOCOL`, the protocol `auto` or `binary`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import time
 from typing import Any
 
 
-def connect(name: str, address: str) -> Any:
+def connect(name: str, address: str, protocol: str) -> Any:
     """Return a client of this kind with get, set, delete and get_many."""
     host, _, port = address.rpartition(":")
     is_unix = "/" in address
     if name == "pylibmc":
         client = importlib.import_module("pylibmc").Client(
-            [f"/{address.lstrip('/')}" if is_unix else address]
+            [f"/{address.lstrip('/')}" if is_unix else address], binary=protocol == "binary"
         )
         client.get_many = client.get_multi
         return client
@@ -30,7 +30,7 @@ def connect(name: str, address: str) -> Any:
             address if is_unix else (host, int(port))
         )
     if name == "glasscache":
-        return importlib.import_module("glasscache").Client(address)
+        return importlib.import_module("glasscache").Client(address, protocol=protocol)
     msg = f"{name} is not a known client: there are glasscache, pylibmc and pymemcache"
     raise ImportError(msg)
 
@@ -98,9 +98,9 @@ def part_seconds(client: Any) -> dict[str, float]:
 
 def main() -> int:
     """Serve requests until stdin ends."""
-    name, address, seed = sys.argv[1:4]
+    name, address, seed, protocol = sys.argv[1:5]
     try:
-        client = connect(name, address)
+        client = connect(name, address, protocol)
     except ImportError as error:
         sys.stdout.write(
             json.dumps({"error": f"{sys.executable} cannot import {name}: {error}"}) + "\n"

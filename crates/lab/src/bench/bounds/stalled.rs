@@ -43,7 +43,7 @@ pub(super) fn check_stalled_clients(servers: &ServerPair) -> Result<Vec<Finding>
         &server,
         &scenario,
         &values,
-        (scenario.dialect, 1),
+        (scenario.protocol, 1),
     )?;
     let load_error = |error: std::io::Error| Error::load(server.name)(error.into());
     let mut sockets = Vec::new();
@@ -64,7 +64,7 @@ pub(super) fn check_stalled_clients(servers: &ServerPair) -> Result<Vec<Finding>
             &server,
             &scenario,
             &values,
-            (scenario.dialect, 2),
+            (scenario.protocol, 2),
         );
         stop.store(true, Ordering::Relaxed);
         measured_with_stalled

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::access::Access;
-use crate::load::{self, Dialect, Pace, Picker, Plan, Report, Values, Window};
+use crate::load::{self, Pace, Picker, Plan, Report, Values, Window};
 use crate::proc::Meter;
 use crate::statistics::RatioInterval;
 pub use histogram_log::{interval_log, percentile_table};
@@ -63,8 +63,6 @@ pub struct Traffic {
     pub ttl_s: u32,
     /// Stores a key that was missed, as a look-aside application does.
     pub fills_misses: bool,
-    /// Classic text or meta.
-    pub dialect: Dialect,
 }
 
 /// How it is sent.
@@ -95,10 +93,9 @@ impl Settings {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn plan(&self, target: &Target, traffic: &Traffic) -> Plan {
+    fn plan(&self, target: &Target) -> Plan {
         Plan {
             connections: self.connections,
-            dialect: traffic.dialect,
             cpus: self.cpus.clone(),
             seed: self.seed,
             measures_delay: true,
@@ -137,7 +134,7 @@ pub fn fill(settings: &Settings, target: &Target, traffic: &Traffic) -> Result<(
         depth: FILL_DEPTH,
         measures_delay: false,
         keeps_second_histograms: false,
-        ..settings.plan(target, traffic)
+        ..settings.plan(target)
     };
     let first = settings.first_id();
     let range = first..first + traffic.keys;
@@ -152,7 +149,7 @@ pub fn clear(settings: &Settings, target: &Target, traffic: &Traffic) -> Result<
         measures_delay: false,
         keeps_second_histograms: false,
         stop: Arc::default(),
-        ..settings.plan(target, traffic)
+        ..settings.plan(target)
     };
     let first = settings.first_id();
     let workload = DeleteKeys(first..first + traffic.keys);
@@ -174,7 +171,7 @@ fn run_once(
             warm_up,
             measure: run_for,
         },
-        ..settings.plan(target, traffic)
+        ..settings.plan(target)
     };
     let workload = |thread: usize| {
         let seed = load::mix(settings.seed ^ round << 16 ^ thread as u64);

@@ -163,7 +163,7 @@ impl Workload for DeleteKeys {
 mod tests {
     use super::super::Mix;
     use super::*;
-    use crate::load::{Dialect, Size, Values};
+    use crate::load::{Size, Values};
 
     fn requests(share: ThreadShare) -> TrafficRequests {
         let traffic = Traffic {
@@ -179,7 +179,6 @@ mod tests {
             },
             ttl_s: 0,
             fills_misses: false,
-            dialect: Dialect::Text,
         };
         TrafficRequests::new((traffic, 1 << 32), 1, share, 1)
     }

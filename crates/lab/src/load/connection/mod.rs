@@ -3,6 +3,7 @@
 //! Replies are read into a buffer shared by the thread and parsed in place; only an incomplete line is copied. A
 //! value is compared while it is received, so a large value needs no buffer of its own.
 
+mod head;
 mod replies;
 
 use std::io::{self, IoSlice};
@@ -10,9 +11,9 @@ use std::os::fd::BorrowedFd;
 
 use super::socket::Socket;
 use super::tally::Tally;
-use super::workload::{Batch, Dialect, KeyTexts, NextStep, Workload};
+use super::workload::{Batch, KeyTexts, NextStep, Workload, value_end};
 use super::{Check, Error};
-use crate::access::Access;
+use crate::access::{Access, Protocol};
 pub(crate) use replies::Clock;
 use replies::Replies;
 
@@ -25,10 +26,13 @@ pub(crate) struct Connection {
     read_count: u32,
     measures_delay: bool,
     out: Vec<u8>,
-    /// Bytes of `out`, then of the large value, then of its line end that have been written.
+    /// Bytes of `out`, then of the large value, then of its end that have been written.
     written_bytes: usize,
     large_value_id: Option<u64>,
     key_texts: KeyTexts,
+    protocol: Protocol,
+    /// See [`Batch::next_opaque`].
+    next_opaque: u32,
     replies: Replies,
     pub(crate) is_finished: bool,
     pub(crate) is_waiting_to_write: bool,
@@ -38,7 +42,7 @@ impl Connection {
     pub(crate) fn open(
         target: &Access,
         index: usize,
-        (dialect, check): (Dialect, Check),
+        check: Check,
         measures_delay: bool,
     ) -> io::Result<Self> {
         Ok(Self {
@@ -50,7 +54,9 @@ impl Connection {
             written_bytes: 0,
             large_value_id: None,
             key_texts: KeyTexts::default(),
-            replies: Replies::new(index, dialect, check),
+            protocol: target.protocol,
+            next_opaque: 0,
+            replies: Replies::new(index, target.protocol, check),
             is_finished: false,
             is_waiting_to_write: false,
         })
@@ -69,7 +75,7 @@ impl Connection {
     pub(crate) fn send<W: Workload>(
         &mut self,
         workload: &mut W,
-        (depth, dialect): (usize, Dialect),
+        depth: usize,
         (intended_ns, now_ns): (u64, u64),
         tally: &mut Tally,
     ) -> Result<(), Error> {
@@ -79,7 +85,8 @@ impl Connection {
                 requests: &mut self.replies.requests,
                 keys: &mut self.replies.keys,
                 large_value_id: &mut self.large_value_id,
-                dialect,
+                protocol: self.protocol,
+                next_opaque: &mut self.next_opaque,
                 key_texts: &mut self.key_texts,
             };
             match workload.next(self.replies.index, &mut batch) {
@@ -108,8 +115,8 @@ impl Connection {
         tally: &mut Tally,
     ) -> Result<(), Error> {
         let value = self.large_value_id.map(|id| workload.value(id));
-        let line_end: &[u8] = if value.is_some() { b"\r\n" } else { b"" };
-        let output_parts = [self.out.as_slice(), value.unwrap_or_default(), line_end];
+        let value_end = value.map_or(&b""[..], |_| value_end(self.protocol));
+        let output_parts = [self.out.as_slice(), value.unwrap_or_default(), value_end];
         let total_bytes: usize = output_parts
             .iter()
             .map(|output_part| output_part.len())

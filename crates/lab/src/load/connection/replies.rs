@@ -2,11 +2,10 @@
 
 use std::collections::VecDeque;
 
-use glasscache_protocol::meta::reply as meta;
-use glasscache_protocol::text::reply::{self as text, REPLY_LINE_BYTES_MAX, Status};
-
+use super::head::{HEAD_BYTES_MAX, Head, Outcome, excerpt};
+use crate::access::Protocol;
 use crate::load::tally::Tally;
-use crate::load::workload::{Dialect, KeyResult, Request, RequestKind, Workload};
+use crate::load::workload::{KeyResult, Request, RequestKind, Workload, value_end};
 use crate::load::{Check, Error};
 
 /// How many bytes of each end of a value are compared by [`Check::Edges`].
@@ -15,8 +14,8 @@ const EDGE_BYTES: usize = 16;
 /// State of the parser between two reads.
 #[derive(Debug, Clone, Copy)]
 enum ParserState {
-    Line,
-    /// `matched_bytes` of `bytes` and of the line end after them have been received.
+    Head,
+    /// `matched_bytes` of `bytes` and of what ends a value have been received.
     Value {
         id: u64,
         bytes: usize,
@@ -52,35 +51,38 @@ impl Clock {
 pub(super) struct Replies {
     /// Index of the connection, for the workload.
     pub(super) index: usize,
-    dialect: Dialect,
+    protocol: Protocol,
     check: Check,
     /// Requests in flight, oldest first.
     pub(super) requests: VecDeque<Request>,
     /// Their keys.
     pub(super) keys: VecDeque<u64>,
+    /// Opaque of the oldest of them in binary.
+    next_opaque: u32,
     state: ParserState,
-    /// The beginning of a line whose end has not been received.
-    partial_line: Vec<u8>,
+    /// The beginning of a head whose end has not been received.
+    partial_head: Vec<u8>,
     key: Vec<u8>,
 }
 
 impl Replies {
-    pub(super) fn new(index: usize, dialect: Dialect, check: Check) -> Self {
+    pub(super) fn new(index: usize, protocol: Protocol, check: Check) -> Self {
         Self {
             index,
-            dialect,
+            protocol,
             check,
             requests: VecDeque::new(),
             keys: VecDeque::new(),
-            state: ParserState::Line,
-            partial_line: Vec::new(),
+            next_opaque: 0,
+            state: ParserState::Head,
+            partial_head: Vec::new(),
             key: Vec::new(),
         }
     }
 
     /// Whether all replies have been received completely.
     pub(super) fn is_idle(&self) -> bool {
-        self.requests.is_empty() && matches!(self.state, ParserState::Line)
+        self.requests.is_empty() && matches!(self.state, ParserState::Head)
     }
 
     /// Parses received bytes and reports each complete reply to the workload.
@@ -94,46 +96,42 @@ impl Replies {
         while !data.is_empty() {
             if let ParserState::Value { .. } = self.state {
                 data = self.consume_value(data, workload, clock, tally)?;
-            } else if self.partial_line.is_empty() {
-                let Some((line, line_bytes)) =
-                    text::take_line(data).map_err(|_| unexpected_reply(data))?
-                else {
-                    self.partial_line.extend_from_slice(data);
+            } else if self.partial_head.is_empty() {
+                let Some((head, head_bytes)) = Head::take(self.protocol, data)? else {
+                    self.partial_head.extend_from_slice(data);
                     break;
                 };
-                data = data.get(line_bytes..).unwrap_or_default();
-                self.handle_line(line, workload, clock, tally)?;
+                self.handle_head(&head, workload, clock, tally)?;
+                data = data.get(head_bytes..).unwrap_or_default();
             } else {
-                data = self.complete_partial_line(data, workload, clock, tally)?;
+                data = self.complete_partial_head(data, workload, clock, tally)?;
             }
         }
         Ok(())
     }
 
-    /// Completes a line whose beginning was received earlier; returns the data after it.
-    fn complete_partial_line<'d, W: Workload>(
+    /// Completes a head whose beginning was received earlier; returns the data after it.
+    fn complete_partial_head<'d, W: Workload>(
         &mut self,
         data: &'d [u8],
         workload: &mut W,
         clock: &Clock,
         tally: &mut Tally,
     ) -> Result<&'d [u8], Error> {
-        let mut whole_line = std::mem::take(&mut self.partial_line);
-        let partial_bytes = whole_line.len();
-        let line_bytes_max = data.len().min(REPLY_LINE_BYTES_MAX);
-        whole_line.extend_from_slice(data.get(..line_bytes_max).unwrap_or_default());
-        match text::take_line(&whole_line).map_err(|_| unexpected_reply(&whole_line))? {
-            None => {
-                self.partial_line = whole_line;
-                Ok(&[])
-            }
-            Some((line, line_bytes)) => {
-                self.handle_line(line, workload, clock, tally)?;
-                whole_line.clear();
-                self.partial_line = whole_line;
-                Ok(data.get(line_bytes - partial_bytes..).unwrap_or_default())
-            }
-        }
+        let mut whole_head = std::mem::take(&mut self.partial_head);
+        let partial_bytes = whole_head.len();
+        whole_head.extend_from_slice(
+            data.get(..data.len().min(HEAD_BYTES_MAX))
+                .unwrap_or_default(),
+        );
+        let Some((head, head_bytes)) = Head::take(self.protocol, &whole_head)? else {
+            self.partial_head = whole_head;
+            return Ok(&[]);
+        };
+        self.handle_head(&head, workload, clock, tally)?;
+        whole_head.clear();
+        self.partial_head = whole_head;
+        Ok(data.get(head_bytes - partial_bytes..).unwrap_or_default())
     }
 
     /// Consumes bytes of the current value and returns those after it.
@@ -153,18 +151,20 @@ impl Replies {
         else {
             return Ok(data);
         };
-        let (value_data, rest) = data.split_at(data.len().min(bytes + 2 - matched_bytes));
+        let value_end = value_end(self.protocol);
+        let total_bytes = bytes + value_end.len();
+        let (value_data, rest) = data.split_at(data.len().min(total_bytes - matched_bytes));
         let body = value_data
             .get(..value_data.len().min(bytes.saturating_sub(matched_bytes)))
             .unwrap_or_default();
-        let line_end_data = value_data.get(body.len()..).unwrap_or_default();
-        if b"\r\n"
+        let end_data = value_data.get(body.len()..).unwrap_or_default();
+        if value_end
             .get(matched_bytes.saturating_sub(bytes)..)
-            .is_some_and(|expected| !expected.starts_with(line_end_data))
+            .is_some_and(|expected| !expected.starts_with(end_data))
         {
-            return Err(unexpected_reply(line_end_data));
+            return Err(Error::Unexpected(excerpt(end_data)));
         }
-        // The body is empty if only the line end of the value is outstanding.
+        // The body is empty if only the end of the value is outstanding.
         let is_match =
             body.is_empty() || self.check.matches(workload.value(id), matched_bytes, body);
         if !(is_correct && is_match) && tally.first_difference.is_none() {
@@ -177,7 +177,7 @@ impl Replies {
         }
         let is_correct = is_correct && is_match;
         let matched_bytes = matched_bytes + value_data.len();
-        if matched_bytes < bytes + 2 {
+        if matched_bytes < total_bytes {
             self.state = ParserState::Value {
                 id,
                 bytes,
@@ -186,15 +186,15 @@ impl Replies {
             };
             return Ok(rest);
         }
-        self.state = ParserState::Line;
+        self.state = ParserState::Head;
         let result = if is_correct {
             KeyResult::Hit
         } else {
             KeyResult::Wrong
         };
         self.report_result(id, result, workload, tally);
-        if self.dialect == Dialect::Meta {
-            // A text request ends with its `END`, a meta request with its only value.
+        let has_one_reply = |request: &Request| request.kind == RequestKind::Get;
+        if self.requests.front().is_some_and(has_one_reply) {
             self.finish_request(KeyResult::Miss, workload, clock, tally);
         }
         Ok(rest)
@@ -211,55 +211,56 @@ impl Replies {
         workload.on_result(self.index, id, result);
     }
 
-    fn handle_line<W: Workload>(
+    fn handle_head<W: Workload>(
         &mut self,
-        line: &[u8],
+        head: &Head<'_>,
         workload: &mut W,
         clock: &Clock,
         tally: &mut Tally,
     ) -> Result<(), Error> {
         let Some(request) = self.requests.front().copied() else {
-            return Err(unexpected_reply(line));
+            return Err(head.unexpected());
         };
-        let reply = match self.dialect {
-            Dialect::Text => parse_text_reply(line),
-            Dialect::Meta => parse_meta_reply(line),
+        let result = match (head.outcome, request.kind) {
+            (Outcome::Value { key, bytes }, RequestKind::Get | RequestKind::Gets) => {
+                self.start_value(head, (key, bytes), workload, tally)?;
+                return match bytes + value_end(self.protocol).len() {
+                    0 => self.consume_value(&[], workload, clock, tally).map(|_| ()),
+                    _ => Ok(()),
+                };
+            }
+            (Outcome::Done, RequestKind::Write) => KeyResult::Stored,
+            (Outcome::NotDone, RequestKind::Write) => KeyResult::Refused,
+            (Outcome::Miss, RequestKind::Get) | (Outcome::End, RequestKind::Gets) => {
+                KeyResult::Miss
+            }
+            _ => return Err(head.unexpected()),
         };
-        match (reply.ok_or_else(|| unexpected_reply(line))?, request.kind) {
-            (Reply::Done, RequestKind::Write) => {
-                self.finish_request(KeyResult::Stored, workload, clock, tally);
-            }
-            (Reply::NotDone, RequestKind::Write) => {
-                if tally.first_refusal.is_none() {
-                    tally.first_refusal = Some(excerpt(line));
-                }
-                self.finish_request(KeyResult::Refused, workload, clock, tally);
-            }
-            (Reply::Value { key, bytes }, RequestKind::Get) => {
-                return self.start_value(key, bytes, workload, tally);
-            }
-            (Reply::End, RequestKind::Get) => {
-                self.finish_request(KeyResult::Miss, workload, clock, tally);
-            }
-            _ => return Err(unexpected_reply(line)),
+        let opaque_after = self.next_opaque.wrapping_add(request.opaques());
+        if !head.has_opaque(opaque_after.wrapping_sub(1)) {
+            return Err(head.unexpected());
         }
+        if result == KeyResult::Refused && tally.first_refusal.is_none() {
+            tally.first_refusal = Some(head.excerpt());
+        }
+        self.finish_request(result, workload, clock, tally);
         Ok(())
     }
 
-    /// The head of a value: keys of a text request before it are misses, a meta request has one key.
+    /// The head of a value: keys of a request in text or binary before it are misses.
     fn start_value<W: Workload>(
         &mut self,
-        key: Option<&[u8]>,
-        bytes: usize,
+        head: &Head<'_>,
+        (key, bytes): (Option<&[u8]>, usize),
         workload: &mut W,
         tally: &mut Tally,
     ) -> Result<(), Error> {
         while let Some(request) = self.requests.front_mut().filter(|request| request.keys > 0) {
             request.keys -= 1;
             let id = self.keys.pop_front().unwrap_or_default();
-            self.key.clear();
-            workload.write_key(id, &mut self.key);
-            if key.is_none_or(|key| self.key == key) {
+            let opaque = self.next_opaque;
+            self.next_opaque = opaque.wrapping_add(1);
+            if head.has_opaque(opaque) && key.is_none_or(|key| self.is_key_of(id, key, workload)) {
                 self.state = ParserState::Value {
                     id,
                     bytes,
@@ -270,7 +271,13 @@ impl Replies {
             }
             self.report_result(id, KeyResult::Miss, workload, tally);
         }
-        Err(unexpected_reply(key.unwrap_or_default()))
+        Err(head.unexpected())
+    }
+
+    fn is_key_of<W: Workload>(&mut self, id: u64, key: &[u8], workload: &W) -> bool {
+        self.key.clear();
+        workload.write_key(id, &mut self.key);
+        self.key == key
     }
 
     /// Completes the oldest request; keys without a result get `result`.
@@ -284,6 +291,7 @@ impl Replies {
         let Some(request) = self.requests.pop_front() else {
             return;
         };
+        self.next_opaque = self.next_opaque.wrapping_add(request.opaques());
         for _ in 0..request.keys {
             if let Some(id) = self.keys.pop_front() {
                 self.report_result(id, result, workload, tally);
@@ -337,56 +345,4 @@ fn describe_difference<W: Workload>(
             .count();
     let (key, stored) = (excerpt(&key), expected.len());
     format!("{key:?}: received {bytes} bytes, stored {stored}; they differ from byte {offset}")
-}
-
-/// What a reply line means for the oldest request.
-enum Reply<'a> {
-    /// The write took effect.
-    Done,
-    /// It did not.
-    NotDone,
-    /// A value of this many bytes follows; meta replies have no key.
-    Value { key: Option<&'a [u8]>, bytes: usize },
-    /// No (further) value.
-    End,
-}
-
-fn parse_text_reply(line: &[u8]) -> Option<Reply<'_>> {
-    Some(match text::parse(line).ok()? {
-        text::Line::Value {
-            key, value_bytes, ..
-        } => Reply::Value {
-            key: Some(key),
-            bytes: usize::try_from(value_bytes).ok()?,
-        },
-        text::Line::End => Reply::End,
-        text::Line::Status(Status::Done) | text::Line::Number(_) => Reply::Done,
-        text::Line::Status(_) | text::Line::Refused(_) => Reply::NotDone,
-        text::Line::Version(_) | text::Line::Stat(..) => return None,
-    })
-}
-
-fn parse_meta_reply(line: &[u8]) -> Option<Reply<'_>> {
-    Some(match meta::parse(line).ok()? {
-        meta::Line::Reply {
-            code, value_bytes, ..
-        } => match code {
-            meta::Code::Value => Reply::Value {
-                key: None,
-                bytes: usize::try_from(value_bytes).ok()?,
-            },
-            meta::Code::Miss => Reply::End,
-            meta::Code::Done => Reply::Done,
-            _ => Reply::NotDone,
-        },
-        meta::Line::Refused(_) => Reply::NotDone,
-    })
-}
-
-fn unexpected_reply(line: &[u8]) -> Error {
-    Error::Unexpected(excerpt(line))
-}
-
-fn excerpt(line: &[u8]) -> String {
-    String::from_utf8_lossy(line.get(..line.len().min(100)).unwrap_or_default()).into_owned()
 }

@@ -1,0 +1,108 @@
+//! What a server says of itself before it is measured: its version and its counters.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::time::Duration;
+
+use glasscache_protocol::binary::{RequestId, Status, opcode, request as binary};
+use glasscache_protocol::text::reply::{self as text, Line};
+
+use super::{Access, Protocol, Stream};
+
+/// How long a server may take for each reply.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Longest reply that is read from a server before it is known to speak memcached.
+const REPLY_BYTES_MAX: u64 = 1 << 16;
+
+/// Why a server did not tell its version.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// It cannot be reached, trusted or logged in to.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// It wants a login before other commands.
+    #[error("it wants a login before other commands")]
+    LoginRequired,
+    /// It replied in another protocol: with this line, or with nothing.
+    #[error("its reply to `version` was {0:?}")]
+    Foreign(String),
+}
+
+/// The version of a server that takes commands from this connection.
+///
+/// # Errors
+/// It cannot be reached, does not speak the protocol, or wants a login.
+pub fn version(access: &Access) -> Result<String, ProbeError> {
+    let mut stream = Stream::open(access, REPLY_TIMEOUT)?;
+    if access.protocol == Protocol::Binary {
+        return binary_version(&mut stream);
+    }
+    stream.write_all(b"version\r\n")?;
+    let mut line = Vec::new();
+    BufReader::new(stream.take(REPLY_BYTES_MAX)).read_until(b'\n', &mut line)?;
+    let line = line.trim_ascii_end();
+    match text::parse(line) {
+        Ok(Line::Version(version)) => Ok(String::from_utf8_lossy(version).into_owned()),
+        _ if line.starts_with(b"CLIENT_ERROR unauth") => Err(ProbeError::LoginRequired),
+        _ => Err(ProbeError::Foreign(
+            String::from_utf8_lossy(line).into_owned(),
+        )),
+    }
+}
+
+/// A version is told before a login, too, so a noop finds out whether one is needed.
+fn binary_version(stream: &mut Stream) -> Result<String, ProbeError> {
+    let mut requests = Vec::new();
+    for opcode in [opcode::VERSION, opcode::NOOP] {
+        binary::header_only(&mut requests, RequestId { opcode, opaque: 0 });
+    }
+    stream.write_all(&requests)?;
+    let mut next_response = || {
+        let response = stream.read_response(REPLY_BYTES_MAX as usize);
+        response.map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => ProbeError::Foreign(error.to_string()),
+            io::ErrorKind::UnexpectedEof => ProbeError::Foreign(String::new()),
+            _ => ProbeError::Io(error),
+        })
+    };
+    let version = next_response()?;
+    match next_response()?.status {
+        Status::AuthFailure => Err(ProbeError::LoginRequired),
+        _ => Ok(String::from_utf8_lossy(&version.value).into_owned()),
+    }
+}
+
+/// The rows of `stats`, each a name and a value.
+///
+/// # Errors
+/// The server cannot be reached or its reply does not end.
+pub fn general_statistics(access: &Access) -> io::Result<Vec<(String, String)>> {
+    let mut stream = Stream::open(access, REPLY_TIMEOUT)?;
+    let mut rows = Vec::new();
+    let mut push = |name: &[u8], value: &[u8]| {
+        let [name, value] = [name, value].map(|part| String::from_utf8_lossy(part).into_owned());
+        rows.push((name, value));
+    };
+    if access.protocol == Protocol::Binary {
+        let mut request = Vec::new();
+        binary::stat(&mut request, 0, b"");
+        stream.write_all(&request)?;
+        let mut left_bytes = REPLY_BYTES_MAX as usize;
+        loop {
+            let row = stream.read_response(left_bytes)?;
+            if row.status != Status::Success || row.key.is_empty() {
+                return Ok(rows);
+            }
+            left_bytes = left_bytes.saturating_sub(row.key.len() + row.value.len());
+            push(&row.key, &row.value);
+        }
+    }
+    stream.write_all(b"stats\r\n")?;
+    for line in BufReader::new(stream.take(REPLY_BYTES_MAX)).split(b'\n') {
+        match text::parse(line?.trim_ascii_end()) {
+            Ok(Line::Stat(name, value)) => push(name, value),
+            _ => break,
+        }
+    }
+    Ok(rows)
+}

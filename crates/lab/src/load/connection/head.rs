@@ -1,0 +1,159 @@
+//! The head of a reply, its value excepted, in terms that all protocols share; the bytes are parsed by `protocol`.
+
+use glasscache_protocol::binary::reply::parse_head;
+use glasscache_protocol::binary::{RequestId, Status as BinaryStatus, opcode};
+use glasscache_protocol::meta::reply as meta;
+use glasscache_protocol::text::reply::{self as text, REPLY_LINE_BYTES_MAX, Status};
+
+use crate::access::Protocol;
+use crate::load::Error;
+
+/// Longest head in bytes: a line, or a response in binary with the text of an error.
+pub(super) const HEAD_BYTES_MAX: usize = REPLY_LINE_BYTES_MAX;
+
+/// The head of a reply.
+pub(super) struct Head<'a> {
+    pub(super) outcome: Outcome<'a>,
+    /// Opcode and opaque of a response in binary.
+    id: Option<RequestId>,
+    /// The line, or in binary the text of an error.
+    text: &'a [u8],
+}
+
+/// What a reply means for a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Outcome<'a> {
+    /// The write took effect.
+    Done,
+    /// It did not.
+    NotDone,
+    /// A value of this many bytes follows; only text has the key.
+    Value { key: Option<&'a [u8]>, bytes: usize },
+    /// There is no value, and nothing else follows.
+    Miss,
+    /// No further value.
+    End,
+}
+
+impl<'a> Head<'a> {
+    /// Takes the head at the front of `input`, and how many bytes it has; `None` if it has not arrived whole.
+    pub(super) fn take(
+        protocol: Protocol,
+        input: &'a [u8],
+    ) -> Result<Option<(Self, usize)>, Error> {
+        if protocol == Protocol::Binary {
+            return Self::take_binary(input);
+        }
+        let unexpected = || Error::Unexpected(excerpt(input));
+        let Some((line, line_bytes)) = text::take_line(input).map_err(|_| unexpected())? else {
+            return Ok(None);
+        };
+        let outcome = match protocol {
+            Protocol::Meta => parse_meta_line(line),
+            Protocol::Text | Protocol::Binary => parse_text_line(line),
+        };
+        let head = Self {
+            outcome: outcome.ok_or_else(|| Error::Unexpected(excerpt(line)))?,
+            id: None,
+            text: line,
+        };
+        Ok(Some((head, line_bytes)))
+    }
+
+    fn take_binary(input: &'a [u8]) -> Result<Option<(Self, usize)>, Error> {
+        let parsed = parse_head(input).map_err(|fault| Error::Unexpected(fault.to_string()))?;
+        let Some((parsed, head_bytes)) = parsed else {
+            return Ok(None);
+        };
+        let value_bytes = parsed.value_bytes as usize;
+        let opcode = opcode::without_quiet(parsed.id.opcode);
+        let mut head = Self {
+            outcome: Outcome::Value {
+                key: None,
+                bytes: value_bytes,
+            },
+            id: Some(parsed.id),
+            text: b"",
+        };
+        if (opcode, parsed.status) == (opcode::GET, BinaryStatus::Success) {
+            return Ok(Some((head, head_bytes)));
+        }
+        let response_bytes = head_bytes + value_bytes;
+        if response_bytes > HEAD_BYTES_MAX {
+            return Err(head.unexpected());
+        }
+        let Some(text) = input.get(head_bytes..response_bytes) else {
+            return Ok(None);
+        };
+        head.text = if text.is_empty() {
+            parsed.status.text()
+        } else {
+            text
+        };
+        head.outcome = match (opcode, parsed.status) {
+            (opcode::GET, BinaryStatus::NotFound) => Outcome::Miss,
+            (opcode::NOOP, BinaryStatus::Success) => Outcome::End,
+            (opcode::SET | opcode::DELETE, BinaryStatus::Success) => Outcome::Done,
+            _ => Outcome::NotDone,
+        };
+        Ok(Some((head, response_bytes)))
+    }
+
+    /// Whether it is a reply to the request with this opaque; text and meta requests have none.
+    pub(super) fn has_opaque(&self, opaque: u32) -> bool {
+        self.id.is_none_or(|id| id.opaque == opaque)
+    }
+
+    /// The start of the line, or of the text of an error.
+    pub(super) fn excerpt(&self) -> String {
+        excerpt(self.text)
+    }
+
+    /// The error of a reply that does not match its request.
+    pub(super) fn unexpected(&self) -> Error {
+        Error::Unexpected(match self.id {
+            None => self.excerpt(),
+            Some(RequestId { opcode, opaque }) => {
+                let text = self.excerpt();
+                format!("{text} (opcode {opcode:#04x}, opaque {opaque})")
+            }
+        })
+    }
+}
+
+fn parse_text_line(line: &[u8]) -> Option<Outcome<'_>> {
+    Some(match text::parse(line).ok()? {
+        text::Line::Value {
+            key, value_bytes, ..
+        } => Outcome::Value {
+            key: Some(key),
+            bytes: usize::try_from(value_bytes).ok()?,
+        },
+        text::Line::End => Outcome::End,
+        text::Line::Status(Status::Done) | text::Line::Number(_) => Outcome::Done,
+        text::Line::Status(_) | text::Line::Refused(_) => Outcome::NotDone,
+        text::Line::Version(_) | text::Line::Stat(..) => return None,
+    })
+}
+
+fn parse_meta_line(line: &[u8]) -> Option<Outcome<'_>> {
+    Some(match meta::parse(line).ok()? {
+        meta::Line::Reply {
+            code, value_bytes, ..
+        } => match code {
+            meta::Code::Value => Outcome::Value {
+                key: None,
+                bytes: usize::try_from(value_bytes).ok()?,
+            },
+            meta::Code::Miss => Outcome::Miss,
+            meta::Code::Done => Outcome::Done,
+            _ => Outcome::NotDone,
+        },
+        meta::Line::Refused(_) => Outcome::NotDone,
+    })
+}
+
+/// The start of what was received, for a report.
+pub(super) fn excerpt(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes.get(..bytes.len().min(100)).unwrap_or_default()).into_owned()
+}
