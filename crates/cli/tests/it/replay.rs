@@ -49,12 +49,15 @@ fn run(folder: &Path, arguments: &[&str]) -> Output {
 }
 
 fn replay(folder: &Path, server: &Server, arguments: &[&str]) -> Output {
-    let target = format!("127.0.0.1:{}", server.port());
+    replay_at(folder, &format!("127.0.0.1:{}", server.port()), arguments)
+}
+
+fn replay_at(folder: &Path, target: &str, arguments: &[&str]) -> Output {
     let fixed = [
         "replay",
         "site",
         "--target",
-        &target,
+        target,
         "--strategy",
         "best.strategy",
         "--json",
@@ -95,6 +98,15 @@ fn a_replay_makes_the_calls_of_the_forecast_whatever_the_number_of_clients() {
         let result = &document["result"];
         assert_eq!(output.status.code(), Some(0), "{strategy}: {document}");
         assert_eq!(result["held"], true);
+        assert_eq!(result["too_noisy"], false);
+        for percentile in ["50", "95"] {
+            let error = &result["error"]["second_half"]["added_ns_pct"][percentile];
+            let range = &result["added_error_pct"][percentile];
+            assert!(
+                range[0].as_f64() <= error.as_f64() && error.as_f64() <= range[1].as_f64(),
+                "{strategy}, p{percentile}: {error} in {range}"
+            );
+        }
         for part in ["all", "second_half"] {
             let (error, measured) = (&result["error"][part], &result["measured"][part]);
             for figure in ["requests", "calls", "keys", "bytes", "used_keys"] {
@@ -162,6 +174,17 @@ fn a_forecast_is_written_before_the_replay_and_never_again() {
 }
 
 #[test]
+fn a_target_that_is_down_is_named_with_the_flag_of_the_command() {
+    let folder = tempfile::tempdir().unwrap();
+    log_with_strategy(folder.path(), "remote");
+    let output = replay_at(folder.path(), "127.0.0.1:1", &[]);
+    assert_eq!(output.status.code(), Some(3));
+    let message = document(&output)["error"]["message"].to_string();
+    assert!(message.contains("--target names the server"), "{message}");
+    assert!(forecasts(folder.path()).is_empty());
+}
+
+#[test]
 fn a_server_without_the_fixed_set_is_refused_by_name_and_one_without_other_keys_is_reported() {
     let server = Server::start(&[]);
     let folder = tempfile::tempdir().unwrap();
@@ -185,6 +208,10 @@ fn a_server_without_the_fixed_set_is_refused_by_name_and_one_without_other_keys_
     assert_eq!(output.status.code(), Some(1), "bytes differ: {document}");
     assert!(document["result"]["absent_reads"].as_u64() > Some(0));
     assert_eq!(document["result"]["held"], false);
+    assert_eq!(
+        document["result"]["too_noisy"], false,
+        "no noise makes bytes differ"
+    );
 }
 
 #[test]

@@ -14,10 +14,8 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Whether calls, keys, bytes and used keys are equal, and the median and the 95th percentile of the added time
-    /// within this share of the forecast.
-    pub fn forecast_holds(&self, tolerance: f64) -> bool {
-        let (forecast, measured) = (&self.forecast, &self.measured);
+    /// Whether calls, keys, bytes and used keys are equal.
+    pub fn counts_are_equal(&self) -> bool {
         let counts = |side: &Figures| {
             (
                 side.requests,
@@ -27,11 +25,17 @@ impl Comparison {
                 side.used_keys,
             )
         };
+        counts(&self.forecast) == counts(&self.measured)
+    }
+
+    /// Whether calls, keys, bytes and used keys are equal, and the median and the 95th percentile of the added time
+    /// within this share of the forecast.
+    pub fn forecast_holds(&self, tolerance: f64) -> bool {
         let is_close = |percentile_index: usize| {
             self.added_error(percentile_index)
                 .is_some_and(|error| error.abs() <= tolerance)
         };
-        counts(forecast) == counts(measured) && is_close(P50) && is_close(P95)
+        self.counts_are_equal() && is_close(P50) && is_close(P95)
     }
 
     /// The error of a percentile of the added time, by its index; `None` if it cannot be stated.

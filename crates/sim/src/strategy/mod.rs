@@ -5,7 +5,7 @@
 //! strategy, [`figures`] makes its table, [`report`] puts them together; [`cost`] prices a call,
 //! [`fixed`] chooses fixed sets, [`learn`] finds what requests read together,
 //! [`save`] makes the file that a client runs, with what to expect of it ([`forecast`]);
-//! [`summary`] and [`usage`] describe a log; [`deployed`] replays such a file, and [`comparison`] compares it with what a client measured.
+//! [`summary`] and [`usage`] describe a log; [`deployed`] replays such a file, and [`comparison`] compares it with what a client measured, [`noise`] says how far chance goes.
 
 pub mod comparison;
 pub mod cost;
@@ -17,6 +17,7 @@ pub mod figures;
 pub mod fixed;
 pub mod forecast;
 pub mod learn;
+pub mod noise;
 pub mod prepare;
 pub mod report;
 pub mod run;

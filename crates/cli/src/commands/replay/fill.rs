@@ -5,8 +5,8 @@ use glasscache_client::{Address, Budget, Client, Options, Placement, StoreMode};
 use glasscache_lab::load::Pool;
 use glasscache_sim::trace::log::Items;
 
-use super::super::target::{failure, wire_key};
-use super::CALL_TIMEOUT;
+use super::super::target::wire_key;
+use super::{CALL_TIMEOUT, failure};
 use crate::output::Failure;
 
 /// Items of one call.

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use glasscache_client::WireKey;
 use glasscache_sim::strategy::cost::CostModel;
+use glasscache_sim::strategy::noise::{AddedNs, ROUNDS, RoundForecasts, added_ns};
+use glasscache_sim::strategy::run::RequestStats;
 use serde_json::{Map, Value, json};
 
 use super::super::target::wire_key;
@@ -18,9 +20,6 @@ use crate::output::{Exit, Failure};
 
 /// Rows of single gets.
 const SIZE_ROWS: usize = 7;
-
-/// Each cell is read in this many blocks, between those of the others: a disturbance meets all of them.
-const ROUNDS: usize = 10;
 
 /// A block ends after this many calls, or this long.
 const BLOCK_CALLS: usize = 100;
@@ -47,7 +46,12 @@ pub(super) struct LatencyTable {
     pub(super) document: Value,
     /// The median of each cell, in microseconds.
     medians_us: Vec<f64>,
+    /// The table of each round alone.
+    rounds: Vec<Value>,
 }
+
+/// The times of calls, in nanoseconds: a list for each cell.
+type CellSamples = Vec<Vec<u64>>;
 
 impl<'l> Cells<'l> {
     /// The cells for items (key, bytes), with calls of up to this many keys.
@@ -84,12 +88,13 @@ impl<'l> Cells<'l> {
         })
     }
 
-    /// Measures every cell, with one process on each thread at the same time.
+    /// Measures every cell, with one process on each thread at the same time. Each cell is read in as many blocks as there
+    /// are rounds, between those of the others: a disturbance meets all of them.
     pub(super) fn measure(&self, processes: &[Process]) -> Result<LatencyTable, Failure> {
         let cells: Vec<&Vec<_>> = self.single_gets.iter().chain(&self.multi_gets).collect();
-        let mut samples_ns: Vec<Vec<u64>> = vec![Vec::new(); cells.len()];
-        for _ in 0..ROUNDS {
-            for (cell, samples) in cells.iter().zip(&mut samples_ns) {
+        let mut rounds: Vec<CellSamples> = vec![vec![Vec::new(); cells.len()]; ROUNDS];
+        for round in &mut rounds {
+            for (cell, samples) in cells.iter().zip(round) {
                 let keys: Vec<WireKey<'_>> = cell
                     .iter()
                     .map(|(key, _)| wire_key(key))
@@ -108,14 +113,23 @@ impl<'l> Cells<'l> {
                 }
             }
         }
+        let samples_of_all_rounds = (0..cells.len()).map(|cell| {
+            let blocks = rounds.iter().filter_map(|round| round.get(cell));
+            blocks.flatten().copied().collect()
+        });
+        let mut table = self.latency_table(samples_of_all_rounds.collect());
+        table.rounds = rounds
+            .into_iter()
+            .map(|round| self.latency_table(round).document)
+            .collect();
+        Ok(table)
+    }
+
+    /// The table of these samples.
+    fn latency_table(&self, mut samples_ns: CellSamples) -> LatencyTable {
         for samples in &mut samples_ns {
             samples.sort_unstable();
         }
-        Ok(self.latency_table(&samples_ns))
-    }
-
-    /// The table of sorted samples, one list for each cell.
-    fn latency_table(&self, samples_ns: &[Vec<u64>]) -> LatencyTable {
         let medians_us: Vec<f64> = samples_ns
             .iter()
             .map(|sorted| percentile_us(sorted, 500))
@@ -177,6 +191,7 @@ impl<'l> Cells<'l> {
         LatencyTable {
             document: table,
             medians_us,
+            rounds: Vec::new(),
         }
     }
 }
@@ -184,8 +199,21 @@ impl<'l> Cells<'l> {
 impl LatencyTable {
     /// The prices of calls.
     pub(super) fn cost_model(&self) -> Result<CostModel, Failure> {
-        let parsed = CostModel::parse(&self.document.to_string());
-        parsed.map_err(|error| Failure::new(Exit::BadData, error.to_string()))
+        parse_table(&self.document)
+    }
+
+    /// What the requests add that `run` returns for a table: by all rounds, and by each.
+    pub(super) fn round_forecasts(
+        &self,
+        run: impl Fn(&CostModel) -> Vec<RequestStats>,
+    ) -> Result<RoundForecasts, Failure> {
+        let added_by = |table: &Value| -> Result<AddedNs, Failure> {
+            Ok(added_ns(&run(&parse_table(table)?)))
+        };
+        Ok(RoundForecasts {
+            whole: added_by(&self.document)?,
+            rounds: self.rounds.iter().map(added_by).collect::<Result<_, _>>()?,
+        })
     }
 
     /// How much slower the same reads were in `after`: the median over the cells, 0.1 for 10 %.
@@ -195,6 +223,11 @@ impl LatencyTable {
         ratios.sort_by(f64::total_cmp);
         ratios.get(ratios.len() / 2).copied().unwrap_or(0.0)
     }
+}
+
+fn parse_table(table: &Value) -> Result<CostModel, Failure> {
+    let parsed = CostModel::parse(&table.to_string());
+    parsed.map_err(|error| Failure::new(Exit::BadData, error.to_string()))
 }
 
 /// The times of some reads of these keys, in nanoseconds.
@@ -225,13 +258,13 @@ mod tests {
             let bytes: u64 = cell.iter().map(|&(_, bytes)| u64::from(bytes)).sum();
             vec![10_000 + (cell.len() as u64 - 1) * 5000 + bytes * 10; 100]
         };
-        let samples: Vec<Vec<u64>> = cells
+        let samples: CellSamples = cells
             .single_gets
             .iter()
             .chain(&cells.multi_gets)
             .map(cell_samples)
             .collect();
-        cells.latency_table(&samples)
+        cells.latency_table(samples)
     }
 
     #[test]
@@ -269,6 +302,7 @@ mod tests {
         let table = |medians_us: &[f64]| LatencyTable {
             document: Value::Null,
             medians_us: medians_us.to_vec(),
+            rounds: Vec::new(),
         };
         let drift = table(&[10.0, 10.0, 10.0]).drift(&table(&[11.0, 12.0, 30.0]));
         assert!((drift - 0.2).abs() < 1e-9);

@@ -15,15 +15,16 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use glasscache_client::Address;
+use glasscache_client::{Address, Error};
 use glasscache_lab::bench::record;
 use glasscache_sim::strategy::StrategyFile;
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::deployed::{run_file, with_tree_of};
+use glasscache_sim::strategy::noise::error_intervals;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::trace::log::RequestLog;
 
-use super::target::failure;
+use super::target;
 use crate::live_target::{progress_bar, stop_flag};
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
@@ -148,12 +149,20 @@ impl Args {
         ))?;
         let replay_outcome = self.replay(&processes, &log, &prepared)?;
         let latency_after = cells.measure(&uncached_processes)?;
+        let second_half = |cost: &CostModel| {
+            run_file(&prepared, cost, &strategy_file).split_off(prepared.second_half_start())
+        };
+        let added_errors = error_intervals(
+            &latency_before.round_forecasts(second_half)?,
+            &latency_after.round_forecasts(second_half)?,
+            &replay_outcome.request_stats[prepared.second_half_start()..],
+        );
         let results = Results::new(
             setup,
             &prepared,
             (&forecast, replay_outcome),
             (latency_before, latency_after),
-            self.within / 100.0,
+            (added_errors, self.within / 100.0),
         );
         self.print(out, &results)
     }
@@ -241,6 +250,17 @@ impl Args {
             return Err(Failure::new(Exit::Interrupted, message));
         }
         replay_outcome
+    }
+}
+
+/// The failure of a call to the target: the hints are about the flags of this command.
+fn failure(error: &Error) -> Failure {
+    let failure = target::failure(error);
+    match error {
+        Error::Unavailable(..) => failure
+            .hint("--target names the server; glasscache serve starts one on 127.0.0.1:11211"),
+        Error::Deadline(_) => failure.hint("a replay gives each call ten seconds"),
+        _ => failure,
     }
 }
 

@@ -10,8 +10,8 @@ use glasscache_client::{Address, Budget, Client, Error, Options, Placement, Wire
 use glasscache_sim::strategy::StrategyFile;
 use glasscache_sim::strategy::run::RequestStats;
 
-use super::super::target::{failure, wire_key};
-use super::CALL_TIMEOUT;
+use super::super::target::wire_key;
+use super::{CALL_TIMEOUT, failure};
 use crate::output::Failure;
 
 /// A process of the application.

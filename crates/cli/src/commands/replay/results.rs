@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use glasscache_sim::strategy::comparison::Comparison;
 use glasscache_sim::strategy::figures::figures;
+use glasscache_sim::strategy::noise::{Interval, may_hold};
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::run::RequestStats;
 use serde_json::{Value, json};
@@ -34,6 +35,8 @@ pub(super) struct Results {
     pub(super) replay_outcome: ReplayOutcome,
     latency_before: LatencyTable,
     latency_after: LatencyTable,
+    /// Where the errors of the added time are, at the median and at the 95th percentile of the second half.
+    pub(super) added_errors: [Interval; 2],
     /// How close the times must be, as a share.
     pub(super) tolerance: f64,
 }
@@ -63,7 +66,7 @@ impl Results {
         prepared: &PreparedLog<'_>,
         (forecast, replay_outcome): (&[RequestStats], ReplayOutcome),
         (latency_before, latency_after): (LatencyTable, LatencyTable),
-        tolerance: f64,
+        (added_errors, tolerance): ([Interval; 2], f64),
     ) -> Self {
         let compare = |from: usize| Comparison {
             forecast: figures(prepared, forecast, from..prepared.len()),
@@ -90,6 +93,7 @@ impl Results {
             replay_outcome,
             latency_before,
             latency_after,
+            added_errors,
             tolerance,
         }
     }
@@ -97,6 +101,13 @@ impl Results {
     /// Whether the forecast held on the second half, which no choice has used.
     pub(super) fn forecast_holds(&self) -> bool {
         self.second_half.forecast_holds(self.tolerance)
+    }
+
+    /// Whether the forecast did not hold in times alone, and by no more than may be chance.
+    pub(super) fn is_too_noisy(&self) -> bool {
+        !self.forecast_holds()
+            && self.second_half.counts_are_equal()
+            && may_hold(&self.added_errors, self.tolerance)
     }
 
     /// How much slower the same reads were after the replay than before.
@@ -118,6 +129,11 @@ impl Results {
             "measured": both_ranges(|comparison| comparison.measured.document()),
             "error": both_ranges(Comparison::error_document),
             "held": self.forecast_holds(),
+            "too_noisy": self.is_too_noisy(),
+            "added_error_pct": {
+                "50": [self.added_errors[0].low, self.added_errors[0].high],
+                "95": [self.added_errors[1].low, self.added_errors[1].high],
+            },
             "within": self.tolerance,
             "kept_calls": self.replay_outcome.fixed_set_calls,
             "kept_keys": self.replay_outcome.fixed_set_keys,

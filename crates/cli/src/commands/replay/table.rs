@@ -3,6 +3,7 @@
 use glasscache_sim::page::{Chart, Page, Series, Table};
 use glasscache_sim::strategy::comparison::Comparison;
 use glasscache_sim::strategy::figures::{Figures, P50, P95, PERCENTILES, SLOWDOWNS};
+use glasscache_sim::strategy::noise::Interval;
 
 use super::results::Results;
 use crate::table::count;
@@ -27,16 +28,8 @@ pub(super) fn page(results: &Results) -> Page {
 
 fn sentence(results: &Results) -> String {
     let half = &results.second_half;
-    let (forecast, measured) = (&half.forecast, &half.measured);
-    let counts = |side_figures: &Figures| {
-        [
-            side_figures.calls,
-            side_figures.keys,
-            side_figures.bytes,
-            side_figures.used_keys,
-        ]
-    };
-    let counts_text = if counts(forecast) == counts(measured) {
+    let measured = &half.measured;
+    let counts_text = if half.counts_are_equal() {
         "calls, keys, bytes and used keys are those of the forecast"
     } else {
         "calls, keys, bytes or used keys differ from the forecast"
@@ -49,8 +42,23 @@ fn sentence(results: &Results) -> String {
             signed_percent(half.added_error(percentile_index))
         )
     };
+    let noise_text = if results.is_too_noisy() {
+        let range_text = |error: &Interval| {
+            format!(
+                "{} to {}",
+                signed_percent(Some(error.low)),
+                signed_percent(Some(error.high))
+            )
+        };
+        let [median, p95] = results.added_errors.each_ref().map(range_text);
+        format!(
+            " This machine is too noisy to tell whether that is chance: the error is {median} at the median and {p95} at p95."
+        )
+    } else {
+        String::new()
+    };
     format!(
-        "The forecast {} within {:.0} % on the second half under `{}`: {counts_text}; the calls add {} at the median and {} at p95.",
+        "The forecast {} within {:.0} % on the second half under `{}`: {counts_text}; the calls add {} at the median and {} at p95.{noise_text}",
         if results.forecast_holds() {
             "held"
         } else {
