@@ -28,7 +28,7 @@ BATCH = 500
 RATIO_MAX = 2.0
 POINTS_MAX = 1.0
 # One turn of the reader at a server.
-TURN_S = 0.25
+INTERVAL_S = 0.25
 
 
 class Keys:
@@ -81,8 +81,8 @@ def latencies(
     for side in itertools.cycle((0, 1)):
         if is_over():
             return found
-        turn_ends = time.monotonic() + TURN_S
-        while time.monotonic() < turn_ends:
+        interval_ends = time.monotonic() + INTERVAL_S
+        while time.monotonic() < interval_ends:
             begun = time.perf_counter()
             wires[side].get(next(draws))
             found[side].append((time.perf_counter() - begun) * 1e6)

@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_named_beside_no_modern_overrides_it() {
+    fn an_option_given_with_no_modern_overrides_it() {
         for text in ["no_modern,lru_crawler", "lru_crawler,no_modern"] {
             let settings = resolve(&sources(&[], &[text])).unwrap().settings;
             assert!(settings.lru_crawler, "{text}");
