@@ -104,7 +104,7 @@ impl Accounts {
         if let Some(block) = self.counter_block() {
             count_item(&self.store, block, item, sign);
         }
-        self.note_items(sign);
+        self.adjust_item_count(sign);
     }
 
     /// Releases an item that no slot names any more; `shared` pieces are part of its successor.
@@ -211,7 +211,7 @@ impl Accounts {
 
     /// Records that items were added or removed, and sometimes lets the index follow.
     #[inline]
-    fn note_items(&self, amount: i64) {
+    fn adjust_item_count(&self, amount: i64) {
         let unreported = self.unreported_items.get() + amount;
         self.unreported_items.set(unreported);
         if unreported.abs() >= ITEMS_PER_REPORT {

@@ -47,7 +47,7 @@ fn attempt(
     };
     if options
         .required_cas
-        .is_some_and(|wanted| wanted.0 != write.store().unique_of(&old))
+        .is_some_and(|required| required.0 != write.store().unique_of(&old))
     {
         return Ok(DeleteOutcome::Exists);
     }

@@ -241,22 +241,26 @@ mod interleaved {
     }
 
     /// A key with one item of generation 0, and memory for a copy whose segment may be opened at any time.
-    struct World {
+    struct FlushedItem {
         index: Index,
         flushes: Flushes,
         copy_generation: AtomicU64,
     }
 
-    impl World {
+    impl FlushedItem {
         fn new() -> Arc<Self> {
-            let world = World {
+            let flushed_item = FlushedItem {
                 index: Index::new(Lines::with_segment_count(1, 1), SegmentId(0), 1),
                 flushes: Flushes::new(7),
                 copy_generation: AtomicU64::new(0),
             };
             let entry = Entry::new(KEY, 0, ITEM_ADDR);
-            world.index.lock(KEY).insert(entry, &NoSegments).unwrap();
-            Arc::new(world)
+            flushed_item
+                .index
+                .lock(KEY)
+                .insert(entry, &NoSegments)
+                .unwrap();
+            Arc::new(flushed_item)
         }
 
         /// What touch, append and a moving sweep do: decide, open a segment, publish.
@@ -294,51 +298,67 @@ mod interleaved {
     #[test]
     fn a_copy_made_while_a_flush_runs_does_not_outlive_it() {
         loom::model(|| {
-            let world = World::new();
+            let flushed_item = FlushedItem::new();
             let copier = {
-                let world = Arc::clone(&world);
-                thread::spawn(move || world.copy())
+                let flushed_item = Arc::clone(&flushed_item);
+                thread::spawn(move || flushed_item.copy())
             };
-            world.flushes.flush(NOW, NOW);
-            assert!(!world.has_living_item(), "alive when the flush had ended");
+            flushed_item.flushes.flush(NOW, NOW);
+            assert!(
+                !flushed_item.has_living_item(),
+                "alive when the flush had ended"
+            );
             copier.join().unwrap();
-            assert!(!world.has_living_item(), "alive when the copy was made");
+            assert!(
+                !flushed_item.has_living_item(),
+                "alive when the copy was made"
+            );
         });
     }
 
     #[test]
     fn a_copy_made_while_a_prefix_is_flushed_does_not_outlive_it() {
         loom::model(|| {
-            let world = World::new();
+            let flushed_item = FlushedItem::new();
             let copier = {
-                let world = Arc::clone(&world);
-                thread::spawn(move || world.copy())
+                let flushed_item = Arc::clone(&flushed_item);
+                thread::spawn(move || flushed_item.copy())
             };
-            world.flushes.flush_prefix(b"k", || 0).unwrap();
-            assert!(!world.has_living_item(), "alive when the flush had ended");
+            flushed_item.flushes.flush_prefix(b"k", || 0).unwrap();
+            assert!(
+                !flushed_item.has_living_item(),
+                "alive when the flush had ended"
+            );
             copier.join().unwrap();
-            assert!(!world.has_living_item(), "alive when the copy was made");
+            assert!(
+                !flushed_item.has_living_item(),
+                "alive when the copy was made"
+            );
         });
     }
 
     #[test]
     fn no_operation_of_the_second_of_a_delayed_flush_comes_before_it() {
         loom::model(|| {
-            let world = World::new();
-            world.flushes.flush(Seconds(12), NOW);
-            let operation = |world: &World| {
-                world.flushes.note_time(Seconds(12));
-                assert!(!world.has_living_item());
-                world.copy();
-                assert!(!world.has_living_item());
+            let flushed_item = FlushedItem::new();
+            flushed_item.flushes.flush(Seconds(12), NOW);
+            let operation = |flushed_item: &FlushedItem| {
+                flushed_item.flushes.note_time(Seconds(12));
+                assert!(!flushed_item.has_living_item());
+                flushed_item.copy();
+                assert!(!flushed_item.has_living_item());
             };
             let other = {
-                let world = Arc::clone(&world);
-                thread::spawn(move || operation(&world))
+                let flushed_item = Arc::clone(&flushed_item);
+                thread::spawn(move || operation(&flushed_item))
             };
-            operation(&world);
+            operation(&flushed_item);
             other.join().unwrap();
-            assert_eq!(world.flushes.generation(), 1, "flushed more than once");
+            assert_eq!(
+                flushed_item.flushes.generation(),
+                1,
+                "flushed more than once"
+            );
         });
     }
 }

@@ -131,7 +131,8 @@ impl Worker {
                 self.store.segments.unpin(piece);
             }
             reservation.is_committed = true;
-            self.room(now).sweep_proportionally(reservation.value_bytes);
+            self.record_allocator(now)
+                .sweep_proportionally(reservation.value_bytes);
         }
         Ok(outcome)
     }
@@ -173,7 +174,7 @@ impl Reservation {
         if !is_granted {
             return None;
         }
-        let (allocator, mut attempts) = (worker.room(now), Attempts::default());
+        let (allocator, mut attempts) = (worker.record_allocator(now), Attempts::default());
         let (piece, bytes) = loop {
             match allocator.append_piece(Log::Upload, self.hash, wanted_bytes) {
                 Ok(piece_and_bytes) => break piece_and_bytes,

@@ -298,7 +298,7 @@ impl Worker {
     }
 
     #[inline]
-    pub(crate) fn room(&self, now: Seconds) -> RecordAllocator<'_> {
+    pub(crate) fn record_allocator(&self, now: Seconds) -> RecordAllocator<'_> {
         RecordAllocator {
             context: self.context(now),
             sweeper: &self.sweeper,
@@ -313,7 +313,7 @@ impl Worker {
         hash: KeyHash,
         now: Seconds,
     ) -> WriteOperation<'w> {
-        WriteOperation::new(self.room(now), key, hash)
+        WriteOperation::new(self.record_allocator(now), key, hash)
     }
 }
 

@@ -130,7 +130,7 @@ fn a_handover_leaves_behind_what_is_being_uploaded() {
             .take_over_of_live(&store, &UncommittedBytes::default())
             .is_none()
     );
-    worker.rest();
+    worker.close_segments();
     assert!(
         cache
             .take_over_of_live(&store, &UncommittedBytes::default())

@@ -268,8 +268,8 @@ impl<'i> Bucket<'i> {
     }
 
     fn slots(&self) -> impl Iterator<Item = LockedSlot<'i>> + use<'i> {
-        let all = std::iter::once(self.primary).chain(self.lines());
-        all.flat_map(|line| &line.slots).map(|slot| LockedSlot {
+        let lines = std::iter::once(self.primary).chain(self.lines());
+        lines.flat_map(|line| &line.slots).map(|slot| LockedSlot {
             slot,
             entry: Entry(slot.load(Ordering::Relaxed)),
         })

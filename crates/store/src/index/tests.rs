@@ -78,7 +78,7 @@ fn remove(index: &Index, number: u64) -> bool {
 }
 
 #[cfg(not(loom))]
-mod alone {
+mod single_threaded {
     use super::*;
     use crate::memory::Arena;
 
@@ -111,7 +111,7 @@ mod alone {
     }
 
     #[test]
-    fn of_a_full_chain_the_least_used_items_go_and_not_always_the_same() {
+    fn a_full_chain_evicts_one_of_its_least_used_items_and_not_always_the_same() {
         let (index, source) = index(8);
         for number in 0..CHAIN_ITEMS_MAX {
             let entry = Entry::new(
@@ -157,7 +157,7 @@ mod alone {
     }
 
     #[test]
-    fn it_grows_and_shrinks_without_losing_an_item() {
+    fn the_index_grows_and_shrinks_without_losing_an_item() {
         let (index, source) = index(64);
         let count = if cfg!(miri) { 2000 } else { 30_000 };
         for number in 0..count {
@@ -188,7 +188,7 @@ mod alone {
     }
 
     #[test]
-    fn slots_are_well_used_at_every_count() {
+    fn most_slots_are_used_at_every_item_count() {
         let (index, source) = index(256);
         for number in 0..60_000u64 {
             let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
@@ -211,7 +211,7 @@ mod alone {
 
     impl Keys for PanickingKeys {
         fn hash_of(&self, _item: Addr) -> KeyHash {
-            panic!("asked for a hash")
+            panic!("a hash was requested")
         }
     }
 
@@ -417,7 +417,7 @@ mod interleaved {
 
     /// A mover and a writer both want to replace the same item: exactly one may.
     #[test]
-    fn of_mover_and_writer_one_wins() {
+    fn either_the_mover_or_the_writer_wins() {
         explore(|| {
             let (index, source) = index();
             insert(&index, 3, &*source);

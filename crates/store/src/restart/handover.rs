@@ -3,7 +3,7 @@
 //! The next process maps the memory and its pages ahead of time, so that at the handover only a [`Handover`] has to
 //! pass: what a snapshot has, with live bytes and counters instead of checksums. Nothing is checked item by item,
 //! because the memory was in use until this moment and never lay on a disk (docs/decisions/0104). Values that are still
-//! being uploaded stay behind: their bytes are those of nobody.
+//! being uploaded stay behind: their bytes belong to no item of the next process.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -97,7 +97,7 @@ impl Reservation {
 
 impl Worker {
     /// Closes what it has open, so that the store can be handed over; the next write opens it again.
-    pub fn rest(&mut self) {
+    pub fn close_segments(&mut self) {
         self.sweeper.put_back(&self.store);
         self.appender.seal(None);
         self.go_offline();
@@ -129,7 +129,7 @@ impl Handover {
     pub fn decode(bytes: &[u8]) -> Result<Handover, SnapshotError> {
         let version = bytes
             .strip_prefix(MAGIC)
-            .and_then(|rest| rest.first_chunk());
+            .and_then(|after_magic| after_magic.first_chunk());
         if version.map(|version| u64::from_le_bytes(*version)) != Some(Handover::VERSION) {
             return Err(SnapshotError::Foreign);
         }

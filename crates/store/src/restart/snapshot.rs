@@ -44,8 +44,8 @@ pub enum SnapshotError {
 }
 
 impl SnapshotError {
-    pub(super) fn damaged(what: &str) -> Self {
-        SnapshotError::Unusable(format!("it is damaged: {what}"))
+    pub(super) fn damaged(fault: &str) -> Self {
+        SnapshotError::Unusable(format!("it is damaged: {fault}"))
     }
 }
 

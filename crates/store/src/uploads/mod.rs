@@ -230,7 +230,7 @@ mod tests {
 
     /// The rule as a walk over all uploads, in the order of their arrival.
     fn keeps_completable(
-        all: &[(u64, OpenUpload)],
+        uploads_by_arrival: &[(u64, OpenUpload)],
         taker: (u64, u64),
         mut free_bytes: u64,
         now: Seconds,
@@ -238,11 +238,11 @@ mod tests {
         let waits_long = |open: &OpenUpload| {
             open.is_waiting && now.0.saturating_sub(open.last_progress.0) >= LONG_WAIT_S
         };
-        let older_waits_long = all
+        let older_waits_long = uploads_by_arrival
             .iter()
             .any(|(id, open)| *id < taker.0 && waits_long(open));
         !older_waits_long
-            && all.iter().all(|(id, open)| {
+            && uploads_by_arrival.iter().all(|(id, open)| {
                 let bytes = if *id == taker.0 { taker.1 } else { 0 };
                 let can_complete = open.missing_bytes.saturating_sub(bytes) <= free_bytes;
                 free_bytes += open.held_bytes + bytes;
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn the_tree_grants_exactly_what_a_walk_over_all_would() {
         let uploads = Uploads::default();
-        let mut all: Vec<(u64, OpenUpload)> = Vec::new();
+        let mut uploads_by_arrival: Vec<(u64, OpenUpload)> = Vec::new();
         let mut state = 11_u64;
         let mut draw = |below: u64| {
             state = state
@@ -264,27 +264,31 @@ mod tests {
         let (mut granted, mut refused) = (0, 0);
         for round in 0..40_000 {
             let now = Seconds(5 + round / 50);
-            let index = draw(all.len().max(1) as u64) as usize;
+            let index = draw(uploads_by_arrival.len().max(1) as u64) as usize;
             match draw(8) {
-                0 if all.len() < 200 => {
+                0 if uploads_by_arrival.len() < 200 => {
                     let missing_bytes = 1 + draw(30);
                     let id = uploads.begin(missing_bytes, now);
-                    all.push((id, uploads.lock().get(id).unwrap()));
+                    uploads_by_arrival.push((id, uploads.lock().get(id).unwrap()));
                 }
-                1 if !all.is_empty() => uploads.end(all.remove(index).0),
-                2 if !all.is_empty() && all[index].1.held_bytes > 0 => {
-                    uploads.give_back(all[index].0, 1);
-                    all[index].1.held_bytes -= 1;
-                    all[index].1.missing_bytes += 1;
+                1 if !uploads_by_arrival.is_empty() => {
+                    uploads.end(uploads_by_arrival.remove(index).0)
                 }
-                _ if !all.is_empty() => {
-                    let (id, bytes, bytes_max) = (all[index].0, 1 + draw(6), 60);
+                2 if !uploads_by_arrival.is_empty()
+                    && uploads_by_arrival[index].1.held_bytes > 0 =>
+                {
+                    uploads.give_back(uploads_by_arrival[index].0, 1);
+                    uploads_by_arrival[index].1.held_bytes -= 1;
+                    uploads_by_arrival[index].1.missing_bytes += 1;
+                }
+                _ if !uploads_by_arrival.is_empty() => {
+                    let (id, bytes, bytes_max) = (uploads_by_arrival[index].0, 1 + draw(6), 60);
                     let free_bytes = u64::checked_sub(bytes_max, uploads.bytes() + bytes);
                     let is_granted = free_bytes.is_some_and(|free_bytes| {
-                        keeps_completable(&all, (id, bytes), free_bytes, now)
+                        keeps_completable(&uploads_by_arrival, (id, bytes), free_bytes, now)
                     });
                     assert_eq!(uploads.take(id, bytes, bytes_max, now), is_granted);
-                    let upload = &mut all[index].1;
+                    let upload = &mut uploads_by_arrival[index].1;
                     upload.is_waiting = !is_granted;
                     if is_granted {
                         upload.held_bytes += bytes;
@@ -298,19 +302,24 @@ mod tests {
                 }
                 _ => {}
             }
-            let idlest = all
+            let idlest = uploads_by_arrival
                 .iter()
                 .min_by_key(|(id, upload)| (upload.is_waiting, upload.last_progress, *id));
             assert_eq!(
                 uploads.idlest().map(|idle| idle.id),
                 idlest.map(|(id, _)| *id)
             );
-            let holders = all.iter().filter(|(_, upload)| upload.held_bytes > 0);
+            let holders = uploads_by_arrival
+                .iter()
+                .filter(|(_, upload)| upload.held_bytes > 0);
             assert_eq!(
                 uploads.last_progress(),
                 holders.map(|(_, upload)| upload.last_progress).max()
             );
-            let held: u64 = all.iter().map(|(_, upload)| upload.held_bytes).sum();
+            let held: u64 = uploads_by_arrival
+                .iter()
+                .map(|(_, upload)| upload.held_bytes)
+                .sum();
             assert_eq!(uploads.bytes(), held);
         }
         assert!(
