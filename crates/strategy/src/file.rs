@@ -69,13 +69,13 @@ impl FromStr for StrategyFile {
         let problem = |line: usize, problem: String| StrategyError::File { line, problem };
         let mut lines = text.lines().enumerate();
         check_first_line(lines.next().map_or("", |(_, first_line)| first_line))
-            .map_err(|why| problem(1, why))?;
+            .map_err(|reason| problem(1, reason))?;
         let (mut strategy, mut file) = (None, Self::default());
         let (mut with_items, mut with_pages) = (Vec::new(), Vec::new());
         for (index, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
             let (name, arguments) = line.split_once(' ').unwrap_or((line, ""));
-            let invalid_line = |why: String| problem(index + 1, format!("`{name}` {why}"));
-            let rule = || Rule::parse(arguments).map_err(|why| invalid_line(why.to_string()));
+            let invalid_line = |reason: String| problem(index + 1, format!("`{name}` {reason}"));
+            let rule = || Rule::parse(arguments).map_err(|reason| invalid_line(reason.to_string()));
             match name {
                 "strategy" => {
                     strategy = Some(

@@ -337,8 +337,8 @@ mod tests {
             ("user:1} a", "number from 1 to 9"),
             ("user:1 a:{1}", "no part {1}"),
         ] {
-            let found = Rule::parse(text).unwrap_err().to_string();
-            assert!(found.contains(error), "{text}: {found}");
+            let message = Rule::parse(text).unwrap_err().to_string();
+            assert!(message.contains(error), "{text}: {message}");
         }
     }
 }

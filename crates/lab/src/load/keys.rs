@@ -88,7 +88,7 @@ impl Zipf {
     /// The next rank, 1 to `count`.
     pub fn rank(&self, rng: &mut Rng) -> u64 {
         loop {
-            let u = self.area_all + rng.unit() * (self.area_first - self.area_all);
+            let u = self.area_all + rng.next_fraction() * (self.area_first - self.area_all);
             let x = self.area_inverse(u);
             let rank = x.round().clamp(1.0, self.count as f64);
             let is_under_curve = u >= self.area(rank + 0.5) - self.height(rank);

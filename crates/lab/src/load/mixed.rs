@@ -46,7 +46,7 @@ impl MixedWorkload {
 
 impl Workload for MixedWorkload {
     fn next(&mut self, _connection: usize, batch: &mut Batch<'_>) -> NextStep {
-        if self.write_share > 0.0 && self.rng.unit() < self.write_share {
+        if self.write_share > 0.0 && self.rng.next_fraction() < self.write_share {
             let id = self.draw_id();
             batch.set(self, id, 0);
         } else {

@@ -32,7 +32,7 @@ impl Arrivals {
 
     /// Advances to the next due time.
     pub fn advance(&mut self) {
-        self.due_ns -= self.gap_ns_mean * (1.0 - self.rng.unit()).ln();
+        self.due_ns -= self.gap_ns_mean * (1.0 - self.rng.next_fraction()).ln();
     }
 }
 

@@ -14,25 +14,25 @@ impl Rng {
     }
 
     /// The next number, uniform over all of `u64`.
-    pub const fn next(&mut self) -> u64 {
+    pub const fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
     /// A number below `bound`, which must not be 0; the bias is below `bound` / 2^64.
     pub const fn below(&mut self, bound: u64) -> u64 {
-        ((self.next() as u128 * bound as u128) >> 64) as u64
+        ((self.next_u64() as u128 * bound as u128) >> 64) as u64
     }
 
     /// A number in [0, 1), in steps of 2^-53.
-    pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    pub fn next_fraction(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// A draw from the standard normal distribution (Box and Muller, the cosine half).
     pub fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.unit()).cos()
+        let radius = (-2.0 * (1.0 - self.next_fraction()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.next_fraction()).cos()
     }
 }
 
@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn a_seed_gives_the_same_stream_again() {
         let (mut a, mut b) = (Rng::new(7), Rng::new(7));
-        assert!((0..100).all(|_| a.next() == b.next()));
+        assert!((0..100).all(|_| a.next_u64() == b.next_u64()));
     }
 
     #[test]

@@ -102,7 +102,11 @@ impl Pool {
     pub fn new(value_bytes_max: usize, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let words = (OFFSETS as usize + value_bytes_max).div_ceil(8);
-        Self((0..words).flat_map(|_| rng.next().to_le_bytes()).collect())
+        Self(
+            (0..words)
+                .flat_map(|_| rng.next_u64().to_le_bytes())
+                .collect(),
+        )
     }
 
     /// The value of `bytes` bytes under key `id` at its `version`; shorter only if the pool is too small.

@@ -63,7 +63,7 @@ pub(super) fn normal_quantile(share: f64) -> f64 {
 pub(super) fn run_latencies(development: Development, seed: u64) -> Vec<f64> {
     let mut rng = Rng::new(seed ^ 0x5e71);
     let count = [2_000, 10_000, 50_000][rng.below(3) as usize];
-    let mut uniform = |low: f64, high: f64| low + (high - low) * rng.unit();
+    let mut uniform = |low: f64, high: f64| low + (high - low) * rng.next_fraction();
     let (noise, base_latency, is_step) = (
         uniform(0.1, 0.5),
         uniform(20.0, 500.0),
@@ -90,8 +90,8 @@ pub(super) fn run_latencies(development: Development, seed: u64) -> Vec<f64> {
     };
     (0..count)
         .map(|index| {
-            let tail = if rng.unit() < 0.01 {
-                1.0 - 10.0 * (1.0 - rng.unit()).ln()
+            let tail = if rng.next_fraction() < 0.01 {
+                1.0 - 10.0 * (1.0 - rng.next_fraction()).ln()
             } else {
                 1.0
             };

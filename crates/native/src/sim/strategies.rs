@@ -157,7 +157,7 @@ impl SimulatedLog {
         let lock = || best_so_far.lock().unwrap_or_else(PoisonError::into_inner);
         run_in_parallel(py, tried_candidates.len(), threads, |index, _| {
             let candidate = &tried_candidates[index];
-            let limit_ns = lock().within(candidate.memory_bytes);
+            let limit_ns = lock().least_added_ns_within(candidate.memory_bytes);
             let ns = added_ns(
                 &prepared,
                 &self.cost,
@@ -166,7 +166,7 @@ impl SimulatedLog {
                 learned_rules,
                 limit_ns,
             );
-            lock().note(candidate.memory_bytes, ns);
+            lock().record(candidate.memory_bytes, ns);
             Some(ns)
         })
     }
@@ -211,9 +211,9 @@ impl SimulatedLog {
         let candidates = py.detach(|| self.candidates(&self.prepare_log(), memory_bytes));
         let mut best_so_far = BestSoFar::default();
         for (candidate, ns) in candidates.into_iter().zip(added_ns) {
-            best_so_far.note(candidate.memory_bytes, ns);
+            best_so_far.record(candidate.memory_bytes, ns);
         }
-        let bound = |memory| best_so_far.within(memory);
+        let bound = |memory| best_so_far.least_added_ns_within(memory);
         memories.into_iter().map(bound).collect()
     }
 }

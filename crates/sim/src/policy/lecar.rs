@@ -6,7 +6,7 @@
 use super::frequency::Frequencies;
 use super::ghost::Ghost;
 use super::queue::{Locations, Queue};
-use super::{Policy, Removable, Weights, fitting_objects, share};
+use super::{Policy, Removable, Weights, capacity_share, fitting_objects};
 use crate::random::Random;
 
 const LEARNING_RATE: f64 = 0.45;
@@ -36,7 +36,7 @@ impl<W: Weights> LeCar<W> {
         capacity: u64,
         seed: u64,
     ) -> Self {
-        let ghost = || Ghost::new(object_count, share(capacity, 0.5));
+        let ghost = || Ghost::new(object_count, capacity_share(capacity, 0.5));
         let objects_that_fit = fitting_objects(weights, object_count, capacity);
         Self {
             locations: vec![0; object_count],
@@ -77,7 +77,7 @@ impl<W: Weights> LeCar<W> {
 
     fn evict(&mut self, position: u32) {
         let weights = self.weights;
-        let is_lru = self.random.unit() < self.lru_share;
+        let is_lru = self.random.next_fraction() < self.lru_share;
         let lru_victim = self.recency_queue.peek(&self.locations);
         let lfu_victim = self.frequencies.next_victim();
         let Some(victim) = (if is_lru { lru_victim } else { lfu_victim }) else {

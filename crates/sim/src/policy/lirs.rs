@@ -6,7 +6,7 @@
 //! Objects that left the cache but not the stack are bounded to twice the capacity.
 
 use super::queue::{Locations, Queue};
-use super::{Policy, Removable, Weights, share};
+use super::{Policy, Removable, Weights, capacity_share};
 
 /// In the cache, protected.
 const LIR: u8 = 1;
@@ -40,7 +40,9 @@ impl<W: Weights> Lirs<W> {
             trial_queue: Queue::new(1),
             non_resident_queue: Queue::new(2),
             lir_weight: 0,
-            lir_capacity: capacity.saturating_sub(share(capacity, 0.01)).max(1),
+            lir_capacity: capacity
+                .saturating_sub(capacity_share(capacity, 0.01))
+                .max(1),
             capacity,
             weights,
         }

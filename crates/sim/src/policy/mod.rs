@@ -108,6 +108,6 @@ fn fitting_objects<W: Weights>(weights: W, object_count: usize, capacity: u64) -
 }
 
 /// A share of a capacity, at least 1.
-fn share(capacity: u64, fraction: f64) -> u64 {
+fn capacity_share(capacity: u64, fraction: f64) -> u64 {
     ((capacity as f64 * fraction) as u64).max(1)
 }

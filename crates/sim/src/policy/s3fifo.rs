@@ -5,7 +5,7 @@
 
 use super::ghost::Ghost;
 use super::queue::{Locations, Queue, queue_of};
-use super::{Policy, Removable, Weights, share};
+use super::{Policy, Removable, Weights, capacity_share};
 
 /// Uses are the low bits of a state, counted up to 3.
 const USES_MASK: u8 = 3;
@@ -39,9 +39,9 @@ impl<W: Weights> S3Fifo<W> {
             locations: vec![0; object_count],
             small_queue: Queue::new(SMALL_QUEUE),
             main_queue: Queue::new(MAIN_QUEUE),
-            small_capacity: share(capacity, 0.1),
+            small_capacity: capacity_share(capacity, 0.1),
             capacity,
-            ghost: Ghost::new(object_count, share(capacity, 0.9)),
+            ghost: Ghost::new(object_count, capacity_share(capacity, 0.9)),
             has_evicted: false,
             weights,
         }

@@ -6,7 +6,7 @@
 //! has a sketch: the sketch's collisions are what this model leaves out.
 
 use super::queue::{Locations, Queue, queue_of};
-use super::{Policy, Removable, Weights, share};
+use super::{Policy, Removable, Weights, capacity_share};
 
 const WINDOW: u32 = 1;
 const PROBATION: u32 = 2;
@@ -32,7 +32,7 @@ pub(crate) struct TinyLfu<W> {
 
 impl<W: Weights> TinyLfu<W> {
     pub(crate) fn new(object_count: usize, weights: W, capacity: u64) -> Self {
-        let window_capacity = share(capacity, 0.01);
+        let window_capacity = capacity_share(capacity, 0.01);
         Self {
             locations: vec![0; object_count],
             uses: vec![0; object_count],
@@ -40,7 +40,7 @@ impl<W: Weights> TinyLfu<W> {
             probation: Queue::new(PROBATION),
             protected: Queue::new(PROTECTED),
             window_capacity,
-            protected_capacity: share(capacity.saturating_sub(window_capacity), 0.8),
+            protected_capacity: capacity_share(capacity.saturating_sub(window_capacity), 0.8),
             capacity,
             requests_until_halving: 1000,
             weights,

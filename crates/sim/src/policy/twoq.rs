@@ -4,7 +4,7 @@
 
 use super::ghost::Ghost;
 use super::queue::{Locations, Queue, queue_of};
-use super::{Policy, Removable, Weights, share};
+use super::{Policy, Removable, Weights, capacity_share};
 
 const FRESH: u32 = 1;
 const MAIN: u32 = 2;
@@ -26,8 +26,8 @@ impl<W: Weights> TwoQ<W> {
             locations: vec![0; object_count],
             fresh_queue: Queue::new(FRESH),
             main_queue: Queue::new(MAIN),
-            ghost: Ghost::new(object_count, share(capacity, 0.5)),
-            fresh_capacity: share(capacity, 0.25),
+            ghost: Ghost::new(object_count, capacity_share(capacity, 0.5)),
+            fresh_capacity: capacity_share(capacity, 0.25),
             capacity,
             weights,
         }

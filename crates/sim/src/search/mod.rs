@@ -64,13 +64,13 @@ pub struct BestSoFar {
 
 impl BestSoFar {
     /// Records the added time of a candidate with this much memory.
-    pub fn note(&mut self, memory_bytes: u64, added_ns: u64) {
+    pub fn record(&mut self, memory_bytes: u64, added_ns: u64) {
         let best = self.least_added_ns.entry(memory_bytes).or_insert(u64::MAX);
         *best = added_ns.min(*best);
     }
 
     /// The least added nanoseconds recorded with at most this much memory.
-    pub fn within(&self, memory_bytes: u64) -> Option<u64> {
+    pub fn least_added_ns_within(&self, memory_bytes: u64) -> Option<u64> {
         self.least_added_ns
             .range(..=memory_bytes)
             .map(|(_, &ns)| ns)
@@ -216,13 +216,18 @@ pub fn added_ns(
 /// memory.
 ///
 /// Each candidate comes with the nanoseconds that it added on the past.
-pub fn pareto_front(tried: &[(Candidate, u64)]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..tried.len()).collect();
-    order.sort_by_key(|&index| (tried[index].0.memory_bytes, tried[index].1));
+pub fn pareto_front(tried_candidates: &[(Candidate, u64)]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..tried_candidates.len()).collect();
+    order.sort_by_key(|&index| {
+        (
+            tried_candidates[index].0.memory_bytes,
+            tried_candidates[index].1,
+        )
+    });
     let mut best = u64::MAX;
     order.retain(|&index| {
-        let is_better = tried[index].1 < best;
-        best = best.min(tried[index].1);
+        let is_better = tried_candidates[index].1 < best;
+        best = best.min(tried_candidates[index].1);
         is_better
     });
     order
@@ -254,7 +259,9 @@ mod tests {
         let mut best_so_far = BestSoFar::default();
         let mut evaluate_candidate = |candidate: Candidate| {
             let memory_bytes = candidate.memory_bytes;
-            let limit_ns = best_so_far.within(memory_bytes).filter(|_| is_limited);
+            let limit_ns = best_so_far
+                .least_added_ns_within(memory_bytes)
+                .filter(|_| is_limited);
             let ns = added_ns(
                 &prepared,
                 &cost,
@@ -263,28 +270,28 @@ mod tests {
                 &learned_by_share,
                 limit_ns,
             );
-            best_so_far.note(memory_bytes, ns);
+            best_so_far.record(memory_bytes, ns);
             (candidate, ns)
         };
-        let tried = candidates(&prepared, 500_000, &learned_by_share)
+        let tried_candidates = candidates(&prepared, 500_000, &learned_by_share)
             .into_iter()
             .map(&mut evaluate_candidate)
             .collect();
-        (tried, best_so_far)
+        (tried_candidates, best_so_far)
     }
 
     #[test]
     fn the_front_falls_with_memory_and_is_never_beaten() {
-        let (tried, _) = evaluate_candidates(&small_log(), Evaluation::Past, false);
-        let points: Vec<_> = pareto_front(&tried)
+        let (tried_candidates, _) = evaluate_candidates(&small_log(), Evaluation::Past, false);
+        let points: Vec<_> = pareto_front(&tried_candidates)
             .into_iter()
-            .map(|i| (tried[i].0.memory_bytes, tried[i].1))
+            .map(|i| (tried_candidates[i].0.memory_bytes, tried_candidates[i].1))
             .collect();
         assert!(
             points.is_sorted_by(|a, b| a.0 < b.0 && a.1 > b.1),
             "{points:?}"
         );
-        for (candidate, ns) in &tried {
+        for (candidate, ns) in &tried_candidates {
             let affordable = points.iter().filter(|p| p.0 <= candidate.memory_bytes);
             assert!(affordable.map(|p| p.1).min().unwrap() <= *ns);
         }
@@ -306,8 +313,8 @@ mod tests {
             for (candidate, _) in &whole {
                 let memory_bytes = candidate.memory_bytes;
                 assert_eq!(
-                    whole_best.within(memory_bytes),
-                    limited_best.within(memory_bytes)
+                    whole_best.least_added_ns_within(memory_bytes),
+                    limited_best.least_added_ns_within(memory_bytes)
                 );
             }
         }
@@ -316,7 +323,8 @@ mod tests {
     #[test]
     fn hindsight_improves_with_memory() {
         let (_, best_so_far) = evaluate_candidates(&small_log(), Evaluation::Hindsight, false);
-        let bounds = [0, 100_000, 500_000].map(|bytes| best_so_far.within(bytes).unwrap());
+        let bounds =
+            [0, 100_000, 500_000].map(|bytes| best_so_far.least_added_ns_within(bytes).unwrap());
         assert!(bounds.is_sorted_by(|a, b| a >= b) && bounds[2] < bounds[0]);
     }
 

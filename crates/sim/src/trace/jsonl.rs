@@ -124,19 +124,19 @@ impl<'a> JsonRow<'a> {
         &self,
         column: &'static str,
         expected: &str,
-        found: &Value,
+        value_text: &Value,
     ) -> TraceError {
-        let mut found = found.to_string();
-        found.truncate(
-            found
+        let mut value_text = value_text.to_string();
+        value_text.truncate(
+            value_text
                 .char_indices()
                 .nth(60)
-                .map_or(found.len(), |(byte_index, _)| byte_index),
+                .map_or(value_text.len(), |(byte_index, _)| byte_index),
         );
         TraceError::row(
             self.file,
             self.row_number,
-            format!("expected {expected}, found {found}"),
+            format!("expected {expected}, found {value_text}"),
         )
         .in_column(column)
     }

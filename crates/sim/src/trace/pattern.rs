@@ -76,8 +76,8 @@ impl LineParser for MatchingLines {
             return Ok(());
         };
         let fault = |column: &'static str, expected: &str, text: &[u8]| {
-            let found = String::from_utf8_lossy(text);
-            let fault = format!("expected {expected}, found \"{found}\"");
+            let value_text = String::from_utf8_lossy(text);
+            let fault = format!("expected {expected}, found \"{value_text}\"");
             TraceError::row(file, row, fault).in_column(column)
         };
         let number = |column: &'static str| {

@@ -284,7 +284,7 @@ ts=1795411823.669040 gid=29 type=item_store key=x status=stored cmd=set ttl=4294
             .lines()
             .for_each(|line| accesses.push(line.as_bytes()));
         assert_eq!(accesses.next_complete(), None);
-        let found: Vec<Access> = std::iter::from_fn(|| accesses.next_at_end()).collect();
+        let parsed_accesses: Vec<Access> = std::iter::from_fn(|| accesses.next_at_end()).collect();
         let expected = [
             (2_759_604, &b"a"[..], Op::Get, None, None),
             (2_810_262, b"a", Op::Get, None, None),
@@ -293,8 +293,8 @@ ts=1795411823.669040 gid=29 type=item_store key=x status=stored cmd=set ttl=4294
             (3_010_724, b"a", Op::Get, Some(5), None),
             (3_669_040, b"x", Op::Delete, None, None),
         ];
-        assert_eq!(found.len(), expected.len());
-        for (access, (time_us, key, op, size, ttl)) in found.iter().zip(expected) {
+        assert_eq!(parsed_accesses.len(), expected.len());
+        for (access, (time_us, key, op, size, ttl)) in parsed_accesses.iter().zip(expected) {
             assert_eq!(
                 (access.time_us % 10_000_000, &access.key[..]),
                 (time_us, key)

@@ -115,7 +115,7 @@ impl GroupCounts {
         if let Some(last) = self
             .blocks
             .last_mut()
-            .filter(|it| it.requests < block_requests)
+            .filter(|block| block.requests < block_requests)
         {
             last.add(request);
             return;

@@ -1,8 +1,8 @@
 //! When a strategy misses its forecast or slows requests down, and what to do with a roll-out.
 //!
 //! A forecast has an interval for 2,000 requests of one process; of fewer requests figures vary more, by the square root
-//! of their number. Only more calls, keys or time than forecast count, for less harms no one. How long calls take is a
-//! matter of the day, too: a strategy whose requests wait longer than forecast, and still clearly shorter than those of
+//! of their number. Only more calls, keys or time than forecast count: less does no harm. The time of calls varies
+//! with the load of the day, too: a strategy whose requests wait longer than forecast, and still clearly shorter than those of
 //! the control group, has not missed.
 
 use std::fmt;
@@ -29,12 +29,12 @@ const DISABLED_SHARE_MAX: f64 = 0.05;
 
 /// Why a strategy should not run.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Miss {
+pub enum Shortfall {
     /// A figure is above the interval of its forecast.
     Forecast {
-        /// Which one.
+        /// The figure.
         figure: Figure,
-        /// What it is.
+        /// Its measured value.
         measured: f64,
         /// The end of the interval for this many requests.
         bound: f64,
@@ -48,7 +48,7 @@ pub enum Miss {
     },
 }
 
-impl fmt::Display for Miss {
+impl fmt::Display for Shortfall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Forecast {
@@ -71,25 +71,25 @@ impl fmt::Display for Miss {
 }
 
 /// Why the strategy should not run, if its requests show that.
-pub fn find_miss(
+pub fn find_shortfall(
     forecast: &[Forecast],
     strategy: &GroupCounts,
     control: &GroupCounts,
-) -> Option<Miss> {
-    let missed = |line| check_forecast(line, strategy, control);
-    let missed_forecast = forecast.iter().find_map(missed);
+) -> Option<Shortfall> {
+    let shortfall = |line| check_forecast(line, strategy, control);
+    let missed_forecast = forecast.iter().find_map(shortfall);
     missed_forecast.or_else(|| check_against_control(strategy, control))
 }
 
 /// The upper end of a forecast's interval for this many requests, tolerance included.
 pub fn forecast_bound(forecast: &Forecast, figure: Figure, requests: u64) -> f64 {
-    let fewer = (REQUESTS_COMPARED as f64 / requests.max(1) as f64).max(1.0);
+    let sampling_factor = (REQUESTS_COMPARED as f64 / requests.max(1) as f64).max(1.0);
     let (share, tolerance_min) = if figure.is_time() {
         TIME_TOLERANCE
     } else {
         COUNT_TOLERANCE
     };
-    let margin = (forecast.high - forecast.value) * fewer.sqrt();
+    let margin = (forecast.high - forecast.value) * sampling_factor.sqrt();
     forecast.value + margin.max(forecast.value * share).max(tolerance_min)
 }
 
@@ -97,7 +97,7 @@ fn check_forecast(
     forecast: &Forecast,
     strategy: &GroupCounts,
     control: &GroupCounts,
-) -> Option<Miss> {
+) -> Option<Shortfall> {
     // Figures of later versions are for clients that know them.
     let figure = Figure::from_name(&forecast.figure)?;
     let requests = strategy.sum.requests;
@@ -113,7 +113,7 @@ fn check_forecast(
         forecast_bound(forecast, figure, requests),
     );
     let is_excused = figure.is_time() && is_below_zero(figure.difference(strategy, control));
-    (measured > bound && !is_excused).then_some(Miss::Forecast {
+    (measured > bound && !is_excused).then_some(Shortfall::Forecast {
         figure,
         measured,
         bound,
@@ -121,16 +121,16 @@ fn check_forecast(
     })
 }
 
-fn check_against_control(strategy: &GroupCounts, control: &GroupCounts) -> Option<Miss> {
+fn check_against_control(strategy: &GroupCounts, control: &GroupCounts) -> Option<Shortfall> {
     let difference = Figure::AddedMean.difference(strategy, control)?;
     let (share, least_ms) = TIME_TOLERANCE;
     let tolerance = (Figure::AddedMean.value(control)? * share).max(least_ms);
     let is_slower = difference.low > 0.0 && difference.value > tolerance;
-    is_slower.then_some(Miss::Control { difference })
+    is_slower.then_some(Shortfall::Control { difference })
 }
 
 fn is_below_zero(difference: Option<Estimate>) -> bool {
-    difference.is_some_and(|it| it.high < 0.0)
+    difference.is_some_and(|estimate| estimate.high < 0.0)
 }
 
 /// What the processes of an application have measured.
@@ -185,8 +185,8 @@ pub fn recommend(forecast: &[Forecast], measured: &RolloutMeasurements) -> Recom
 
 fn choose_action(forecast: &[Forecast], measured: &RolloutMeasurements) -> (Action, String) {
     let (strategy, control) = (&measured.strategy, &measured.control);
-    if let Some(miss) = find_miss(forecast, strategy, control) {
-        return (Action::RollBack, miss.to_string());
+    if let Some(shortfall) = find_shortfall(forecast, strategy, control) {
+        return (Action::RollBack, shortfall.to_string());
     }
     let RolloutMeasurements {
         processes,
@@ -232,22 +232,26 @@ fn compare_times(strategy: &GroupCounts, control: &GroupCounts) -> (Action, Stri
     let times = FIGURES.into_iter().filter(|figure| figure.is_time());
     let difference = |figure: Figure| Some((figure, figure.difference(strategy, control)?));
     let differences: Vec<(Figure, Estimate)> = times.filter_map(difference).collect();
-    let longer = differences.iter().find(|(_, it)| it.low > 0.0);
-    let shorter = differences.iter().find(|(_, it)| it.high < 0.0);
+    let longer = differences
+        .iter()
+        .find(|(_, difference)| difference.low > 0.0);
+    let shorter = differences
+        .iter()
+        .find(|(_, difference)| difference.high < 0.0);
     match (longer, shorter) {
-        (Some((figure, it)), _) => {
+        (Some((figure, difference)), _) => {
             let name = figure.name();
             let reason = format!(
                 "{name} is {:.3} above the control group's ({:.3} to {:.3})",
-                it.value, it.low, it.high
+                difference.value, difference.low, difference.high
             );
             (Action::Wait, reason)
         }
-        (None, Some((figure, it))) => {
+        (None, Some((figure, difference))) => {
             let name = figure.name();
             let reason = format!(
                 "{name} is {:.3} below the control group's ({:.3} to {:.3})",
-                -it.value, -it.high, -it.low
+                -difference.value, -difference.high, -difference.low
             );
             (Action::Continue, reason)
         }
@@ -316,39 +320,42 @@ mod tests {
     }
 
     #[test]
-    fn more_calls_than_forecast_miss_it_and_fewer_do_not() {
+    fn more_calls_than_forecast_fall_short_and_fewer_do_not() {
         let mut random = Random(3);
-        let lines = forecast_of(Traffic::usual(), &mut random);
-        let control = Traffic::usual().with_calls(3.0).group(1800, &mut random);
-        let miss_of = |strategy: &GroupCounts| find_miss(&lines, strategy, &control);
-        let more = Traffic::usual().with_calls(2.0).group(200, &mut random);
-        let missed = miss_of(&more).unwrap();
+        let lines = forecast_of(Traffic::typical(), &mut random);
+        let control = Traffic::typical().with_calls(3.0).group(1800, &mut random);
+        let shortfall_of = |strategy: &GroupCounts| find_shortfall(&lines, strategy, &control);
+        let more_calls = Traffic::typical().with_calls(2.0).group(200, &mut random);
+        let shortfall = shortfall_of(&more_calls).unwrap();
         assert!(matches!(
-            missed,
-            Miss::Forecast {
+            shortfall,
+            Shortfall::Forecast {
                 figure: Figure::Calls,
                 requests: 200,
                 ..
             }
         ));
-        assert!(missed.to_string().starts_with("calls is "), "{missed}");
-        let fewer = Traffic::usual().with_calls(0.3).group(200, &mut random);
-        assert_eq!(miss_of(&fewer), None);
-        let too_few = Traffic::usual().with_calls(9.0).group(19, &mut random);
-        assert_eq!(miss_of(&too_few), None);
+        assert!(
+            shortfall.to_string().starts_with("calls is "),
+            "{shortfall}"
+        );
+        let fewer_calls = Traffic::typical().with_calls(0.3).group(200, &mut random);
+        assert_eq!(shortfall_of(&fewer_calls), None);
+        let too_few = Traffic::typical().with_calls(9.0).group(19, &mut random);
+        assert_eq!(shortfall_of(&too_few), None);
     }
 
     #[test]
-    fn a_slow_day_is_no_miss_if_the_control_group_waits_longer_still() {
+    fn a_strategy_slower_than_forecast_is_excused_if_the_control_group_waits_longer() {
         let mut random = Random(4);
-        let lines = forecast_of(Traffic::usual(), &mut random);
-        let slow = Traffic::usual().with_time(3.0);
+        let lines = forecast_of(Traffic::typical(), &mut random);
+        let slow = Traffic::typical().with_time(3.0);
         let strategy = slow.group(1000, &mut random);
         let control = slow.with_calls(3.0).group(1000, &mut random);
-        assert_eq!(find_miss(&lines, &strategy, &control), None);
+        assert_eq!(find_shortfall(&lines, &strategy, &control), None);
         assert!(matches!(
-            find_miss(&lines, &strategy, &GroupCounts::default()),
-            Some(Miss::Forecast {
+            find_shortfall(&lines, &strategy, &GroupCounts::default()),
+            Some(Shortfall::Forecast {
                 figure: Figure::AddedP50,
                 ..
             })
@@ -356,27 +363,27 @@ mod tests {
     }
 
     #[test]
-    fn a_strategy_without_forecast_that_is_slower_than_the_control_group_is_a_miss() {
+    fn a_strategy_without_forecast_that_is_slower_than_the_control_group_falls_short() {
         let mut random = Random(6);
-        let control = Traffic::usual().group(1000, &mut random);
-        let slow = Traffic::usual().with_time(2.0).group(1000, &mut random);
-        let missed = find_miss(&[], &slow, &control).unwrap();
-        assert!(matches!(missed, Miss::Control { .. }));
+        let control = Traffic::typical().group(1000, &mut random);
+        let slow = Traffic::typical().with_time(2.0).group(1000, &mut random);
+        let shortfall = find_shortfall(&[], &slow, &control).unwrap();
+        assert!(matches!(shortfall, Shortfall::Control { .. }));
         assert!(
-            missed
+            shortfall
                 .to_string()
                 .contains("longer than the control group's")
         );
-        let equal = Traffic::usual().group(1000, &mut random);
-        assert_eq!(find_miss(&[], &equal, &control), None);
+        let equal = Traffic::typical().group(1000, &mut random);
+        assert_eq!(find_shortfall(&[], &equal, &control), None);
     }
 
     #[test]
     fn a_roll_out_that_meets_its_forecast_and_is_faster_continues() {
         let mut random = Random(7);
-        let lines = forecast_of(Traffic::usual(), &mut random);
-        let strategy = Traffic::usual().group(3000, &mut random);
-        let control = Traffic::usual().with_calls(3.0).group(3000, &mut random);
+        let lines = forecast_of(Traffic::typical(), &mut random);
+        let strategy = Traffic::typical().group(3000, &mut random);
+        let control = Traffic::typical().with_calls(3.0).group(3000, &mut random);
         let both = measured(strategy.clone(), control.clone());
         assert_eq!(recommend(&lines, &both).action, Action::Continue);
         let reason = recommend(&lines, &both).reason;
@@ -394,13 +401,13 @@ mod tests {
     #[test]
     fn a_roll_out_with_few_requests_or_no_difference_waits_and_a_miss_rolls_back() {
         let mut random = Random(8);
-        let lines = forecast_of(Traffic::usual(), &mut random);
-        let group = |requests, random: &mut Random| Traffic::usual().group(requests, random);
+        let lines = forecast_of(Traffic::typical(), &mut random);
+        let group = |requests, random: &mut Random| Traffic::typical().group(requests, random);
         let few = measured(group(500, &mut random), group(4500, &mut random));
         assert_eq!(recommend(&lines, &few).action, Action::Wait);
         let equal = measured(group(5000, &mut random), group(5000, &mut random));
         assert_eq!(recommend(&lines, &equal).action, Action::Wait);
-        let bad = Traffic::usual().with_calls(1.5).group(3000, &mut random);
+        let bad = Traffic::typical().with_calls(1.5).group(3000, &mut random);
         let bad = measured(bad, group(3000, &mut random));
         assert_eq!(recommend(&lines, &bad).action, Action::RollBack);
     }

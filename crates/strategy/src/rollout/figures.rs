@@ -146,12 +146,12 @@ fn student_quantile(degrees: usize) -> f64 {
 /// The added time below which this share of the requests is, in milliseconds.
 fn added_ms_at(group: &GroupCounts, share: f64) -> f64 {
     let rank = (share * group.sum.requests as f64).ceil().max(1.0) as u64;
-    let mut below = 0;
-    let reached = group.added_ns_counts().find(|(_, count)| {
-        below += count;
-        below >= rank
+    let mut requests_below = 0;
+    let class_of_rank = group.added_ns_counts().find(|(_, count)| {
+        requests_below += count;
+        requests_below >= rank
     });
-    reached.map_or(0.0, |(added_ns, _)| added_ns as f64 / 1e6)
+    class_of_rank.map_or(0.0, |(added_ns, _)| added_ns as f64 / 1e6)
 }
 
 fn estimate_of_percentile(group: &GroupCounts, share: f64) -> Option<Estimate> {
@@ -230,27 +230,30 @@ mod tests {
     #[test]
     fn intervals_cover_the_figures_of_correlated_requests_in_95_of_100_groups() {
         let mut random = Random(11);
-        let truth = Traffic::usual().group(400_000, &mut random);
+        let truth = Traffic::typical().group(400_000, &mut random);
         let mut outside = [0; FIGURES.len()];
         for _ in 0..300 {
-            let group = Traffic::usual().group(2000, &mut random);
+            let group = Traffic::typical().group(2000, &mut random);
             for (figure, outside) in FIGURES.iter().zip(&mut outside) {
                 let estimate = figure.estimate(&group).unwrap();
                 let value = figure.value(&truth).unwrap();
                 *outside += usize::from(value < estimate.low || value > estimate.high);
             }
         }
-        assert!(outside.iter().all(|&it| it <= 15), "{outside:?} of 300");
+        assert!(
+            outside.iter().all(|&block| block <= 15),
+            "{outside:?} of 300"
+        );
     }
 
     #[test]
     fn a_difference_between_equal_groups_includes_zero_and_one_between_unequal_groups_does_not() {
         let mut random = Random(5);
         let (one, other) = (
-            Traffic::usual().group(2000, &mut random),
-            Traffic::usual().group(2000, &mut random),
+            Traffic::typical().group(2000, &mut random),
+            Traffic::typical().group(2000, &mut random),
         );
-        let slow = Traffic::usual().with_calls(2.0).group(2000, &mut random);
+        let slow = Traffic::typical().with_calls(2.0).group(2000, &mut random);
         for figure in FIGURES {
             let equal = figure.difference(&one, &other).unwrap();
             assert!(equal.low < 0.0 && equal.high > 0.0, "{figure:?} {equal:?}");

@@ -130,11 +130,15 @@ mod tests {
             };
             for start in [0, 1_000_000] {
                 let group = |number| by_request.group_of(number, 7);
-                let chosen = (start..start + 10_000).filter(|&it| group(it) == Group::Strategy);
+                let chosen =
+                    (start..start + 10_000).filter(|&number| group(number) == Group::Strategy);
                 let error = chosen.count() as f64 - share * 10_000.0;
                 assert!(error.abs() <= 4.0 * 50.0, "{share}: {error}");
             }
-            assert!((0..100).all(|it| by_request.group_of(it, 1) == by_request.group_of(it, 2)));
+            assert!(
+                (0..100)
+                    .all(|number| by_request.group_of(number, 1) == by_request.group_of(number, 2))
+            );
         }
     }
 
@@ -146,7 +150,7 @@ mod tests {
         };
         let group = |process| share.group_of(0, process);
         let chosen = (0..10_000)
-            .filter(|&it| group(it) == Group::Strategy)
+            .filter(|&number| group(number) == Group::Strategy)
             .count();
         assert!((2300..2700).contains(&chosen), "{chosen}");
         assert!((0..1000).all(|number| share.group_of(number, 3) == group(3)));

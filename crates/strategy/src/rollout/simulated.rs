@@ -18,21 +18,21 @@ impl Random {
 /// Requests of one kind.
 #[derive(Clone, Copy)]
 pub(super) struct Traffic {
-    /// Calls of a request, compared with the usual.
+    /// Calls of a request, as a multiple of the typical one.
     calls: f64,
-    /// Time of a call, compared with the usual.
+    /// Time of a call, as a multiple of the typical one.
     time: f64,
-    /// How busy the spell is, and the requests that are left of it.
-    spell: (f64, u32),
+    /// How busy the period is, and the requests that are left of it.
+    busy_period: (f64, u32),
 }
 
 impl Traffic {
     /// About three calls of about a millisecond.
-    pub(super) fn usual() -> Self {
+    pub(super) fn typical() -> Self {
         Self {
             calls: 1.0,
             time: 1.0,
-            spell: (1.0, 0),
+            busy_period: (1.0, 0),
         }
     }
 
@@ -45,11 +45,11 @@ impl Traffic {
     }
 
     pub(super) fn draw_request(&mut self, random: &mut Random) -> RequestCost {
-        if self.spell.1 == 0 {
-            self.spell = (1.0 + random.draw_fraction(), 10);
+        if self.busy_period.1 == 0 {
+            self.busy_period = (1.0 + random.draw_fraction(), 10);
         }
-        self.spell.1 -= 1;
-        let calls = (random.draw_fraction() * 4.0 * self.spell.0 * self.calls).round() as u32;
+        self.busy_period.1 -= 1;
+        let calls = (random.draw_fraction() * 4.0 * self.busy_period.0 * self.calls).round() as u32;
         // A median of a millisecond, and one of 100 calls above 10 ms.
         let call_ns = |random: &mut Random| 1e6 * (-random.draw_fraction().ln() / 0.693).powf(1.2);
         let added_ns: f64 = (0..calls).map(|_| call_ns(random)).sum();

@@ -6,7 +6,7 @@
 //! process has thousands a day, so after the first window it takes several in succession.
 
 use super::counts::{GroupCounts, RequestCost};
-use super::decision::{Miss, REQUESTS_COMPARED, find_miss};
+use super::decision::{REQUESTS_COMPARED, Shortfall, find_shortfall};
 use super::share::{Group, Share};
 use crate::file::Forecast;
 
@@ -54,13 +54,13 @@ pub struct Trial {
     warm_up_requests: u64,
     window: Window,
     /// Why the strategy has disabled itself.
-    disable_reason: Option<Miss>,
+    disable_reason: Option<Shortfall>,
 }
 
 /// Requests that are compared with the forecast together.
 #[derive(Debug, Clone, Default)]
 struct Window {
-    is_later: bool,
+    is_after_first: bool,
     /// Requests that have ended in it, warm or not.
     requests: u64,
     groups: Groups,
@@ -115,7 +115,7 @@ impl Trial {
         group: Group,
         cost: &RequestCost,
         is_warm: bool,
-    ) -> Option<&Miss> {
+    ) -> Option<&Shortfall> {
         self.window.requests += 1;
         let is_counted = is_warm || self.window.requests > WARM_UP_MAX;
         if is_counted {
@@ -133,22 +133,27 @@ impl Trial {
     }
 
     /// Evaluates the window; begins a new one if this one is complete.
-    fn evaluate_window(&mut self) -> Option<Miss> {
+    fn evaluate_window(&mut self) -> Option<Shortfall> {
         let is_complete = self.window.requests >= REQUESTS_COMPARED
             && self.window.groups.strategy.sum.requests >= STRATEGY_REQUESTS_MIN;
-        if self.window.is_later && !is_complete {
+        if self.window.is_after_first && !is_complete {
             return None;
         }
         let groups = &self.window.groups;
-        let miss = find_miss(&self.forecast, &groups.strategy, &groups.control);
-        let missed_windows = self.window.missed_windows + u32::from(miss.is_some());
-        if miss.is_some() && (!self.window.is_later || missed_windows == WINDOWS_MISSED) {
-            return miss;
+        let shortfall = find_shortfall(&self.forecast, &groups.strategy, &groups.control);
+        let missed_windows = self.window.missed_windows + u32::from(shortfall.is_some());
+        if shortfall.is_some() && (!self.window.is_after_first || missed_windows == WINDOWS_MISSED)
+        {
+            return shortfall;
         }
         if is_complete {
             self.window = Window {
-                is_later: true,
-                missed_windows: if miss.is_some() { missed_windows } else { 0 },
+                is_after_first: true,
+                missed_windows: if shortfall.is_some() {
+                    missed_windows
+                } else {
+                    0
+                },
                 ..Window::default()
             };
         }
@@ -161,7 +166,7 @@ impl Trial {
     }
 
     /// Why the strategy has disabled itself.
-    pub fn disable_reason(&self) -> Option<&Miss> {
+    pub fn disable_reason(&self) -> Option<&Shortfall> {
         self.disable_reason.as_ref()
     }
 
@@ -213,15 +218,15 @@ mod tests {
     /// A forecast of the usual traffic as the simulator makes it: 3.5 standard deviations of 2,000 requests.
     fn forecast() -> Vec<Forecast> {
         let mut random = Random(99);
-        let all = Traffic::usual().group(200_000, &mut random);
+        let group = Traffic::typical().group(200_000, &mut random);
         let samples: Vec<_> = (0..200)
-            .map(|_| Traffic::usual().group(2000, &mut random))
+            .map(|_| Traffic::typical().group(2000, &mut random))
             .collect();
         let of_figure = |figure: Figure| {
-            let value = figure.value(&all).unwrap();
+            let value = figure.value(&group).unwrap();
             let errors = samples
                 .iter()
-                .map(|it| (figure.value(it).unwrap() - value).powi(2));
+                .map(|sample| (figure.value(sample).unwrap() - value).powi(2));
             let deviation = (errors.sum::<f64>() / samples.len() as f64).sqrt();
             line(figure.name(), value, 3.5 * deviation)
         };
@@ -261,7 +266,7 @@ mod tests {
     }
 
     fn disabled_runs(share: f64, strategy: Traffic) -> usize {
-        let control = Traffic::usual().with_calls(3.0);
+        let control = Traffic::typical().with_calls(3.0);
         let first = trial(share);
         let is_disabled = |&seed: &u64| {
             let random = &mut Random(seed * 7919 + 1);
@@ -273,19 +278,19 @@ mod tests {
     #[test]
     fn a_bad_strategy_is_disabled_within_2000_requests_in_95_of_100_runs() {
         for share in [0.1, 0.5, 1.0] {
-            let more_calls = disabled_runs(share, Traffic::usual().with_calls(1.8));
+            let more_calls = disabled_runs(share, Traffic::typical().with_calls(1.8));
             assert!(more_calls >= 95, "share {share}: {more_calls}");
         }
-        let slow = disabled_runs(1.0, Traffic::usual().with_time(2.0));
+        let slow = disabled_runs(1.0, Traffic::typical().with_time(2.0));
         assert!(slow >= 95, "without a control group: {slow}");
     }
 
     #[test]
     fn a_good_strategy_is_kept_in_95_of_100_runs() {
         for share in [0.1, 0.5, 1.0] {
-            let disabled = disabled_runs(share, Traffic::usual());
+            let disabled = disabled_runs(share, Traffic::typical());
             assert!(disabled <= 5, "share {share}: {disabled}");
-            let better = disabled_runs(share, Traffic::usual().with_calls(0.5));
+            let better = disabled_runs(share, Traffic::typical().with_calls(0.5));
             assert!(better <= 5, "share {share}: {better}");
         }
     }
@@ -293,18 +298,18 @@ mod tests {
     #[test]
     fn a_good_strategy_is_kept_over_a_hundred_windows_and_a_change_is_noticed() {
         let mut trial = trial(0.2);
-        let (control, random) = (Traffic::usual().with_calls(3.0), &mut Random(21));
-        let groups = (Traffic::usual(), control);
+        let (control, random) = (Traffic::typical().with_calls(3.0), &mut Random(21));
+        let groups = (Traffic::typical(), control);
         assert_eq!(disabled_after(&mut trial, 200_000, groups, random), None);
-        let changed = (Traffic::usual().with_calls(1.8), control);
-        let after = disabled_after(&mut trial, 20_000, changed, random).unwrap();
+        let now_slower = (Traffic::typical().with_calls(1.8), control);
+        let after = disabled_after(&mut trial, 20_000, now_slower, random).unwrap();
         assert_eq!(after, 6000, "three windows");
     }
 
     #[test]
     fn a_disabled_strategy_runs_in_no_request_and_reports_once() {
         let mut trial = trial(1.0);
-        let bad = Traffic::usual().with_calls(3.0);
+        let bad = Traffic::typical().with_calls(3.0);
         let random = &mut Random(1);
         assert_eq!(
             disabled_after(&mut trial, 2000, (bad, bad), random),
@@ -319,7 +324,7 @@ mod tests {
     #[test]
     fn a_strategy_that_is_not_rolled_out_stays_enabled_whatever_its_requests_need() {
         let mut trial = Trial::new(forecast(), None, 1);
-        let bad = Traffic::usual().with_calls(3.0);
+        let bad = Traffic::typical().with_calls(3.0);
         let random = &mut Random(1);
         assert_eq!(disabled_after(&mut trial, 10_000, (bad, bad), random), None);
         assert_eq!(trial.groups().strategy.sum.requests, 10_000);
@@ -328,7 +333,7 @@ mod tests {
     #[test]
     fn requests_of_a_cold_process_are_left_out_up_to_half_a_window() {
         let mut trial = trial(1.0);
-        let mut bad = Traffic::usual().with_calls(3.0);
+        let mut bad = Traffic::typical().with_calls(3.0);
         let mut random = Random(2);
         let after = (1..=2000).find(|_| {
             let group = trial.begin_request();
@@ -342,14 +347,14 @@ mod tests {
     #[test]
     fn a_window_whose_values_were_cleared_begins_its_counts_anew() {
         let mut trial = trial(1.0);
-        let bad = Traffic::usual().with_calls(3.0);
+        let bad = Traffic::typical().with_calls(3.0);
         let mut random = Random(2);
         assert_eq!(
             disabled_after(&mut trial, 499, (bad, bad), &mut random),
             None
         );
         trial.note_cleared();
-        let good = Traffic::usual();
+        let good = Traffic::typical();
         assert_eq!(
             disabled_after(&mut trial, 1501, (good, good), &mut random),
             None
@@ -360,8 +365,8 @@ mod tests {
     fn a_small_share_decides_when_it_has_enough_requests() {
         let mut trial = trial(0.01);
         let bad = (
-            Traffic::usual().with_calls(3.0),
-            Traffic::usual().with_calls(3.0),
+            Traffic::typical().with_calls(3.0),
+            Traffic::typical().with_calls(3.0),
         );
         let after = disabled_after(&mut trial, 20_000, bad, &mut Random(3)).unwrap();
         assert!(after <= 5000, "{after}");

@@ -136,7 +136,7 @@ fn evaluate_all(
     };
     let outcome = parallel::in_parallel(candidates.len(), args.threads, label, |index| {
         let candidate = &candidates[index];
-        let limit_ns = lock().within(candidate.memory_bytes);
+        let limit_ns = lock().least_added_ns_within(candidate.memory_bytes);
         let ns = added_ns(
             prepared,
             &loaded.cost,
@@ -145,7 +145,7 @@ fn evaluate_all(
             &learned_by_share,
             limit_ns,
         );
-        lock().note(candidate.memory_bytes, ns);
+        lock().record(candidate.memory_bytes, ns);
         ns
     })?;
     let evaluated = candidates.into_iter().zip(outcome.results);
@@ -191,7 +191,7 @@ fn evaluate_front(
         .filter_map(|(candidate, report)| {
             let report = report?;
             let requests = report.second_half.requests as f64;
-            let hindsight_ns = hindsight_bound.within(candidate.memory_bytes);
+            let hindsight_ns = hindsight_bound.least_added_ns_within(candidate.memory_bytes);
             let named = NamedStrategy {
                 notation: candidate.strategy.to_string(),
                 strategy: candidate.strategy,

@@ -103,7 +103,7 @@ impl Workload for TrafficRequests {
             self.get(batch, 1);
             return NextStep::Sent;
         }
-        let draw = self.rng.unit() * (mix.get + mix.multi_get + mix.set + mix.delete);
+        let draw = self.rng.next_fraction() * (mix.get + mix.multi_get + mix.set + mix.delete);
         if draw < mix.get {
             self.get(batch, 1);
         } else if draw < mix.get + mix.multi_get {

@@ -82,8 +82,8 @@ impl KeyWorkload {
         let log_mean = self.size_mean.ln() - SIZE_SIGMA * SIZE_SIGMA / 2.0;
         let mut random = Random::new(key ^ self.seed);
         // Box and Muller: a normal number from two uniform ones.
-        let radius = (-2.0 * (1.0 - random.unit()).ln()).sqrt();
-        let normal = radius * (std::f64::consts::TAU * random.unit()).cos();
+        let radius = (-2.0 * (1.0 - random.next_fraction()).ln()).sqrt();
+        let normal = radius * (std::f64::consts::TAU * random.next_fraction()).cos();
         Some(
             (log_mean + SIZE_SIGMA * normal)
                 .exp()
@@ -93,7 +93,7 @@ impl KeyWorkload {
 
     fn key_ttl(&self, key: u64) -> Option<u32> {
         let total: f64 = self.ttls.iter().map(|&(_, share)| share).sum();
-        let mut share_left = Random::new(!key).unit() * total;
+        let mut share_left = Random::new(!key).next_fraction() * total;
         let covers = |&&(_, share): &&(u32, f64)| {
             share_left -= share;
             share_left < 0.0
@@ -113,7 +113,7 @@ impl KeyGenerator {
         let rows = (self.workload.requests - self.generated).min(BATCH_ROWS as u64);
         for _ in 0..rows {
             let key = self.draw_key();
-            let is_read = self.random.unit() < self.workload.read_share;
+            let is_read = self.random.next_fraction() < self.workload.read_share;
             batch.key.push(key);
             batch
                 .time
@@ -127,8 +127,8 @@ impl KeyGenerator {
     }
 
     fn draw_key(&mut self) -> u64 {
-        let is_one_hit =
-            self.workload.one_hit_share > 0.0 && self.random.unit() < self.workload.one_hit_share;
+        let is_one_hit = self.workload.one_hit_share > 0.0
+            && self.random.next_fraction() < self.workload.one_hit_share;
         let rank = if is_one_hit {
             ONE_HIT_KEYS_FROM + self.generated
         } else {

@@ -36,8 +36,8 @@ impl Zipf {
     /// A rank.
     pub(super) fn draw(&self, random: &mut Random) -> u64 {
         loop {
-            let area =
-                self.high_integral + random.unit() * (self.low_integral - self.high_integral);
+            let area = self.high_integral
+                + random.next_fraction() * (self.low_integral - self.high_integral);
             let position = self.inverse(area);
             let rank = position.round().clamp(1.0, self.ranks);
             if rank - position <= self.accepted_distance
@@ -87,12 +87,12 @@ mod tests {
             }
             let total: f64 = (1..=50).map(|rank| f64::from(rank).powf(-skew)).sum();
             for rank in [1, 2, 3, 10, 50] {
-                let wanted = f64::from(rank).powf(-skew) / total;
-                let found = f64::from(counts[rank as usize]) / 400_000.0;
-                let error = (found - wanted).abs() / (wanted / 400_000.0).sqrt();
+                let expected_share = f64::from(rank).powf(-skew) / total;
+                let share = f64::from(counts[rank as usize]) / 400_000.0;
+                let error = (share - expected_share).abs() / (expected_share / 400_000.0).sqrt();
                 assert!(
                     error < 5.0,
-                    "skew {skew}, rank {rank}: {found} for {wanted}"
+                    "skew {skew}, rank {rank}: {share} for {expected_share}"
                 );
             }
         }

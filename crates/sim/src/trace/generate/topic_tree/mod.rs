@@ -1,7 +1,7 @@
 //! A generated learning site: a tree of subjects, topics, units, lessons and pages, and its visitors.
 //!
 //! It replaces a recorded log for trying the tools. It has these properties of real sites: a few
-//! items at the top that nearly every request needs (the trail of ancestors above each page), a long
+//! items at the top that nearly every request needs (the ancestors of each page), a long
 //! tail below, skewed interest that drifts through the year, visitors that navigate from page to
 //! page, and a few routes that need far more items than the rest. Parameters and their sources:
 //! docs/reference/workloads.md.

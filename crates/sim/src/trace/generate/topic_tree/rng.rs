@@ -9,7 +9,7 @@ impl Rng {
         Self(seed)
     }
 
-    fn bits(&mut self) -> u64 {
+    fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -18,23 +18,23 @@ impl Rng {
 
     /// From 0 to below `n`.
     pub(super) fn below(&mut self, n: u32) -> u32 {
-        ((u128::from(self.bits()) * u128::from(n)) >> 64) as u32
+        ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u32
     }
 
     /// From 0 to below 1.
-    pub(super) fn uniform(&mut self) -> f64 {
-        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
+    pub(super) fn next_fraction(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// True in this share of the cases.
     pub(super) fn chance(&mut self, share: f64) -> bool {
-        self.uniform() < share
+        self.next_fraction() < share
     }
 
     /// Normal with mean 0 and deviation 1 (Box and Muller, 1958).
     pub(super) fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.uniform()).cos()
+        let radius = (-2.0 * (1.0 - self.next_fraction()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.next_fraction()).cos()
     }
 
     /// Log-normal with median 1; `sigma` is the deviation of its logarithm.

@@ -65,14 +65,14 @@ impl Tree {
         self.first_child[item as usize]..self.first_child[item as usize + 1]
     }
 
-    /// The trail from the root down to the item, both included.
-    pub(super) fn trail(&self, item: u32) -> Vec<u32> {
+    /// The items from the root down to the item, both included.
+    pub(super) fn path_from_root(&self, item: u32) -> Vec<u32> {
         let ancestors = std::iter::successors(Some(item), |&i| {
             Some(self.parents[i as usize]).filter(|&parent| parent != NONE)
         });
-        let mut trail: Vec<u32> = ancestors.collect();
-        trail.reverse();
-        trail
+        let mut path: Vec<u32> = ancestors.collect();
+        path.reverse();
+        path
     }
 
     /// The ancestor of an item at a level above it.

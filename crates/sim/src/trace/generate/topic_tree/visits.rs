@@ -95,14 +95,14 @@ impl<'a> Visitors<'a> {
     /// Draws a time within the log: a uniform day, with more requests around noon than at night.
     fn draw_time(&mut self) -> u64 {
         let day = f64::from(self.rng.below(DAYS as u32));
-        let hour = 24.0 * f64::midpoint(self.rng.uniform(), self.rng.uniform());
+        let hour = 24.0 * f64::midpoint(self.rng.next_fraction(), self.rng.next_fraction());
         ((day * 24.0 + hour) * 3600e6) as u64
     }
 
     /// One visitor: from an entrance down to a lesson, then along its pages.
     fn add_session(&mut self) {
         let lesson = self.draw_lesson();
-        let entrance = self.rng.uniform();
+        let entrance = self.rng.next_fraction();
         if entrance < 0.25 {
             self.add_home();
             (1..4).for_each(|level| self.add_browse(lesson, level));
@@ -132,7 +132,7 @@ impl<'a> Visitors<'a> {
             return self.draw_lesson_in_season();
         }
         let total = self.weight_sums[self.weight_sums.len() - 1];
-        let drawn_weight = self.rng.uniform() * total;
+        let drawn_weight = self.rng.next_fraction() * total;
         self.lessons[self
             .weight_sums
             .partition_point(|&sum| sum <= drawn_weight)
@@ -163,9 +163,9 @@ impl<'a> Visitors<'a> {
         self.add_view(self.tree.ancestor(lesson, level), BROWSE);
     }
 
-    /// A page about an item: the trail above it, itself, and a list: its children, or for a page its neighbours.
+    /// A page about an item: its ancestors, itself, and a list: its children, or for a page its neighbours.
     fn add_view(&mut self, item: u32, route: u32) {
-        let mut items = self.tree.trail(item);
+        let mut items = self.tree.path_from_root(item);
         items.push(item);
         let parent = self.tree.parents[item as usize];
         let list_parent = if route == PAGE { parent } else { item };
@@ -187,7 +187,7 @@ impl<'a> Visitors<'a> {
     /// A whole unit with lessons and pages in one document: seldom, and far more than any page.
     fn add_export(&mut self, lesson: u32) {
         let unit = self.tree.ancestor(lesson, 3);
-        let mut items = self.tree.trail(unit);
+        let mut items = self.tree.path_from_root(unit);
         for lesson in self.tree.children(unit) {
             items.push(lesson);
             items.extend(self.tree.children(lesson));
@@ -209,6 +209,6 @@ impl<'a> Visitors<'a> {
             route,
             items,
         });
-        self.time_us += (-PAUSE_US * (1.0 - self.rng.uniform()).ln()) as u64;
+        self.time_us += (-PAUSE_US * (1.0 - self.rng.next_fraction()).ln()) as u64;
     }
 }
