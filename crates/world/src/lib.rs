@@ -36,7 +36,7 @@ pub fn simulate(plan: &Plan, is_logged: bool) -> Outcome {
             .cloned()
             .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
         Outcome::from_violation(Violation {
-            invariant: Invariant::Panic,
+            invariant: Invariant::NothingPanics,
             text: text.unwrap_or_default(),
         })
     })

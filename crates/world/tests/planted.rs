@@ -20,25 +20,34 @@ fn is_found(sabotage: Sabotage, expected: &[Invariant]) -> bool {
 #[test]
 fn each_planted_fault_is_found_as_what_it_is() {
     let planted: [(Sabotage, &[Invariant]); 19] = [
-        (Sabotage::ChangesValues, &[Invariant::Value]),
-        (Sabotage::SendsOldValues, &[Invariant::Fresh]),
-        (Sabotage::StopsItsClock, &[Invariant::Expiry]),
-        (Sabotage::KeepsTooMuch, &[Invariant::Memory]),
-        (Sabotage::LosesItems, &[Invariant::Kept]),
-        (Sabotage::RepeatsAdditions, &[Invariant::Addition]),
-        (Sabotage::ReplacesCasBySet, &[Invariant::Compare]),
-        (Sabotage::MixesReplies, &[Invariant::Reply]),
-        (Sabotage::DeniesWrites, &[Invariant::Undone]),
-        (Sabotage::EndsTwice, &[Invariant::Once]),
-        (Sabotage::IgnoresDeadlines, &[Invariant::Deadline]),
-        (Sabotage::ReusesUnreadConnections, &[Invariant::InSync]),
-        (Sabotage::NeverCloses, &[Invariant::Closed]),
-        (Sabotage::ForgetsQuiet, &[Invariant::Quiet]),
-        (Sabotage::ForgetsUncertain, &[Invariant::Fresh]),
-        (Sabotage::FlushesAnotherPrefix, &[Invariant::Fresh]),
-        (Sabotage::NeverProbes, &[Invariant::Recovery]),
-        (Sabotage::KeepsParentConnections, &[Invariant::Fork]),
-        (Sabotage::Panics, &[Invariant::Panic]),
+        (Sabotage::ChangesValues, &[Invariant::ValueWasWritten]),
+        (Sabotage::SendsOldValues, &[Invariant::ReadsAreFresh]),
+        (Sabotage::StopsItsClock, &[Invariant::ExpiredItemsAreGone]),
+        (Sabotage::KeepsTooMuch, &[Invariant::MemoryIsBounded]),
+        (Sabotage::LosesItems, &[Invariant::CleanRestartKeepsItems]),
+        (Sabotage::RepeatsAdditions, &[Invariant::AdditionsCountOnce]),
+        (Sabotage::ReplacesCasBySet, &[Invariant::CasSeesChanges]),
+        (Sabotage::MixesReplies, &[Invariant::RepliesAreTrue]),
+        (Sabotage::DeniesWrites, &[Invariant::RefusedHasNoEffect]),
+        (Sabotage::EndsTwice, &[Invariant::CallEndsOnce]),
+        (Sabotage::IgnoresDeadlines, &[Invariant::CallEndsByDeadline]),
+        (
+            Sabotage::ReusesUnreadConnections,
+            &[Invariant::ReusedConnectionIsInSync],
+        ),
+        (
+            Sabotage::NeverCloses,
+            &[Invariant::UselessConnectionIsClosed],
+        ),
+        (Sabotage::ForgetsQuiet, &[Invariant::QuietWriteIsCounted]),
+        (Sabotage::ForgetsUncertain, &[Invariant::ReadsAreFresh]),
+        (Sabotage::FlushesAnotherPrefix, &[Invariant::ReadsAreFresh]),
+        (Sabotage::NeverProbes, &[Invariant::CallsRecover]),
+        (
+            Sabotage::KeepsParentConnections,
+            &[Invariant::ForkLeavesParentAlone],
+        ),
+        (Sabotage::Panics, &[Invariant::NothingPanics]),
     ];
     let missed: Vec<_> = planted
         .iter()
@@ -62,7 +71,7 @@ fn a_short_history_is_found_and_breaks_the_same_promise() {
     let (plan, violation) = broken.expect("one of these worlds has a hit");
     let history = glasscache_world::shortest_failing_history(&plan, &violation);
     let last = history.lines().last().unwrap_or_default();
-    assert!(last.starts_with("Value: "), "{history}");
+    assert!(last.starts_with("ValueWasWritten: "), "{history}");
     let steps = history.split(" are left").next().unwrap_or_default();
     let left: usize = steps
         .rsplit(' ')

@@ -19,51 +19,51 @@ use uncertain::UncertainKeys;
 use values::parse_write_id;
 pub(crate) use values::{Number, WriteId, addend, flags, initial_number, value_body};
 
-/// What was broken.
+/// What must hold; the checker reports the first that was broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Invariant {
     /// A value is what was written under its key.
-    Value,
+    ValueWasWritten,
     /// It is the last that was acknowledged, or one whose outcome is not known.
-    Fresh,
+    ReadsAreFresh,
     /// It is gone once its time is over.
-    Expiry,
+    ExpiredItemsAreGone,
     /// An addition is made once, and is in what is read after it was acknowledged.
-    Addition,
+    AdditionsCountOnce,
     /// A comparison and write succeeds only if nothing has changed.
-    Compare,
+    CasSeesChanges,
     /// A reply says what the server did.
-    Reply,
+    RepliesAreTrue,
     /// What was certainly not done, as its caller was told, was not done.
-    Undone,
+    RefusedHasNoEffect,
     /// Each call ends once.
-    Once,
+    CallEndsOnce,
     /// Each call ends by its deadline.
-    Deadline,
+    CallEndsByDeadline,
     /// A connection that is used again is in sync.
-    InSync,
+    ReusedConnectionIsInSync,
     /// A connection that is of no use is closed.
-    Closed,
+    UselessConnectionIsClosed,
     /// Each quiet write is acknowledged, or counted as refused or lost.
-    Quiet,
+    QuietWriteIsCounted,
     /// Memory stays within bounds.
-    Memory,
+    MemoryIsBounded,
     /// A server that stopped cleanly has its items again.
-    Kept,
+    CleanRestartKeepsItems,
     /// Once nothing goes wrong any more, calls succeed.
-    Recovery,
+    CallsRecover,
     /// A child of a fork leaves its parent's requests alone.
-    Fork,
+    ForkLeavesParentAlone,
     /// Nothing panics.
-    Panic,
+    NothingPanics,
 }
 
 /// An invariant that was broken, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
+    /// The invariant.
     pub invariant: Invariant,
-    /// How.
+    /// How it was broken, for a developer.
     pub text: String,
 }
 
@@ -73,7 +73,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// One life of a client: from its begin, or from a fork, to the next fork.
+/// A client from its creation, or from a fork, to the next fork.
 #[derive(Debug, Default)]
 struct ClientGeneration {
     uncertain_by_server: Vec<UncertainKeys>,
@@ -84,7 +84,7 @@ struct ClientGeneration {
 /// Watches one world.
 #[derive(Debug)]
 pub(crate) struct Checker {
-    /// What was asked.
+    /// The requests that were made.
     pub(crate) history: History,
     violation: Option<Violation>,
     writes_by_id: HashMap<WriteId, (Key, u32, Ttl)>,
@@ -125,7 +125,7 @@ impl Checker {
         }
     }
 
-    /// A client's life begins.
+    /// A client is created or forked; returns the number of its generation.
     pub(crate) fn begin_generation(&mut self) -> usize {
         let uncertain = self
             .value_bytes_limits
@@ -184,7 +184,7 @@ impl Checker {
             }
             ExecutionState::NotYet | ExecutionState::Never => {
                 let text = format!("a reply to {request:?}, which was not executed");
-                self.report_broken(Invariant::Reply, text);
+                self.report_broken(Invariant::RepliesAreTrue, text);
                 None
             }
         }
@@ -201,7 +201,7 @@ impl Checker {
         if is_number_key(key) {
             let Some(number) = Number::read(bytes) else {
                 let text = format!("key {key} has {:?}", String::from_utf8_lossy(bytes));
-                self.report_broken(Invariant::Value, text);
+                self.report_broken(Invariant::ValueWasWritten, text);
                 return None;
             };
             self.check_number((id, key), number, None, network);
@@ -220,7 +220,7 @@ impl Checker {
                 "key {key} has {} bytes with flags {flags_read} that nobody wrote: {value_begin:?}",
                 bytes.len()
             );
-            self.report_broken(Invariant::Value, text);
+            self.report_broken(Invariant::ValueWasWritten, text);
             return None;
         };
         let source = Source::Write(write);
@@ -240,7 +240,7 @@ impl Checker {
             let text = format!(
                 "key {key} has {source:?}, which was replaced before {read:?}: {history_of_key}"
             );
-            self.report_broken(Invariant::Fresh, text);
+            self.report_broken(Invariant::ReadsAreFresh, text);
         }
     }
 
@@ -263,7 +263,7 @@ impl Checker {
         if is_past_expiry && !self.history.was_touched(key) {
             let text =
                 format!("key {key} has {source:?} at {second}, stored for {seconds} at {stored:?}");
-            self.report_broken(Invariant::Expiry, text);
+            self.report_broken(Invariant::ExpiredItemsAreGone, text);
         }
     }
 
@@ -288,15 +288,21 @@ impl Checker {
             || added_bit.is_some_and(|bit| !number.contains_addition(bit))
         {
             broken = Some((
-                Invariant::Addition,
+                Invariant::AdditionsCountOnce,
                 "an addition was made twice, or is not in it".to_owned(),
             ));
         } else if !history.may_find(key, source, read, network) {
-            broken = Some((Invariant::Fresh, "it was replaced before".to_owned()));
+            broken = Some((
+                Invariant::ReadsAreFresh,
+                "it was replaced before".to_owned(),
+            ));
         }
         for bit in 0..crate::plan::ADDITIONS_MAX {
             if number.contains_addition(bit) && !history.may_have_added(key, bit, read, network) {
-                broken = Some((Invariant::Addition, format!("addition {bit} was not made")));
+                broken = Some((
+                    Invariant::AdditionsCountOnce,
+                    format!("addition {bit} was not made"),
+                ));
             }
         }
         let required_bits = history.must_have_added(key, number.creation, read, network);
@@ -304,12 +310,15 @@ impl Checker {
             .into_iter()
             .find(|bit| !number.contains_addition(*bit))
         {
-            broken = Some((Invariant::Addition, format!("addition {bit} is not in it")));
+            broken = Some((
+                Invariant::AdditionsCountOnce,
+                format!("addition {bit} is not in it"),
+            ));
         }
-        if let Some((invariant, why)) = broken {
+        if let Some((invariant, reason)) = broken {
             self.report_broken(
                 invariant,
-                format!("key {key} has {number:?} in {read:?}: {why}"),
+                format!("key {key} has {number:?} in {read:?}: {reason}"),
             );
         }
     }
@@ -327,7 +336,7 @@ impl Checker {
             let text = format!(
                 "key {key} was there in {window:?}, although nothing can have been: {history_of_key}"
             );
-            self.report_broken(Invariant::Reply, text);
+            self.report_broken(Invariant::RepliesAreTrue, text);
         }
     }
 
@@ -360,7 +369,7 @@ impl Checker {
         {
             let text =
                 format!("key {key}: {source:?}, read in {read:?}, had changed by {write_window:?}");
-            self.report_broken(Invariant::Compare, text);
+            self.report_broken(Invariant::CasSeesChanges, text);
         }
     }
 
@@ -478,7 +487,7 @@ impl Checker {
         });
         if let Some(id) = executed_undone {
             let text = format!("{:?} was done", self.history.request(id));
-            self.report_broken(Invariant::Undone, text);
+            self.report_broken(Invariant::RefusedHasNoEffect, text);
         }
     }
 }

@@ -64,7 +64,7 @@ pub(super) fn alter_reply(
         Misbehaviour::Missing => altered.clear(),
         Misbehaviour::Garbage => {
             altered = (0..random.between(1, 40))
-                .map(|_| random.bits() as u8)
+                .map(|_| random.next_u64() as u8)
                 .collect();
             altered.extend_from_slice(b"\r\n");
         }

@@ -62,7 +62,9 @@ impl Network {
             now: 0,
             plan: plan.network,
             queue: Queue::default(),
-            hosts: hosts.map(|host| Host::new(*host, random.bits())).collect(),
+            hosts: hosts
+                .map(|host| Host::new(*host, random.next_u64()))
+                .collect(),
             random,
             links: Vec::new(),
             step: 0,

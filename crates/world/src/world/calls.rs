@@ -1,4 +1,4 @@
-//! Calls from their begin to their end: attempts, replies, failures, deadlines, callers who give up.
+//! Calls from start to end: attempts, replies, failures, deadlines, callers who give up.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -32,7 +32,7 @@ impl World {
             .health
             .is_down()
         {
-            self.check_health(process, server); // it may have gone down by what nobody waited for
+            self.check_health(process, server); // a quiet write may have marked it down
             let error = self.unavailable_error(server, Phase::Connect, "it is down");
             return self.fail_part(part, &error);
         }
@@ -56,8 +56,8 @@ impl World {
         }
     }
 
-    pub(super) fn unavailable_error(&self, server: usize, phase: Phase, why: &str) -> Error {
-        Error::Unavailable(self.error_context(server, phase), why.to_owned())
+    pub(super) fn unavailable_error(&self, server: usize, phase: Phase, reason: &str) -> Error {
+        Error::Unavailable(self.error_context(server, phase), reason.to_owned())
     }
 
     /// Writes the next exchange of a part on a connection that takes requests.
@@ -129,7 +129,7 @@ impl World {
         }
     }
 
-    /// A reply to a part came, whose values are in the connection.
+    /// Handles a reply to a part; its values are in the connection.
     pub(super) fn take_reply(&mut self, socket: SocketId, part: PartId, reply: Reply) {
         let state = &self.sockets[socket];
         let (Some(engine), Some(mut job)) = (&state.engine, self.parts[part].job.take()) else {
@@ -176,7 +176,7 @@ impl World {
         }
     }
 
-    /// Goes on with a further exchange, on the same connection if it takes requests.
+    /// Starts the next exchange, on the same connection if it takes requests.
     fn next_exchange(&mut self, socket: SocketId, part: PartId, job: Job) {
         self.forget_ticket(socket, part);
         let state = &mut self.parts[part];
@@ -201,7 +201,7 @@ impl World {
             .retain(|(_, other_part)| *other_part != part);
     }
 
-    /// An attempt at a part brought no reply.
+    /// Handles an attempt without a reply.
     pub(super) fn handle_failed_attempt(
         &mut self,
         socket: SocketId,
@@ -250,7 +250,7 @@ impl World {
         self.check_health(process, server);
     }
 
-    /// What a part has certainly sent, and what has become of which is not known.
+    /// Records the requests of a part that were sent whole and whose outcome is unknown.
     pub(super) fn note_uncertain(&mut self, socket: SocketId, part: PartId) {
         let Some(engine) = &self.sockets[socket].engine else {
             return;
@@ -264,7 +264,7 @@ impl World {
         }
     }
 
-    /// A part ends by an error.
+    /// Ends a part by an error.
     pub(super) fn fail_part(&mut self, part: PartId, error: &Error) {
         if let Error::Unavailable(context, _) | Error::Deadline(context) = error
             && (context.retry_is_safe || self.is_sabotaged_by(Sabotage::DeniesWrites))
@@ -276,12 +276,12 @@ impl World {
         self.check_error(part, error);
         if self.calls[self.parts[part].call].must_succeed {
             let text = format!("part {part} ended by {error:?}");
-            self.checker.report_broken(Invariant::Recovery, text);
+            self.checker.report_broken(Invariant::CallsRecover, text);
         }
         self.end_part(part, error_name(error), false);
     }
 
-    /// A server that behaves breaks no protocol, unless a value is longer than its reader takes.
+    /// A server that does not misbehave breaks no protocol, unless a value is longer than its reader takes.
     fn check_error(&mut self, part: PartId, error: &Error) {
         let (_, server) = self.process_and_server_of(part);
         if let Error::Protocol { fault, .. } = error
@@ -289,7 +289,8 @@ impl World {
             && !self.network.has_misbehaved(server)
         {
             let text = format!("part {part}: {error:?}");
-            self.checker.report_broken(Invariant::InSync, text);
+            self.checker
+                .report_broken(Invariant::ReusedConnectionIsInSync, text);
         }
     }
 
@@ -297,7 +298,7 @@ impl World {
         self.end_part(part, end, true);
     }
 
-    /// A part ends in a child of a fork; its parent has it still.
+    /// A part ends in the child of a fork; the parent still has it.
     pub(super) fn end_forked_part(&mut self, part: PartId) {
         self.end_part(part, "forked", false);
     }
@@ -306,7 +307,7 @@ impl World {
         if std::mem::replace(&mut self.parts[part].is_ended, true) {
             return self
                 .checker
-                .report_broken(Invariant::Once, format!("part {part} ended twice"));
+                .report_broken(Invariant::CallEndsOnce, format!("part {part} ended twice"));
         }
         self.count(end);
         self.note(|_| format!("part {part} ends: {end}"));
@@ -336,18 +337,19 @@ impl World {
         let call = &mut self.calls[id];
         call.is_ended = true;
         let (task, number) = (call.task, call.number);
-        let thawed_at = self.processes[call.process].frozen_until;
-        if self.network.now > call.deadline.max(thawed_at) + 1 {
+        let unfrozen_at = self.processes[call.process].frozen_until;
+        if self.network.now > call.deadline.max(unfrozen_at) + 1 {
             let text = format!(
                 "call {number} ended at {}, not by {}",
                 self.network.now, call.deadline
             );
-            self.checker.report_broken(Invariant::Deadline, text);
+            self.checker
+                .report_broken(Invariant::CallEndsByDeadline, text);
         }
         self.network.schedule(0, Event::Task(task));
     }
 
-    /// The time of a call is over: what of it is not in flight ends now, the engine ends the rest.
+    /// Ends the parts of a call that are not in flight at its deadline; the engine ends the others.
     pub(super) fn expire_call(&mut self, id: CallId) {
         for part in self.calls[id].parts.clone() {
             if !self.parts[part].is_ended {
@@ -356,16 +358,20 @@ impl World {
         }
     }
 
-    /// Whatever of a call goes on behind its deadline breaks an invariant.
+    /// A call that is not over after its deadline breaks an invariant.
     pub(super) fn check_overdue(&mut self, id: CallId) {
-        let thawed_at = self.processes[self.calls[id].process].frozen_until;
-        if thawed_at > 0 && self.network.now == thawed_at {
-            // What else waited until the process went on comes first.
+        let unfrozen_at = self.processes[self.calls[id].process].frozen_until;
+        if unfrozen_at > 0 && self.network.now == unfrozen_at {
+            // Events that waited for the process to continue come first.
             return self.network.schedule(2, Event::Overdue(id));
         }
         if !self.calls[id].is_ended {
-            let text = format!("call {} goes on behind its deadline", self.calls[id].number);
-            self.checker.report_broken(Invariant::Deadline, text);
+            let text = format!(
+                "call {} is not over after its deadline",
+                self.calls[id].number
+            );
+            self.checker
+                .report_broken(Invariant::CallEndsByDeadline, text);
         }
     }
 
@@ -402,7 +408,7 @@ impl World {
         self.check_health(process, server);
     }
 
-    /// Quiet writes could not all be sent in time.
+    /// Ends quiet writes that could not all be sent in time.
     fn expire_quiet_writes(&mut self, socket: SocketId, part: PartId, begin_offset: u64) {
         let attempt = self.calls[self.parts[part].call].new_attempt(self.parts[part].is_retry);
         let (Some(engine), Some(job)) = (&mut self.sockets[socket].engine, &self.parts[part].job)

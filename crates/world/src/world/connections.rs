@@ -5,7 +5,7 @@ use glasscache_client::engine::retry::{Cause, FailedRequest, RetryDecision};
 use glasscache_client::error::Phase;
 
 use super::calls::has_quiet_writes;
-use super::{PartId, Socket, SocketId, Watcher, World};
+use super::{EventReceiver, PartId, Socket, SocketId, World};
 use crate::checker::Invariant;
 use crate::network::Received;
 use crate::plan::{Driver, Micros, Sabotage};
@@ -94,7 +94,7 @@ impl World {
     fn dial(&mut self, process: usize, server: usize) -> SocketId {
         let link = self.network.connect(server);
         let socket = self.sockets.len();
-        self.set_watcher(link, Watcher::Socket(socket));
+        self.set_receiver(link, EventReceiver::Socket(socket));
         let state = self.processes[process].servers[server].state.clone();
         let value_bytes_max = self.processes[process].plan.value_bytes_max;
         self.next_opaque = self.next_opaque.wrapping_add(0x0100_0193);
@@ -201,7 +201,8 @@ impl World {
             && !self.network.is_drained_both_ways(state.link)
         {
             let text = format!("socket {socket} is idle, and something is under way on it");
-            self.checker.report_broken(Invariant::InSync, text);
+            self.checker
+                .report_broken(Invariant::ReusedConnectionIsInSync, text);
         }
     }
 
@@ -279,7 +280,7 @@ impl World {
         let (process, server, link) = (state.process, state.server, state.link);
         let quiet_writes = std::mem::take(&mut state.quiet_writes);
         self.network.close(link);
-        self.set_watcher(link, Watcher::Gone);
+        self.set_receiver(link, EventReceiver::Gone);
         let sent_bytes = engine.sent_bytes();
         let has_pending = engine.has_unacknowledged_writes();
         if self.is_sabotaged_by(Sabotage::ForgetsQuiet) {
@@ -340,7 +341,8 @@ impl World {
             if open_count > connections_max {
                 let text =
                     format!("process {process} has {open_count} connections to server {server}");
-                self.checker.report_broken(Invariant::Closed, text);
+                self.checker
+                    .report_broken(Invariant::UselessConnectionIsClosed, text);
             }
         }
     }

@@ -22,14 +22,14 @@ impl World {
         }
         if self.calls.iter().any(|call| !call.is_ended) {
             self.checker
-                .report_broken(Invariant::Once, "a call has not ended");
+                .report_broken(Invariant::CallEndsOnce, "a call has not ended");
         }
         for server in 0..self.server_count() {
             if let Some((bytes, limit_bytes)) = self.network.memory_usage(server)
                 && bytes > limit_bytes + limit_bytes / 4
             {
                 let text = format!("server {server} has {bytes} bytes of {limit_bytes}");
-                self.checker.report_broken(Invariant::Memory, text);
+                self.checker.report_broken(Invariant::MemoryIsBounded, text);
             }
         }
         self.checker.end(&self.network);
@@ -56,7 +56,8 @@ impl World {
             let text = format!(
                 "{lost_count} of {quiet_count} quiet writes were lost or refused, {counted} counted as failed"
             );
-            self.checker.report_broken(Invariant::Quiet, text);
+            self.checker
+                .report_broken(Invariant::QuietWriteIsCounted, text);
         }
     }
 }

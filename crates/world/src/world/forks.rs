@@ -17,7 +17,8 @@ impl World {
         }
         if self.noreply_failures(process) != failures_before {
             let text = "a child counts its parent's quiet writes as its own";
-            self.checker.report_broken(Invariant::Fork, text);
+            self.checker
+                .report_broken(Invariant::ForkLeavesParentAlone, text);
         }
         let servers = self.server_count();
         for server in 0..servers {
@@ -57,14 +58,16 @@ impl World {
         }
         if !engine.must_close() {
             let text = format!("socket {socket} is used behind a fork");
-            self.checker.report_broken(Invariant::Fork, text);
+            self.checker
+                .report_broken(Invariant::ForkLeavesParentAlone, text);
         }
         let peer = engine.server().clone();
         drop(engine);
         let keys_after = peer.uncertain.take();
         if keys_after.len() != keys_before {
             let text = format!("a child removes keys of its parent's calls: {keys_after:?}");
-            self.checker.report_broken(Invariant::Fork, text);
+            self.checker
+                .report_broken(Invariant::ForkLeavesParentAlone, text);
         }
         peer.uncertain.add(keys_after);
         let link = state.link;
@@ -79,7 +82,7 @@ impl World {
             .chain(waiting_parts)
             .chain(calls)
             .collect();
-        self.set_watcher(link, super::Watcher::Gone);
+        self.set_receiver(link, super::EventReceiver::Gone);
         self.network.close(link);
         for part in parts {
             if !self.parts[part].is_ended {

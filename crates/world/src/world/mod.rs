@@ -1,7 +1,7 @@
 //! One world: processes with clients, servers, a network between them, and a checker that watches.
 //!
-//! Clients move bytes, tell the time and wait, as the drivers of the real client do; whatever there is to decide the
-//! client's engine decides.
+//! Clients move bytes, pass in the time and wait, as the drivers of the real client do; every decision is the
+//! client engine's.
 
 mod calls;
 mod clock;
@@ -30,7 +30,7 @@ use state::{
     new_server_pools,
 };
 
-/// Events of a world, at most: more is a loop without an end.
+/// Events of a world, at most: more means an endless loop.
 const EVENTS_MAX: u64 = 200_000;
 /// How long the world waits, once nothing goes wrong any more, before calls have to succeed.
 const CALM_BEFORE_FINAL_CALLS: Micros = 2_000_000;
@@ -42,22 +42,22 @@ const MAY_FAIL_CALL_NUMBER: u32 = u32::MAX - 1;
 /// How long such a call may take.
 const FINAL_CALL_TIME_LIMIT: Micros = 1_000_000;
 
-/// What came of a world.
+/// The result of a world.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// An invariant that was broken.
     pub violation: Option<Violation>,
-    /// A number that stands for all bytes that travelled, and for what came of all calls.
+    /// A hash of all bytes on the network and of the results of all calls.
     pub digest: u64,
-    /// How often what happened.
+    /// How often each event happened, by name.
     pub counts: BTreeMap<&'static str, u64>,
-    /// What happened when, where that was asked for.
+    /// The events in order, if they are logged.
     pub log: Vec<String>,
 }
 
 /// The receiver of a connection's events.
 #[derive(Debug, Clone, Copy)]
-enum Watcher {
+enum EventReceiver {
     Socket(SocketId),
     Probe(usize, usize),
     Gone,
@@ -74,7 +74,7 @@ pub(crate) struct World {
     tasks: Vec<Task>,
     tasks_left: usize,
     are_faults_over: bool,
-    watchers: Vec<Watcher>,
+    receivers: Vec<EventReceiver>,
     counts: BTreeMap<&'static str, u64>,
     results_hash: u64,
     next_opaque: u32,
@@ -125,7 +125,7 @@ impl World {
             tasks_left: tasks.len(),
             tasks,
             are_faults_over: false,
-            watchers: Vec::new(),
+            receivers: Vec::new(),
             counts: BTreeMap::new(),
             results_hash: 0,
             next_opaque: 1,
@@ -135,7 +135,7 @@ impl World {
         }
     }
 
-    /// Whether a test has planted this.
+    /// Whether a test has planted this bug.
     fn is_sabotaged_by(&self, sabotage: Sabotage) -> bool {
         self.sabotage == Some(sabotage)
     }
@@ -147,8 +147,8 @@ impl World {
         }
     }
 
-    fn count(&mut self, what: &'static str) {
-        *self.counts.entry(what).or_default() += 1;
+    fn count(&mut self, event_name: &'static str) {
+        *self.counts.entry(event_name).or_default() += 1;
     }
 
     fn run(&mut self) {
@@ -160,7 +160,7 @@ impl World {
             events += 1;
             if events > EVENTS_MAX {
                 self.checker
-                    .report_broken(Invariant::Once, "the world does not come to its end");
+                    .report_broken(Invariant::CallEndsOnce, "the world does not end");
             }
             self.handle(event);
         }
@@ -202,44 +202,48 @@ impl World {
             Event::Fault(fault) => self.inject_fault(fault),
             event => {
                 if let Some(link) = self.network.handle(event) {
-                    self.wake_watcher(link);
+                    self.notify_receiver(link);
                 }
             }
         }
     }
 
-    /// Does something in a process, or later if that stands still.
-    fn run_when_awake(&mut self, process: usize, event: Event, act: impl FnOnce(&mut Self)) {
+    /// Runs an action in a process, later if the process is frozen.
+    fn run_when_awake(&mut self, process: usize, event: Event, action: impl FnOnce(&mut Self)) {
         let wait = self.processes[process]
             .frozen_until
             .saturating_sub(self.network.now);
         if wait > 0 {
             self.network.schedule(wait, event);
         } else {
-            act(self);
+            action(self);
         }
     }
 
-    /// A client is told of its connection.
-    fn wake_watcher(&mut self, link: LinkId) {
-        let watcher = self.watchers.get(link).copied().unwrap_or(Watcher::Gone);
-        let process = match watcher {
-            Watcher::Socket(socket) => self.sockets[socket].process,
-            Watcher::Probe(process, _) => process,
-            Watcher::Gone => return,
+    /// Notifies the owner of a connection.
+    fn notify_receiver(&mut self, link: LinkId) {
+        let receiver = self
+            .receivers
+            .get(link)
+            .copied()
+            .unwrap_or(EventReceiver::Gone);
+        let process = match receiver {
+            EventReceiver::Socket(socket) => self.sockets[socket].process,
+            EventReceiver::Probe(process, _) => process,
+            EventReceiver::Gone => return,
         };
-        self.run_when_awake(process, Event::Writable(link), |world| match watcher {
-            Watcher::Socket(socket) => world.handle_socket_ready(socket),
-            Watcher::Probe(process, server) => world.handle_probe_ready(process, server),
-            Watcher::Gone => {}
+        self.run_when_awake(process, Event::Writable(link), |world| match receiver {
+            EventReceiver::Socket(socket) => world.handle_socket_ready(socket),
+            EventReceiver::Probe(process, server) => world.handle_probe_ready(process, server),
+            EventReceiver::Gone => {}
         });
     }
 
-    fn set_watcher(&mut self, link: LinkId, watcher: Watcher) {
-        if self.watchers.len() <= link {
-            self.watchers.resize(link + 1, Watcher::Gone);
+    fn set_receiver(&mut self, link: LinkId, receiver: EventReceiver) {
+        if self.receivers.len() <= link {
+            self.receivers.resize(link + 1, EventReceiver::Gone);
         }
-        self.watchers[link] = watcher;
+        self.receivers[link] = receiver;
     }
 
     fn process_of(&self, task: usize) -> usize {
@@ -267,7 +271,8 @@ impl World {
             self.count("recovered");
             if recovery.items_at_start != recovery.items_at_stop {
                 let text = format!("{fault:?}: {recovery:?}");
-                self.checker.report_broken(Invariant::Kept, text);
+                self.checker
+                    .report_broken(Invariant::CleanRestartKeepsItems, text);
             }
         }
         match fault {
@@ -281,7 +286,7 @@ impl World {
         }
     }
 
-    /// A task has done all its steps; the last one makes the world calm, so that it can be seen whether it recovers.
+    /// Ends a task; after the last one no more faults happen, and final calls show whether the world recovers.
     fn finish_task(&mut self) {
         self.tasks_left -= 1;
         if self.tasks_left > 0 || self.are_faults_over {
@@ -304,7 +309,7 @@ impl World {
                 let key = (0..VALUE_KEYS).find(|key| {
                     self.server_by_key[usize::from(*key)] == server && !is_base64(*key)
                 });
-                // Who reads short values only may meet a longer one, which is an error.
+                // A client that accepts only short values may read a longer one, which is an error.
                 let reads_all = self.processes[process].plan.value_bytes_max > 1 << 20;
                 steps.extend(
                     key.filter(|_| reads_all)
@@ -328,7 +333,7 @@ impl World {
     }
 }
 
-/// A call at the end, which has to succeed unless it is one of the first.
+/// A call after the last fault; all but the first ones must succeed.
 fn final_call(operation: Operation, must_succeed: bool) -> Step {
     Step::Call(Call {
         number: if must_succeed {
@@ -343,7 +348,7 @@ fn final_call(operation: Operation, must_succeed: bool) -> Step {
 }
 
 impl Outcome {
-    /// Of a world that came to no end.
+    /// Of a world that did not end.
     pub fn from_violation(violation: Violation) -> Self {
         Self {
             violation: Some(violation),

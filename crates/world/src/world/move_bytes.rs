@@ -125,12 +125,12 @@ impl World {
         match received {
             Received::Bytes(bytes) => feed_received(engine, &bytes, state.owner.is_some()),
             Received::End(end) => {
-                let why = if end == End::InOrder {
+                let reason = if end == End::InOrder {
                     "it was closed"
                 } else {
                     "it broke"
                 };
-                self.lose_transport(socket, end == End::InOrder, why);
+                self.lose_transport(socket, end == End::InOrder, reason);
             }
             Received::Nothing => return false,
         }
@@ -138,20 +138,20 @@ impl World {
     }
 
     /// The transport of a connection is gone.
-    fn lose_transport(&mut self, socket: SocketId, is_orderly: bool, why: &str) {
-        self.note(|_| format!("socket {socket}: {why}"));
-        self.fail_unsent_quiet(socket, is_orderly, why);
+    fn lose_transport(&mut self, socket: SocketId, is_orderly: bool, reason: &str) {
+        self.note(|_| format!("socket {socket}: {reason}"));
+        self.fail_unsent_quiet(socket, is_orderly, reason);
         let forgets = self.is_sabotaged_by(Sabotage::ForgetsQuiet);
         if let Some(engine) = &mut self.sockets[socket].engine {
             if forgets {
                 engine.abandon();
             }
-            engine.handle_disconnect(is_orderly, why);
+            engine.handle_disconnect(is_orderly, reason);
         }
     }
 
     /// Whoever waits until quiet writes are sent is told that they are not.
-    fn fail_unsent_quiet(&mut self, socket: SocketId, is_orderly: bool, why: &str) {
+    fn fail_unsent_quiet(&mut self, socket: SocketId, is_orderly: bool, reason: &str) {
         let Some(part) = self.sockets[socket].owner else {
             return;
         };
@@ -164,10 +164,10 @@ impl World {
             return;
         };
         let failure = job.with_requests(true, |requests| {
-            let end = connection::End::Closed { is_orderly, why };
+            let end = connection::End::Closed { is_orderly, reason };
             engine.fail_quiet(requests, attempt, begin_offset, end)
         });
-        engine.handle_disconnect(is_orderly, why);
+        engine.handle_disconnect(is_orderly, reason);
         for id in self.parts[part].requests.clone() {
             self.checker.forget_quiet_write(id);
             self.sockets[socket]
@@ -222,7 +222,7 @@ impl World {
                 "socket {socket} has {} bytes to send",
                 engine.output().len()
             );
-            self.checker.report_broken(Invariant::Memory, text);
+            self.checker.report_broken(Invariant::MemoryIsBounded, text);
         }
         let state = &self.sockets[socket];
         let Some(engine) = &state.engine else { return };

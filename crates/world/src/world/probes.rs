@@ -2,7 +2,7 @@
 
 use glasscache_client::engine::health::{PROBE_TIMEOUT, probe_pause};
 
-use super::{Watcher, World};
+use super::{EventReceiver, World};
 use crate::network::{Event, LinkId, Received};
 use crate::plan::{Micros, Sabotage};
 
@@ -30,7 +30,7 @@ impl World {
     }
 
     fn probe_later(&mut self, process: usize, server: usize) {
-        let random_bits = self.network.random().bits();
+        let random_bits = self.network.random().next_u64();
         let pause = probe_pause(random_bits).as_micros() as Micros;
         self.network.schedule(pause, Event::Probe(process, server));
     }
@@ -42,7 +42,7 @@ impl World {
             return;
         }
         let link = self.network.connect(server);
-        self.set_watcher(link, Watcher::Probe(process, server));
+        self.set_receiver(link, EventReceiver::Probe(process, server));
         self.processes[process].servers[server].probe = Some(Probe {
             link,
             is_sent: false,
@@ -87,7 +87,7 @@ impl World {
 
     pub(super) fn end_probe(&mut self, process: usize, server: usize) {
         if let Some(probe) = self.processes[process].servers[server].probe.take() {
-            self.set_watcher(probe.link, Watcher::Gone);
+            self.set_receiver(probe.link, EventReceiver::Gone);
             self.network.close(probe.link);
         }
     }

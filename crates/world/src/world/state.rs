@@ -1,4 +1,4 @@
-//! What a world holds of its processes, connections, calls and tasks.
+//! The state of a world: processes, connections, calls and tasks.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -30,12 +30,12 @@ pub(super) struct Process {
     pub(super) frozen_until: Micros,
 }
 
-/// What a process has of one server.
+/// The connections of a process to one server, and their state.
 pub(super) struct ServerPool {
     /// Whether clients have to log in.
     pub(super) requires_login: bool,
     pub(super) state: Arc<ServerState>,
-    /// Connections that wait for a call, and how many there are with those in use.
+    /// Connections without a call; `open_count` counts those in use as well.
     pub(super) idle_sockets: Vec<SocketId>,
     pub(super) open_count: usize,
     /// Parts of calls that wait for a connection.
@@ -54,15 +54,15 @@ pub(super) struct Socket {
     /// `None` once it is closed.
     pub(super) engine: Option<Connection>,
     pub(super) is_open: bool,
-    /// It has taken requests.
+    /// It takes requests.
     pub(super) is_ready: bool,
-    /// The call that has it for itself.
+    /// The only part that may use it, if it comes from a pool.
     pub(super) owner: Option<PartId>,
     pub(super) calls: Vec<(Ticket, PartId)>,
     /// Parts of calls that wait until it takes requests.
     pub(super) waiting_parts: Vec<PartId>,
     pub(super) idle_since: Micros,
-    /// When the deadlines of its calls are checked.
+    /// When the deadlines of its calls are checked next.
     pub(super) timer: Option<Micros>,
     pub(super) will_flush: bool,
     /// A request on it was refused, perhaps before its value was read.
@@ -77,7 +77,7 @@ pub(super) struct CallState {
     pub(super) process: usize,
     pub(super) number: u32,
     pub(super) started: Micros,
-    /// The place behind all that was executed before it.
+    /// The position after everything that was executed before it.
     pub(super) start_position: Position,
     pub(super) deadline: Micros,
     pub(super) parts: Vec<PartId>,
@@ -86,29 +86,29 @@ pub(super) struct CallState {
     pub(super) must_succeed: bool,
 }
 
-/// What a call asks of one server.
+/// The part of a call that goes to one server.
 pub(super) struct CallPart {
     pub(super) call: CallId,
     pub(super) server: usize,
-    /// `None` while it is at work on a reply, and at the end.
+    /// `None` while it handles a reply, and after its end.
     pub(super) job: Option<Job>,
     pub(super) socket: Option<SocketId>,
     pub(super) is_retry: bool,
     pub(super) presumes_classic: bool,
     pub(super) is_ended: bool,
-    /// The requests of the present exchange.
+    /// The requests of the current exchange.
     pub(super) requests: Vec<RequestId>,
     /// The first byte of quiet writes that are not all sent.
     pub(super) quiet_begin_offset: Option<u64>,
 }
 
-/// One task: what is left of its steps.
+/// One task: the steps that it has yet to take.
 pub(super) struct Task {
     pub(super) steps: VecDeque<Step>,
     pub(super) uniques: HashMap<Key, ReadUnique>,
 }
 
-/// The servers as a process that has just begun knows them.
+/// The servers as a new process knows them.
 pub(super) fn new_server_pools(
     require_login: impl Iterator<Item = bool>,
     protocol: Protocol,
