@@ -39,7 +39,7 @@ pub enum Endpoint {
 impl Address {
     /// Reads one address.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        parse(text.trim()).map_err(|why| Error::BadSetting(format!("server {text:?}: {why}")))
+        parse(text.trim()).map_err(|reason| Error::BadSetting(format!("server {text:?}: {reason}")))
     }
 
     /// Reads a list of addresses with commas between.

@@ -112,12 +112,12 @@ pub enum Error {
         limit: u64,
     },
     /// The key cannot go on the wire.
-    #[error("bad key {key:?}: {why}")]
+    #[error("bad key {key:?}: {reason}")]
     BadKey {
         /// The key, cut to what can be shown.
         key: String,
         /// What is wrong with it.
-        why: &'static str,
+        reason: &'static str,
     },
     /// A write of a batch was not done, for its condition did not hold.
     #[error("not stored by {server}: {outcome:?}")]

@@ -123,10 +123,10 @@ impl<'n> KeyEncoder<'n> {
     }
 }
 
-fn bad_key(key: &[u8], why: &'static str) -> Error {
+fn bad_key(key: &[u8], reason: &'static str) -> Error {
     const DISPLAYED_BYTES: usize = 60;
     let start = String::from_utf8_lossy(key.get(..DISPLAYED_BYTES).unwrap_or(key)).into_owned();
-    Error::BadKey { key: start, why }
+    Error::BadKey { key: start, reason }
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ impl Tls {
     /// # Errors
     /// A file that cannot be used, or a name that no certificate can have.
     pub fn new(files: &TlsFiles) -> Result<Self, Error> {
-        build_tls(files).map_err(|why| Error::BadSetting(format!("tls: {why}")))
+        build_tls(files).map_err(|reason| Error::BadSetting(format!("tls: {reason}")))
     }
 
     /// The client's end of a new connection.
@@ -123,7 +123,7 @@ fn load_root_certificates(ca_file: Option<&Path>) -> Result<RootCertStore, Strin
 }
 
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let file_error = |why: String| format!("{} {why}", path.display());
+    let file_error = |reason: String| format!("{} {reason}", path.display());
     let certificates = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|error| file_error(format!("cannot be read: {error}")))?;

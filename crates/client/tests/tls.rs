@@ -151,11 +151,11 @@ fn asynchronous(
     runtime.block_on(replies).unwrap()
 }
 
-/// Expects an error with `why` from each kind of client.
-fn expect_failure(host: &str, port: u16, options: &Options, why: &str) {
+/// Expects an error with `reason` from each kind of client.
+fn expect_failure(host: &str, port: u16, options: &Options, reason: &str) {
     for outcome in versions(host, port, options) {
         let text = outcome.unwrap_err().to_string();
-        assert!(text.contains(why), "{text}");
+        assert!(text.contains(reason), "{text}");
     }
 }
 
@@ -175,11 +175,11 @@ fn a_server_of_another_authority_or_name_is_refused() {
     let authority = Authority::new(folder.path(), "authority");
     let other = Authority::new(folder.path(), "other");
     let port = serve(&authority, false).port();
-    let why = "TLS failed: invalid peer certificate: UnknownIssuer";
-    expect_failure("localhost", port, &options(&trusting(&other)), why);
+    let reason = "TLS failed: invalid peer certificate: UnknownIssuer";
+    expect_failure("localhost", port, &options(&trusting(&other)), reason);
     let trusting = trusting(&authority);
-    let why = "TLS failed: invalid peer certificate";
-    expect_failure("127.0.0.1", port, &options(&trusting), why);
+    let reason = "TLS failed: invalid peer certificate";
+    expect_failure("127.0.0.1", port, &options(&trusting), reason);
     // The name that the certificate has may be given instead of the host.
     let named = TlsFiles {
         server_name: Some("localhost".to_owned()),

@@ -23,9 +23,9 @@ pub(crate) fn key_bytes<'a>(key: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
 }
 
 fn not_utf8_error(key: &Bound<'_, PyString>) -> PyErr {
-    let why = "it has no UTF-8 form";
+    let reason = "it has no UTF-8 form";
     let key = key
         .repr()
         .map_or_else(|_| String::new(), |repr| repr.to_string());
-    Python::attach(|py| error::from_client_error(py, &Error::BadKey { key, why }))
+    Python::attach(|py| error::from_client_error(py, &Error::BadKey { key, reason }))
 }

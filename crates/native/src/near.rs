@@ -43,22 +43,24 @@ impl Strategy {
         share_by: &str,
     ) -> PyResult<Self> {
         let path_text = path.display();
-        let bad_strategy = |why: String| {
-            let message = format!("strategy={path_text}: {why}");
+        let bad_strategy = |reason: String| {
+            let message = format!("strategy={path_text}: {reason}");
             error::bad_setting(py, message)
         };
-        let text = std::fs::read_to_string(&path).map_err(|why| {
+        let text = std::fs::read_to_string(&path).map_err(|reason| {
             bad_strategy(format!(
-                "reading it failed: {why}; write it with simulate --save"
+                "reading it failed: {reason}; write it with simulate --save"
             ))
         })?;
-        let file = text.parse().map_err(|why| bad_strategy(format!("{why}")))?;
+        let file = text
+            .parse()
+            .map_err(|reason| bad_strategy(format!("{reason}")))?;
         let near_ttl = near_ttl.map(Duration::try_from_secs_f64).transpose();
         let near_ttl =
-            near_ttl.map_err(|why| error::bad_setting(py, format!("near_ttl: {why}")))?;
+            near_ttl.map_err(|reason| error::bad_setting(py, format!("near_ttl: {reason}")))?;
         let shared_by = share_by.parse();
-        let shared_by =
-            shared_by.map_err(|why: near::ShareError| error::bad_setting(py, why.to_string()))?;
+        let shared_by = shared_by
+            .map_err(|reason: near::ShareError| error::bad_setting(py, reason.to_string()))?;
         let options = StrategyOptions {
             near_ttl,
             is_coherent: coherent,

@@ -32,13 +32,13 @@ impl Settings {
 
 /// An option that is checked and remembered, and changes nothing.
 macro_rules! inert {
-    ($name:literal, $takes:expr, $default:literal, $why:expr, $help:literal, $check:expr) => {
+    ($name:literal, $takes:expr, $default:literal, $reason:expr, $help:literal, $check:expr) => {
         Setting {
             name: $name,
             letter: None,
             argument_kind: $takes,
             help: $help,
-            no_effect_reason: $why,
+            no_effect_reason: $reason,
             parse_into: |s, raw| {
                 let check: fn(&str) -> Result<(), String> = $check;
                 check(raw)?;

@@ -201,8 +201,8 @@ impl Layers {
 
     fn set_option(&mut self, name: &str, raw: &str, origin: &Origin) -> Result<(), String> {
         let Some(setting) = options(self.is_debug).find(|setting| setting.name == name) else {
-            if let Some(why) = unsupported_option(name) {
-                return Err(format!("-o {name} ({origin}): {why}"));
+            if let Some(reason) = unsupported_option(name) {
+                return Err(format!("-o {name} ({origin}): {reason}"));
             }
             let nearest = suggest_nearest(options(false), name);
             return Err(format!("-o {name}: no such option ({origin}){nearest}"));

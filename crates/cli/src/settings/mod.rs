@@ -272,7 +272,7 @@ impl Settings {
     /// Checks that no protocol is served without the login that was asked for.
     fn check_login(&self) -> Result<(), String> {
         let protocol = self.binding_protocol.unwrap_or_else(|| self.protocol());
-        let why = match (self.auth_file.is_some(), self.sasl) {
+        let reason = match (self.auth_file.is_some(), self.sasl) {
             (_, true) if protocol == "ascii" => {
                 "SASL (-S) is a part of the binary protocol: use binary, or -Y without -S"
             }
@@ -284,7 +284,9 @@ impl Settings {
             }
             _ => return Ok(()),
         };
-        Err(format!("protocol (-B): \"{protocol}\" is refused: {why}"))
+        Err(format!(
+            "protocol (-B): \"{protocol}\" is refused: {reason}"
+        ))
     }
 
     /// The protocols served, by the name in `stats settings`: as in memcached, a login restricts them by default.

@@ -11,7 +11,7 @@ struct Unsupported {
     letter: char,
     name: &'static str,
     takes_value: bool,
-    why: &'static str,
+    reason: &'static str,
 }
 
 const CIPHERS: &str = "the cipher suites are fixed: those of TLS 1.3, and of TLS 1.2 those with forward secrecy and authenticated encryption; leave it out";
@@ -40,13 +40,13 @@ const fn flag(
     letter: char,
     name: &'static str,
     takes_value: bool,
-    why: &'static str,
+    reason: &'static str,
 ) -> Unsupported {
     Unsupported {
         letter,
         name,
         takes_value,
-        why,
+        reason,
     }
 }
 
@@ -72,16 +72,19 @@ pub(super) fn refusal(matches: &ArgMatches) -> Option<String> {
     };
     let flag = UNSUPPORTED.iter().find(is_given)?;
     let Unsupported {
-        letter, name, why, ..
+        letter,
+        name,
+        reason,
+        ..
     } = flag;
     Some(format!(
-        "memcached's -{letter} (--{name}): {why} ({DIFFERENCES_PAGE})"
+        "memcached's -{letter} (--{name}): {reason} ({DIFFERENCES_PAGE})"
     ))
 }
 
 /// Why an option of memcached for `-o` is not here.
 pub(super) fn unsupported_option(name: &str) -> Option<String> {
-    let why = match name {
+    let reason = match name {
         "ssl_ciphers" => CIPHERS,
         "ssl_kernel_tls" => KERNEL_TLS,
         _ if name.starts_with("proxy_") => PROXY,
@@ -93,5 +96,5 @@ pub(super) fn unsupported_option(name: &str) -> Option<String> {
         }
         _ => return None,
     };
-    Some(format!("{why} ({DIFFERENCES_PAGE})"))
+    Some(format!("{reason} ({DIFFERENCES_PAGE})"))
 }

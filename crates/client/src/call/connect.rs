@@ -72,7 +72,7 @@ impl Call<'_> {
                 }
                 Err(Error::Deadline(self.context(Phase::Connect)).into())
             }
-            Err(ConnectError::Failed(why)) => Err(self.cannot_connect(why).into()),
+            Err(ConnectError::Failed(reason)) => Err(self.cannot_connect(reason).into()),
         }
     }
 
@@ -136,7 +136,7 @@ impl Call<'_> {
     fn connect_to_next(&mut self, failure: String) -> Result<(), StopOrError> {
         match self.candidates.begin_next(self.deadline, failure) {
             Ok(fd) => self.wait_for_connection(fd),
-            Err(why) => Err(self.cannot_connect(why).into()),
+            Err(reason) => Err(self.cannot_connect(reason).into()),
         }
     }
 
@@ -164,7 +164,7 @@ impl Call<'_> {
         if let Some(tls) = &self.server.options.tls {
             match tls.session(&self.server.endpoint) {
                 Ok(session) => link.begin_tls(TlsSession::new(session)),
-                Err(why) => return Err(self.cannot_connect(why).into()),
+                Err(reason) => return Err(self.cannot_connect(reason).into()),
             }
         }
         self.stage = Stage::Handshaking;

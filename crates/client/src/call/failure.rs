@@ -15,8 +15,8 @@ use crate::transport::blocking::Stop;
 impl Call<'_> {
     /// Does what follows a wait that brought nothing: another try on a fresh connection, or the end.
     pub(super) fn handle_stop(&mut self, stop: Stop) -> Result<(), Error> {
-        let why = match stop {
-            Stop::Closed(why) => Some(why.map_or_else(
+        let reason = match stop {
+            Stop::Closed(reason) => Some(reason.map_or_else(
                 || "the connection was closed".to_owned(),
                 |error: Errno| self.tls_failure().unwrap_or_else(|| error.to_string()),
             )),
@@ -29,11 +29,11 @@ impl Call<'_> {
         let attempt = self.attempt();
         let link = self.connection.as_mut().and_then(PooledConnection::link);
         let Some(link) = link.filter(|_| !is_connecting) else {
-            return self.not_connected(why);
+            return self.not_connected(reason);
         };
         let is_orderly = stop == Stop::Closed(None);
-        let end = match &why {
-            Some(why) => End::Closed { is_orderly, why },
+        let end = match &reason {
+            Some(reason) => End::Closed { is_orderly, reason },
             None => End::Deadline,
         };
         let is_quiet = self.is_noreply && self.stage != Stage::Probing;
@@ -45,8 +45,8 @@ impl Call<'_> {
                     .fail_quiet(requests, attempt, requests_offset, end),
             );
         }
-        match &why {
-            Some(why) => link.engine.handle_disconnect(is_orderly, why),
+        match &reason {
+            Some(reason) => link.engine.handle_disconnect(is_orderly, reason),
             None => link.engine.tick(self.deadline),
         }
         if failure.is_none()
@@ -56,7 +56,7 @@ impl Call<'_> {
         }
         match failure {
             Some(failure) => self.handle_failure(failure),
-            None => self.not_connected(why),
+            None => self.not_connected(reason),
         }
     }
 
@@ -67,9 +67,9 @@ impl Call<'_> {
     }
 
     /// Ends a call that has no connection yet.
-    fn not_connected(&mut self, why: Option<String>) -> Result<(), Error> {
+    fn not_connected(&mut self, reason: Option<String>) -> Result<(), Error> {
         let time_allowed = self.deadline.saturating_duration_since(self.started);
-        let cause = match &why {
+        let cause = match &reason {
             Some(_) => Cause::Closed { is_orderly: false },
             None => Cause::Deadline(time_allowed),
         };
@@ -78,8 +78,8 @@ impl Call<'_> {
         }
         self.connection = None;
         let context = self.context(Phase::Connect);
-        Err(match why {
-            Some(why) => Error::Unavailable(context, why),
+        Err(match reason {
+            Some(reason) => Error::Unavailable(context, reason),
             None => Error::Deadline(context),
         })
     }
@@ -146,13 +146,13 @@ impl Call<'_> {
         }
     }
 
-    pub(super) fn error(&self, phase: Phase, why: String) -> Error {
-        Error::Unavailable(self.context(phase), why)
+    pub(super) fn error(&self, phase: Phase, reason: String) -> Error {
+        Error::Unavailable(self.context(phase), reason)
     }
 
-    pub(super) fn cannot_connect(&self, why: String) -> Error {
+    pub(super) fn cannot_connect(&self, reason: String) -> Error {
         self.note(HealthMark::Down);
-        self.error(Phase::Connect, why)
+        self.error(Phase::Connect, reason)
     }
 }
 

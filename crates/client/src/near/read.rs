@@ -29,8 +29,8 @@ pub struct NearRead {
     failures: HashMap<NearKey, Error>,
     stage: Stage,
     mode: ReadMode,
-    /// The keys that are kept of a fetch, where the strategy does not serve the read.
-    kept: HashSet<NearKey>,
+    /// Which of the fetched keys are kept, where the strategy does not serve the read.
+    keys_to_keep: HashSet<NearKey>,
     /// Since when it loads the fixed set.
     load_started_at: Option<Instant>,
 }
@@ -150,7 +150,7 @@ impl NearRead {
                 ReadMode::Control | ReadMode::Plain => Stage::Items,
             },
             mode,
-            kept: HashSet::new(),
+            keys_to_keep: HashSet::new(),
             load_started_at: None,
         }
     }
@@ -231,7 +231,7 @@ impl NearRead {
         let mut scope = scope.map(|scope| scope.state());
         let scope = scope.as_deref_mut();
         let near = self.near.current();
-        let looked_up = match self.mode {
+        let lookup = match self.mode {
             ReadMode::Strategy => near.state().look_up(
                 &self.keys,
                 scope,
@@ -244,10 +244,10 @@ impl NearRead {
                     .look_up_without_strategy(&self.keys, scope, &related_keys_of_read, now)
             }
         };
-        self.values = looked_up.values;
-        self.needs_no_fetch = looked_up.needs_no_fetch;
-        self.kept = looked_up.kept;
-        looked_up.fetch
+        self.values = lookup.values;
+        self.needs_no_fetch = lookup.needs_no_fetch;
+        self.keys_to_keep = lookup.keys_to_keep;
+        lookup.fetch
     }
 
     /// The keys whose children the rules may fetch.
@@ -320,16 +320,16 @@ impl NearRead {
 
     fn take_values(&mut self, fetch: &Fetch, items: &[Option<FetchedItem>]) {
         let items = fetch.keys.iter().zip(items);
-        let looked_up: HashMap<&NearKey, &FetchedItem> = items
+        let items_by_key: HashMap<&NearKey, &FetchedItem> = items
             .filter_map(|(key, item)| Some((key, item.as_ref()?)))
             .collect();
-        let reads = self
+        let requested_values = self
             .keys
             .iter()
             .zip(&mut self.values)
             .zip(&self.needs_no_fetch);
-        for ((key, value), needs_no_fetch) in reads {
-            if let Some(item) = looked_up.get(key).filter(|_| !needs_no_fetch) {
+        for ((key, value), needs_no_fetch) in requested_values {
+            if let Some(item) = items_by_key.get(key).filter(|_| !needs_no_fetch) {
                 value.clone_from(&item.value);
             }
         }
@@ -342,15 +342,15 @@ impl NearRead {
         let is_strategy_read = self.mode == ReadMode::Strategy;
         let requested: HashSet<&NearKey> = self.keys.iter().collect();
         let bytes = value_bytes(&items);
-        let looked_up = items.into_iter().zip(&fetch.keys).map(|(item, key)| {
-            let item = item.filter(|_| is_strategy_read || self.kept.contains(key));
+        let fetched_keys = items.into_iter().zip(&fetch.keys).map(|(item, key)| {
+            let item = item.filter(|_| is_strategy_read || self.keys_to_keep.contains(key));
             item.map(|item| FetchedKey {
                 value: item.value,
                 ttl_s: item.ttl_s,
                 is_requested: requested.contains(key),
             })
         });
-        let looked_up = looked_up.collect();
+        let fetched_keys = fetched_keys.collect();
         let children = super::related_keys::ChildrenOfRead::default();
         let related_keys = RelatedKeysOfRead {
             related_keys: &self.near.related_keys,
@@ -369,7 +369,7 @@ impl NearRead {
             state.count_call(fetch.keys.len(), bytes, is_load);
         }
         let keys = (fetch.keys.as_slice(), fetch.generations.as_slice());
-        state.store(keys, looked_up, scope, &related_keys, fetch.started_at);
+        state.store(keys, fetched_keys, scope, &related_keys, fetch.started_at);
     }
 
     /// How many keys were read without a call, and the bytes of their values.

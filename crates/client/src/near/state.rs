@@ -78,8 +78,8 @@ pub(super) struct KeyLookup {
     pub(super) needs_no_fetch: Vec<bool>,
     /// What one call fetches.
     pub(super) fetch: Vec<NearKey>,
-    /// The keys of these whose values are kept, of a read that the strategy does not serve.
-    pub(super) kept: HashSet<NearKey>,
+    /// Which of the fetched keys are kept, of a read that the strategy does not serve.
+    pub(super) keys_to_keep: HashSet<NearKey>,
 }
 
 /// How a read is served.
@@ -242,7 +242,7 @@ impl NearState {
             values: vec![None; keys.len()],
             needs_no_fetch: vec![false; keys.len()],
             fetch: new.cloned().collect(),
-            kept: HashSet::new(),
+            keys_to_keep: HashSet::new(),
         };
         let Some(scope) = scope else { return lookup };
         for key in &lookup.fetch {
@@ -255,7 +255,7 @@ impl NearState {
                 &mut Vec::new(),
             );
             if location == Location::Missing {
-                lookup.kept.insert(key.clone());
+                lookup.keys_to_keep.insert(key.clone());
             }
         }
         lookup

@@ -225,7 +225,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Writes the request, less its loose body, and notes what reply it has.
+    /// Writes the request, without a body that is sent from where it lies, and notes which reply to expect.
     pub fn write(&self, writer: &mut RequestWriter<'_>) -> Result<(), Unsupported> {
         match writer.command_set {
             CommandSet::Meta => {
@@ -241,29 +241,29 @@ impl<'a> Request<'a> {
     fn write_shared(&self, writer: &mut RequestWriter<'_>) {
         match *self {
             Self::Get { key, cas } => {
-                let mut list = writer.pipeline.key_list();
-                list.begin(if cas { b"gets" } else { b"get" });
-                list.push(b"", key.bytes);
-                writer.out.extend_from_slice(list.finish());
-                writer.pipeline.expect(ExpectedReply::Values(list));
+                let mut key_list = writer.pipeline.key_list();
+                key_list.begin(if cas { b"gets" } else { b"get" });
+                key_list.push(b"", key.bytes);
+                writer.out.extend_from_slice(key_list.finish());
+                writer.pipeline.expect(ExpectedReply::Values(key_list));
             }
             Self::GetMany { prefix, keys, cas } => {
-                let mut list = writer.pipeline.key_list();
-                list.begin(if cas { b"gets" } else { b"get" });
+                let mut key_list = writer.pipeline.key_list();
+                key_list.begin(if cas { b"gets" } else { b"get" });
                 for key in keys {
-                    list.push(prefix, key);
+                    key_list.push(prefix, key);
                 }
-                writer.out.extend_from_slice(list.finish());
-                writer.pipeline.expect(ExpectedReply::Values(list));
+                writer.out.extend_from_slice(key_list.finish());
+                writer.pipeline.expect(ExpectedReply::Values(key_list));
             }
             Self::Fetch { keys } => {
-                let mut list = writer.pipeline.key_list();
-                list.begin(b"get");
+                let mut key_list = writer.pipeline.key_list();
+                key_list.begin(b"get");
                 for key in keys {
-                    list.push(b"", key.bytes);
+                    key_list.push(b"", key.bytes);
                 }
-                writer.out.extend_from_slice(list.finish());
-                writer.pipeline.expect(ExpectedReply::Values(list));
+                writer.out.extend_from_slice(key_list.finish());
+                writer.pipeline.expect(ExpectedReply::Values(key_list));
             }
             Self::Flush { delay_s } => {
                 text::flush_all(writer.out, delay_s);

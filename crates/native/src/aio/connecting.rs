@@ -140,10 +140,15 @@ impl AsyncClient {
 
     /// Return the exception for a server that cannot be reached.
     #[pyo3(name = "_unreachable_exception")]
-    fn unreachable_exception(&self, py: Python<'_>, slot: usize, why: &str) -> PyResult<Py<PyAny>> {
-        let error = Error::Unavailable(self.connect_context(slot), why.to_owned());
+    fn unreachable_exception(
+        &self,
+        py: Python<'_>,
+        slot: usize,
+        reason: &str,
+    ) -> PyResult<Py<PyAny>> {
+        let error = Error::Unavailable(self.connect_context(slot), reason.to_owned());
         let error = error::from_client_error(py, &error);
-        error.value(py).setattr(intern!(py, "_why"), why)?;
+        error.value(py).setattr(intern!(py, "_why"), reason)?;
         Ok(error.into_value(py).into_any())
     }
 
@@ -255,10 +260,10 @@ impl AsyncClient {
 
     /// The error of [`Self::unreachable_exception`] or [`Self::connect_timeout_exception`], by its exception.
     pub(super) fn connect_error(&self, slot: usize, raised: &Bound<'_, PyAny>) -> Error {
-        let why = raised.getattr(intern!(raised.py(), "_why"));
+        let reason = raised.getattr(intern!(raised.py(), "_why"));
         let context = self.connect_context(slot);
-        match why.and_then(|why| why.extract()) {
-            Ok(why) => Error::Unavailable(context, why),
+        match reason.and_then(|reason| reason.extract()) {
+            Ok(reason) => Error::Unavailable(context, reason),
             Err(_) => Error::Deadline(context),
         }
     }

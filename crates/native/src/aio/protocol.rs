@@ -65,8 +65,9 @@ impl Connection {
         self.resolve_resumed(py)?;
         self.cancel_timer(py)?;
         let is_orderly = error.is_none();
-        let why = error.map_or_else(|| "the connection was closed".to_owned(), |e| e.to_string());
-        self.engine.handle_disconnect(is_orderly, &why);
+        let reason =
+            error.map_or_else(|| "the connection was closed".to_owned(), |e| e.to_string());
+        self.engine.handle_disconnect(is_orderly, &reason);
         self.process_events(py)
     }
 

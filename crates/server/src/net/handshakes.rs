@@ -195,8 +195,8 @@ impl Handshakes {
             } else {
                 match self.begin_tls(socket, client_auth) {
                     Ok(stream) => Step::Tls(stream),
-                    Err(why) => {
-                        self.fail(&info, &why);
+                    Err(reason) => {
+                        self.fail(&info, &reason);
                         continue;
                     }
                 }
@@ -261,12 +261,12 @@ impl Handshakes {
                     );
                     return;
                 }
-                Err(why) => Err(why),
+                Err(reason) => Err(reason),
             },
         };
         let mut stream = match step {
             Ok(stream) => stream,
-            Err(why) => return self.fail(&info, &why),
+            Err(reason) => return self.fail(&info, &reason),
         };
         match stream.handshake() {
             Ok(Handshake::InProgress) => {
@@ -282,7 +282,7 @@ impl Handshakes {
             }
             Ok(Handshake::ClientClosed) => self.close(&info, CloseReason::Normal),
             Ok(Handshake::Complete { is_full }) => self.hand_over(stream, info, is_full),
-            Err(why) => self.fail(&info, &why),
+            Err(reason) => self.fail(&info, &reason),
         }
     }
 
@@ -321,7 +321,7 @@ impl Handshakes {
     }
 
     /// Counts and logs a handshake that failed.
-    fn fail(&self, info: &ConnectionInfo, why: &str) {
+    fn fail(&self, info: &ConnectionInfo, reason: &str) {
         if let Some(tls) = &self.shared.tls {
             tls.counters
                 .handshake_errors
@@ -330,7 +330,7 @@ impl Handshakes {
         let line = || {
             let (peer, descriptor) = (info.peer(), info.id.descriptor);
             format!(
-                "glasscache: closed {peer} (descriptor {descriptor}): its TLS handshake failed: {why}"
+                "glasscache: closed {peer} (descriptor {descriptor}): its TLS handshake failed: {reason}"
             )
         };
         if self.shared.logs_at(1) {

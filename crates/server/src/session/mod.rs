@@ -47,9 +47,9 @@ impl Session {
         context: &Context<'w>,
         out: &mut Output<'w>,
     ) -> Progress {
-        let stop = |next| Progress {
+        let stop = |run_end| Progress {
             used_bytes: 0,
-            run_end: next,
+            run_end,
         };
         let used = match self.read_proxy_header(input, context) {
             Ok(Some(used)) => used,
@@ -79,8 +79,8 @@ impl Session {
         }
         let is_binary = self.protocol == Protocol::Binary;
         let is_traced_or_binary = context.is_traced || is_binary;
-        let mut next = loop {
-            let next = match self.state {
+        let mut run_end = loop {
+            let run_end = match self.state {
                 // Read before the run.
                 State::ProxyHeader => Some(RunEnd::Close(CloseReason::ProxyHeader)),
                 State::Command if is_traced_or_binary => {
@@ -94,24 +94,24 @@ impl Session {
                 State::Desynchronised => Some(refuse_next_line(&mut run)),
                 State::Closed => Some(RunEnd::Close(CloseReason::Protocol)),
             };
-            if let Some(next) = next {
-                break next;
+            if let Some(run_end) = run_end {
+                break run_end;
             }
         };
         run.execute_lookups();
         if let Some(stopped) = run.stopped_lookup.take() {
             (run.used_bytes, self.state) = run.position_before(&stopped, &self.state);
-            next = RunEnd::from_stopped(&stopped);
+            run_end = RunEnd::from_stopped(&stopped);
         }
         match &mut self.state {
             // The output of a run is sent before the next run: it cannot be withdrawn any more.
             State::PendingGet(keys) => keys.reply_start = None,
-            state if matches!(next, RunEnd::Close(_)) => *state = State::Closed,
+            state if matches!(run_end, RunEnd::Close(_)) => *state = State::Closed,
             _ => {}
         }
         Progress {
             used_bytes: run.used_bytes,
-            run_end: next,
+            run_end,
         }
     }
 
@@ -152,7 +152,7 @@ impl Session {
     ) -> Option<RunEnd> {
         let input_before = run.remaining_input();
         let used = run.used_bytes;
-        let next = if is_binary {
+        let run_end = if is_binary {
             self.serve_request(run)
         } else {
             self.serve_line(run)
@@ -164,13 +164,13 @@ impl Session {
                 trace::log_command(run.context, input_before);
             }
         }
-        next
+        run_end
     }
 
     /// Parses and executes one line. `None` continues.
     fn serve_line(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
-        if let Some(next) = run.end_if_due() {
-            return Some(next);
+        if let Some(run_end) = run.end_if_due() {
+            return Some(run_end);
         }
         if let Some((key, used)) = text::parse_single_get(run.remaining_input()) {
             run.used_bytes += used;

@@ -179,7 +179,7 @@ mod tests {
             assert_eq!(refusal(&text[..text.len() - 1]), MALFORMED);
         }
         let digest = &CRYPT_HASHES[0][CRYPT_HASHES[0].len() - 43..];
-        for (settings, why) in [
+        for (settings, reason) in [
             ("$5$rounds=1000001$salt$", TOO_EXPENSIVE),
             ("$5$rounds=x$salt$", MALFORMED),
             ("$5$", MALFORMED),
@@ -188,7 +188,11 @@ mod tests {
             ("$7$z6..../....salt$", TOO_EXPENSIVE),
             ("$7$8........../....salt$", MALFORMED),
         ] {
-            assert_eq!(refusal(&format!("{settings}{digest}")), why, "{settings}");
+            assert_eq!(
+                refusal(&format!("{settings}{digest}")),
+                reason,
+                "{settings}"
+            );
         }
         let default = format!("$7$CU..../....salt${digest}");
         assert!(PasswordHash::parse(default.as_bytes()).unwrap().is_some());

@@ -106,7 +106,7 @@ impl Tls {
     /// Reads the files again at second `now`; the result is a sentence.
     pub(crate) fn reload(&self, now: u32) -> Result<String, String> {
         let configs = read_configs(&self.settings, &self.client_auths)
-            .map_err(|why| format!("{why}; the certificate in use stays"))?;
+            .map_err(|reason| format!("{reason}; the certificate in use stays"))?;
         *lock(&self.configs) = configs;
         self.reloaded_s.store(now, Ordering::Relaxed);
         let chain = self.settings.chain_file.display();
@@ -150,8 +150,8 @@ fn read_configs(
 }
 
 fn read_certificates(name: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let describe_error = |why: &str| format!("{name}: {} {why}", path.display());
-    let text = file_stamp::read(path).map_err(|why| describe_error(&why))?;
+    let describe_error = |reason: &str| format!("{name}: {} {reason}", path.display());
+    let text = file_stamp::read(path).map_err(|reason| describe_error(&reason))?;
     let certificates = CertificateDer::pem_slice_iter(&text)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| describe_error(&format!("is not a PEM file: {error}")))?;
@@ -162,8 +162,8 @@ fn read_certificates(name: &str, path: &Path) -> Result<Vec<CertificateDer<'stat
 }
 
 fn read_private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    let describe_error = |why: &str| format!("ssl_key: {} {why}", path.display());
-    let text = file_stamp::read(path).map_err(|why| describe_error(&why))?;
+    let describe_error = |reason: &str| format!("ssl_key: {} {reason}", path.display());
+    let text = file_stamp::read(path).map_err(|reason| describe_error(&reason))?;
     PrivateKeyDer::from_pem_slice(&text).map_err(|_| {
         describe_error(
             "has no private key in PEM form without a passphrase; openssl pkey converts it",

@@ -33,13 +33,13 @@ impl Connection {
     }
 
     /// The password of a login could not be had.
-    pub(super) fn fail_login(&mut self, why: String) {
+    pub(super) fn fail_login(&mut self, reason: String) {
         let context = Context {
             server: self.server.name.clone(),
             phase: Phase::Connect,
             retry_is_safe: true,
         };
-        let failed = self.fail_opening(Error::Unavailable(context, why), HealthMark::None);
+        let failed = self.fail_opening(Error::Unavailable(context, reason), HealthMark::None);
         if let Progress::Failed(ticket, failure) = failed {
             self.failed_calls.push_back((ticket, failure));
         }

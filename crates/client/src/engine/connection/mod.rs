@@ -135,8 +135,8 @@ impl Connection {
         };
         let owner = Owner::Call(Ticket::OPENING, attempt);
         self.push(InFlight::new(owner, begin_offset).into_repeatable());
-        if let Err(why) = login_result {
-            self.fail_login(why);
+        if let Err(reason) = login_result {
+            self.fail_login(reason);
         }
     }
 

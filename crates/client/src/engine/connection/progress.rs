@@ -37,7 +37,7 @@ pub enum End<'a> {
         /// By its peer, without an error.
         is_orderly: bool,
         /// The reason, for the caller's error.
-        why: &'a str,
+        reason: &'a str,
     },
     /// The call's deadline passed.
     Deadline,

@@ -233,16 +233,16 @@ impl Connection {
         failure
     }
 
-    /// Notes that the transport is gone: closed by the peer in order, or else by an error. `why` goes into the errors of
+    /// Notes that the transport is gone: closed by the peer in order, or else by an error. `reason` goes into the errors of
     /// callers.
-    pub fn handle_disconnect(&mut self, is_orderly: bool, why: &str) {
+    pub fn handle_disconnect(&mut self, is_orderly: bool, reason: &str) {
         let was_closing = matches!(self.stage, Stage::Closing | Stage::Closed);
         self.stage = Stage::Closed;
         let mut health_mark = HealthMark::None;
         for mut entry in std::mem::take(&mut self.in_flight) {
             if let Some((ticket, attempt)) = entry.ticket_and_attempt() {
                 let failure =
-                    self.failure_without_reply(&entry, attempt, End::Closed { is_orderly, why });
+                    self.failure_without_reply(&entry, attempt, End::Closed { is_orderly, reason });
                 health_mark = health_mark.max(failure.health_mark());
                 self.failed_calls.push_back((ticket, Box::new(failure)));
             }
@@ -323,9 +323,9 @@ impl Connection {
             retry_is_safe: request.retry_is_safe(),
         };
         let (cause, error) = match end {
-            End::Closed { is_orderly, why } => (
+            End::Closed { is_orderly, reason } => (
                 Cause::Closed { is_orderly },
-                Error::Unavailable(context, why.to_owned()),
+                Error::Unavailable(context, reason.to_owned()),
             ),
             End::Deadline => {
                 let time_allowed = attempt.deadline.saturating_duration_since(attempt.started);
@@ -367,9 +367,9 @@ impl Connection {
                     phase: Phase::Read,
                     retry_is_safe: entry.is_repeatable,
                 };
-                let why = retry::FORKED.to_owned();
+                let reason = retry::FORKED.to_owned();
                 let failure = Failure {
-                    error: Error::Unavailable(context, why),
+                    error: Error::Unavailable(context, reason),
                     decision: RetryDecision::End(HealthMark::None),
                 };
                 self.failed_calls.push_back((ticket, Box::new(failure)));

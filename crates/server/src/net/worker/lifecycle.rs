@@ -52,9 +52,9 @@ impl Worker {
 
     fn log_close(&self, info: &ConnectionInfo, reason: CloseReason) {
         let shared = &self.shared;
-        let line = |why| {
+        let line = |sentence| {
             let (peer, descriptor) = (info.peer(), info.id.descriptor);
-            format!("glasscache: closed {peer} (descriptor {descriptor}): {why}")
+            format!("glasscache: closed {peer} (descriptor {descriptor}): {sentence}")
         };
         if reason == CloseReason::Binary {
             self.counters.binary_refused.bump();
@@ -65,9 +65,9 @@ impl Worker {
             tls.counters.protocol_errors.fetch_add(1, Ordering::Relaxed);
         }
         match reason.sentence() {
-            Some(why) if shared.logs_at(1) => shared.log.line(line(why)),
+            Some(sentence) if shared.logs_at(1) => shared.log.line(line(sentence)),
             // At any verbosity: the user sees only a timeout.
-            Some(why) => {
+            Some(sentence) => {
                 let kind = match reason {
                     CloseReason::Binary => LogKind::BinaryProtocol,
                     CloseReason::ProxyHeader => LogKind::ProxyHeader,
@@ -75,7 +75,7 @@ impl Worker {
                 };
                 shared
                     .log
-                    .line_once_a_second(kind, self.now.0, || line(why));
+                    .line_once_a_second(kind, self.now.0, || line(sentence));
             }
             None => {}
         }

@@ -37,7 +37,7 @@ impl Worker {
         };
         self.take_accepted();
         let outcome = self.send_connections(&handover);
-        self.store.rest();
+        self.store.close_segments();
         self.shared.phases.pause_worker(pause, outcome);
         if self.shared.phases.is_running() {
             self.handed_over.clear();

@@ -131,10 +131,10 @@ fn refresh_certificates(context: &Context<'_>, out: &mut Vec<u8>) {
     let outcome = tls.reload(context.now.0);
     match &outcome {
         Ok(_) => out.extend_from_slice(replies::OK),
-        Err(why) => {
+        Err(reason) => {
             // A file's name may have any byte but NUL; a reply is one line.
-            let why = why.replace(['\r', '\n'], " ");
-            out.extend_from_slice(format!("SERVER_ERROR {why}\r\n").as_bytes());
+            let reason = reason.replace(['\r', '\n'], " ");
+            out.extend_from_slice(format!("SERVER_ERROR {reason}\r\n").as_bytes());
         }
     }
     let (Ok(outcome) | Err(outcome)) = outcome;
