@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use glasscache_client::costs::{CostPart, TimeSpent};
-use glasscache_client::engine::interpret::{number, outcome, value};
+use glasscache_client::engine::interpret::{number_of_reply, outcome_of_reply, value_of_reply};
 use glasscache_client::outcome::Outcome;
 use glasscache_client::pipeline::{FoundValue, MetaReply, Pipeline, Reply};
 use glasscache_client::request::Request;
@@ -96,7 +96,7 @@ impl ReplyForm {
     ) -> Result<Option<Bound<'py, PyAny>>, ReplyFailure> {
         match self {
             Self::Value | Self::WithCas | Self::WithMetadata => {
-                let Some(received) = value(reply, pipeline, server)? else {
+                let Some(received) = value_of_reply(reply, pipeline, server)? else {
                     return Ok(None);
                 };
                 let (found, meta) = (&received.found, received.meta);
@@ -108,14 +108,14 @@ impl ReplyForm {
                 Ok(self.value_to_python(object, found, meta.map(|meta| (meta, compute_info)))?)
             }
             Self::Number => {
-                let number = number(reply, pipeline, server)?;
+                let number = number_of_reply(reply, pipeline, server)?;
                 Ok(number
                     .map(|number| number.into_pyobject(py))
                     .transpose()?
                     .map(Bound::into_any))
             }
             Self::Bool | Self::Cas | Self::Reserved => {
-                Ok(self.outcome_to_python(py, outcome(reply, server)?))
+                Ok(self.outcome_to_python(py, outcome_of_reply(reply, server)?))
             }
         }
     }

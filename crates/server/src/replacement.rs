@@ -73,7 +73,7 @@ impl PreparedReplacement {
         send(&channel, FrameKind::Ready, &[])?;
         let rules = LoginRules {
             requires_login: parts.logins.are_required(),
-            required_login: offer.required_login,
+            previous_required_login: offer.required_login,
             protocols: parts.config.protocol,
         };
         let (connections, handed_over) = receive_all(&channel, rules, &listeners, &bound_sockets)?;

@@ -5,9 +5,9 @@
 //! may run on any thread and cancel between blocks.
 
 use crate::policy::{
-    Arc, Belady, BeladySize, ByteWeights, Clock, Fifo, Gdsf, LeCar, Lfu, Lhd, Links, Lirs, Lru,
-    Policy, PolicyKind, QueuePolicy, Removable, S3Fifo, Sieve, Slru, TinyLfu, TwoQ, UnitWeights,
-    Weights,
+    Arc, Belady, BeladySize, ByteWeights, Clock, Fifo, Gdsf, LeCar, Lfu, Lhd, Lirs, Lru, Policy,
+    PolicyKind, QueuePolicy, Removable, RequestLinks, S3Fifo, Sieve, Slru, TinyLfu, TwoQ,
+    UnitWeights, Weights,
 };
 use crate::trace::Effect;
 use crate::trace::intern::{InternedTrace, Mode};
@@ -32,7 +32,7 @@ pub struct PreparedTrace {
     ids: Vec<u32>,
     keys: Vec<u64>,
     sizes: Vec<u32>,
-    links: Links,
+    links: RequestLinks,
     bytes: u64,
     requests: usize,
     timeline: Option<Timeline>,
@@ -48,7 +48,7 @@ impl PreparedTrace {
             timeline,
             ..
         } = trace;
-        let links = Links::of(&ids, keys.len());
+        let links = RequestLinks::of(&ids, keys.len());
         let bytes = if sizes.is_empty() {
             0
         } else {

@@ -113,11 +113,11 @@ fn speed_of_a_search() {
         let lessons = LearnedByShare::learn(&prepared, evaluation);
         for candidate in &candidates {
             let memory = candidate.memory_bytes;
-            let limit = best_so_far.within(memory);
+            let limit = best_so_far.least_added_ns_within(memory);
             let ns = added_ns(&prepared, &cost, candidate, evaluation, &lessons, limit);
-            best_so_far.note(memory, ns);
+            best_so_far.record(memory, ns);
         }
-        *sum = best_so_far.within(16 << 20).unwrap();
+        *sum = best_so_far.least_added_ns_within(16 << 20).unwrap();
     }
     let seconds = (computed_ns() - begin) / 1e9;
     eprintln!(

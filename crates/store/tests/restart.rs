@@ -488,7 +488,7 @@ fn an_entry_with_an_address_beyond_the_memory_is_refused() {
     for bit in memory.len().ilog2() + 1..ADDRESS_BITS {
         let mut damaged = memory.clone();
         damaged[slot * 8..][..8].copy_from_slice(&(entry ^ 1 << bit).to_le_bytes());
-        let snapshot = Store::reseal(&snapshot, &damaged).unwrap();
+        let snapshot = Store::with_checksums_of(&snapshot, &damaged).unwrap();
         cache.write(0, &damaged);
         let Err(error) = cache.recover(&snapshot) else {
             panic!("an address with bit {bit} changed was accepted");

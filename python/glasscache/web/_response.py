@@ -1,4 +1,4 @@
-"""What is done with the application's response to a fetch: stored, validated, passed on, or replaced.
+"""What happens to the application's response to a fetch: it is stored, validated, passed on, or replaced.
 
 A 304 makes the stored response fresh again, an error is replaced by a stale response that allows it, an
 unsafe request invalidates what it may have changed, and a HEAD removes what it shows to be out of date.
@@ -115,7 +115,7 @@ class ResponseHandler:
             )
         head = ResponseHead(status, sent_fields, writer=writer)
         if not CONDITIONAL.isdisjoint(request.headers) and status == 200:  # noqa: PLR2004
-            # The condition was kept from the application: it is this cache that responds it.
+            # The application was not sent the condition: this cache evaluates it.
             reply = reply_of(entry, request, now, b"fwd=" + self.fetch.forward_reason)
             if reply.status == 304:  # noqa: PLR2004
                 head.status, head.fields = 304, reply.fields

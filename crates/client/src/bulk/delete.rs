@@ -5,7 +5,7 @@ use glasscache_protocol::meta::request::WireKey;
 use super::partition::{Partition, Partitioned, add_to_partition};
 use super::requests::BulkReply;
 use crate::client::Client;
-use crate::engine::interpret::outcome;
+use crate::engine::interpret::outcome_of_reply;
 use crate::error::Error;
 use crate::request::Request;
 
@@ -36,7 +36,7 @@ impl BulkDelete {
             .get(reply.request)?
             .indices
             .get(reply.reply_index)?;
-        Some((index, outcome(reply.parsed, reply.server).err()?))
+        Some((index, outcome_of_reply(reply.parsed, reply.server).err()?))
     }
 }
 

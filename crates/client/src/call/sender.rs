@@ -1,7 +1,7 @@
-//! The thread that sends gathered writes which no other call has taken along.
+//! The thread that sends buffered writes that no call has sent first.
 //!
-//! One a server while there are bursts of quiet writes, and none otherwise: it ends after a
-//! while without any, or when the client is gone. It wakes once a millisecond at most, and keeps the server
+//! Each server has one while there are bursts of quiet writes: the thread ends after a while
+//! without any, or when the client is gone. It wakes once a millisecond at most, and keeps the server
 //! alive only while it is awake.
 
 use std::sync::{Arc, Weak};
@@ -14,7 +14,7 @@ use crate::quiet::SenderStep;
 /// How long it waits for the next burst before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
-/// Starts the thread; false: there can be none.
+/// Starts the thread; false if the system refuses one.
 pub(super) fn start(server: &Arc<Server>) -> bool {
     let weak_server = Arc::downgrade(server);
     let thread = thread::Builder::new().name("glasscache-send".into());

@@ -37,7 +37,7 @@ pub struct ReceivedValue<'p> {
 }
 
 /// Interprets the reply to a read of one key; `None` on a miss.
-pub fn value<'p>(
+pub fn value_of_reply<'p>(
     reply: Reply,
     pipeline: &'p Pipeline,
     server: &str,
@@ -54,7 +54,7 @@ pub fn value<'p>(
 }
 
 /// Interprets the reply to a write.
-pub fn outcome(reply: Reply, server: &str) -> Result<Outcome, Error> {
+pub fn outcome_of_reply(reply: Reply, server: &str) -> Result<Outcome, Error> {
     match refusal_to_error(reply, server)? {
         Reply::Status(status) => Ok(match status {
             Status::Done => Outcome::Done,
@@ -68,7 +68,11 @@ pub fn outcome(reply: Reply, server: &str) -> Result<Outcome, Error> {
 }
 
 /// Interprets the reply to `incr` or `decr`; `None` if the item does not exist.
-pub fn number(reply: Reply, pipeline: &Pipeline, server: &str) -> Result<Option<u64>, Error> {
+pub fn number_of_reply(
+    reply: Reply,
+    pipeline: &Pipeline,
+    server: &str,
+) -> Result<Option<u64>, Error> {
     match refusal_to_error(reply, server)? {
         Reply::Number(number) => Ok(Some(number)),
         Reply::Status(Status::NotFound) => Ok(None),

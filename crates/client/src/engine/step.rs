@@ -2,7 +2,7 @@
 
 use glasscache_protocol::meta::request::WireKey;
 
-use super::interpret::{number, outcome, refusal_to_error};
+use super::interpret::{number_of_reply, outcome_of_reply, refusal_to_error};
 use super::operation::{Operation, store_outcome};
 use crate::error::Error;
 use crate::outcome::Outcome;
@@ -50,12 +50,14 @@ impl Operation for Step<'_> {
             Request::Store { item, .. } => {
                 store_outcome(reply, item.key, item.body.len(), server).map(StepReply::Outcome)
             }
-            Request::Arithmetic { .. } => number(reply, pipeline, server).map(StepReply::Number),
+            Request::Arithmetic { .. } => {
+                number_of_reply(reply, pipeline, server).map(StepReply::Number)
+            }
             Request::Stats { .. } => refusal_to_error(reply, server).map(|reply| {
                 let bytes = item_bytes_max(&reply).unwrap_or(0);
                 StepReply::ItemBytesMax(bytes)
             }),
-            _ => outcome(reply, server).map(StepReply::Outcome),
+            _ => outcome_of_reply(reply, server).map(StepReply::Outcome),
         }
     }
 

@@ -2,9 +2,9 @@
 //!
 //! The window of the plan ends it.
 
+use super::fill_and_read_back::Values;
 use super::keys::{Picker, key_text};
 use super::random::Rng;
-use super::sweep::Values;
 use super::workload::{Batch, KeyResult, NextStep, Workload};
 
 /// Gets and sets of drawn keys.

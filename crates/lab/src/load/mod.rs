@@ -8,13 +8,14 @@
 mod by_second;
 mod connection;
 mod engine;
+mod fill_and_read_back;
 mod histogram;
 mod keys;
 mod mixed;
 mod pace;
 mod random;
 mod socket;
-mod sweep;
+
 mod tally;
 mod thinned;
 mod values;
@@ -29,11 +30,11 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 pub use by_second::{LatenciesBySecond, SecondHistogram};
+pub use fill_and_read_back::{Fill, ReadBack, Values};
 pub use keys::{KEY_BYTES, Picker, Zipf, key_text};
 pub use mixed::MixedWorkload;
 pub use pace::Arrivals;
 pub use random::{Rng, mix};
-pub use sweep::{Fill, ReadBack, Values};
 pub use tally::{Sample, Tally};
 pub use thinned::ThinnedSamples;
 pub use values::{Pool, Size};

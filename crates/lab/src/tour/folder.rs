@@ -33,8 +33,8 @@ impl Folder {
             skipped: 0,
             is_truncated: false,
         };
-        let (mut open_folders, mut bytes) = (vec![path.to_owned()], 0_u64);
-        while let Some(folder_path) = open_folders.pop() {
+        let (mut unvisited_folders, mut bytes) = (vec![path.to_owned()], 0_u64);
+        while let Some(folder_path) = unvisited_folders.pop() {
             let entries = match std::fs::read_dir(&folder_path) {
                 Ok(entries) => entries,
                 // Only the folder that was named must be readable.
@@ -53,7 +53,7 @@ impl Folder {
                             .iter()
                             .all(|excluded_name| folder_name != *excluded_name)
                     });
-                    open_folders.extend(is_wanted.then_some(path));
+                    unvisited_folders.extend(is_wanted.then_some(path));
                 } else if meta.is_file() {
                     if folder.files.len() >= FILES_MAX || bytes + meta.len() > FOLDER_BYTES_MAX {
                         folder.is_truncated = true;

@@ -70,7 +70,7 @@ impl Session {
     pub(crate) fn read(
         from: &mut FieldReader<'_>,
         requires_login: bool,
-        required_login: bool,
+        previous_required_login: bool,
         protocols: Protocols,
     ) -> Option<Session> {
         let protocol = match from.u8()? {
@@ -79,7 +79,7 @@ impl Session {
             2 => Protocol::Binary,
             _ => return None,
         };
-        let must_log_in = requires_login && !required_login;
+        let must_log_in = requires_login && !previous_required_login;
         let state = match (read_state(from)?, must_log_in) {
             (_, _) if protocol.refusal_reason(protocols).is_some() => State::Closed,
             (State::Command, true) => State::initial(true),

@@ -1,7 +1,7 @@
 //! The conversation of a server with its successor, over a unix socket beside the memory file: frames with bytes and
 //! file descriptors.
 //!
-//! Only processes of the same user talk: the kernel names the user of the other end. Every wait is bounded.
+//! Only processes of the same user may connect: the kernel reports the user of the peer. Every wait is bounded.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -28,25 +28,25 @@ const HEAD_BYTES: usize = 8;
 /// Time between two attempts to send while the kernel has too many descriptors in flight.
 const IN_FLIGHT_PAUSE: Duration = Duration::from_millis(1);
 
-/// What a frame is.
+/// The kinds of frames, in the order in which they are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum FrameKind {
-    /// The successor introduces itself.
+    /// From the successor: it introduces itself.
     Hello = 1,
-    /// The server: its versions and sizes, its memory file and its listening sockets.
+    /// From the server: its versions and sizes, its memory file and its listening sockets.
     Offer,
-    /// The successor is prepared: the server may pause.
+    /// From the successor: it is prepared, and the server may pause.
     Ready,
-    /// The server: some connections.
+    /// From the server: some of its connections.
     Connections,
-    /// The server: what belongs to its memory; everything has been sent.
+    /// From the server: what belongs to its memory; with this everything has been sent.
     Memory,
-    /// The successor can serve.
+    /// From the successor: it can serve.
     Accept,
-    /// The server: from now on the successor owns everything.
+    /// From the server: from now on the successor owns everything.
     Committed,
-    /// The server: the handover has failed, for this reason.
+    /// From the server: the handover has failed, for this reason.
     Refused,
 }
 
@@ -138,7 +138,7 @@ impl ControlChannel {
             match rustix::net::send(&self.socket, rest, SendFlags::NOSIGNAL) {
                 Ok(sent) => rest = rest.get(sent..).unwrap_or_default(),
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(in_words(error)),
+                Err(error) => return Err(describe_timeout(error)),
             }
         }
         Ok(())
@@ -163,7 +163,7 @@ impl ControlChannel {
                 Err(Errno::TOOMANYREFS) if Instant::now() < deadline => {
                     std::thread::sleep(IN_FLIGHT_PAUSE);
                 }
-                Err(error) => return Err(in_words(error)),
+                Err(error) => return Err(describe_timeout(error)),
             }
         }
     }
@@ -210,7 +210,7 @@ impl ControlChannel {
         let received = match rustix::net::recvmsg(&self.socket, &mut slices, &mut control, flags) {
             Ok(received) => received,
             Err(Errno::INTR) => return Ok(0),
-            Err(error) => return Err(in_words(error)),
+            Err(error) => return Err(describe_timeout(error)),
         };
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {
@@ -246,7 +246,8 @@ impl AsFd for ControlChannel {
     }
 }
 
-fn in_words(error: Errno) -> io::Error {
+/// The error, with a sentence for one that is a timeout.
+fn describe_timeout(error: Errno) -> io::Error {
     if error == Errno::AGAIN {
         return io::Error::new(
             ErrorKind::TimedOut,

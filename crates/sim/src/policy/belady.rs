@@ -7,13 +7,13 @@
 //! Systems Journal 1966).
 
 use super::bitmap_tree::BitmapTree;
-use super::links::{Links, NEVER};
+use super::links::{NEVER, RequestLinks};
 use super::{Policy, Removable, Weights};
 
 /// An optimal cache.
 pub(crate) struct Belady<'a, W> {
     ids: &'a [u32],
-    links: &'a Links,
+    links: &'a RequestLinks,
     weights: W,
     capacity: u64,
     used_weight: u64,
@@ -31,7 +31,7 @@ const ABSENT: u32 = u32::MAX - 1;
 impl<'a, W: Weights> Belady<'a, W> {
     pub(crate) fn new(
         ids: &'a [u32],
-        links: &'a Links,
+        links: &'a RequestLinks,
         weights: W,
         capacity: u64,
         may_bypass: bool,

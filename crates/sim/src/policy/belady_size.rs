@@ -2,7 +2,7 @@
 //!
 //! No cheap exact optimum is known for objects of different sizes; this greedy form is the usual approximation.
 
-use super::links::{Links, NEVER};
+use super::links::{NEVER, RequestLinks};
 use super::{Policy, Removable, Weights};
 use crate::random::Random;
 
@@ -14,7 +14,7 @@ const ABSENT: u32 = u32::MAX;
 
 /// A `BeladySize` cache.
 pub(crate) struct BeladySize<'a, W> {
-    links: &'a Links,
+    links: &'a RequestLinks,
     /// The index of each object in `residents`.
     indices: Vec<u32>,
     /// Each resident with its next use.
@@ -30,7 +30,7 @@ pub(crate) struct BeladySize<'a, W> {
 impl<'a, W: Weights> BeladySize<'a, W> {
     pub(crate) fn new(
         object_count: usize,
-        links: &'a Links,
+        links: &'a RequestLinks,
         weights: W,
         capacity: u64,
         seed: u64,

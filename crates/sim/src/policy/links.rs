@@ -5,14 +5,14 @@
 /// Marks a request without a previous or next one.
 pub(crate) const NEVER: u32 = u32::MAX;
 
-/// For each request, the object's previous and next one.
+/// For each request of a trace, the positions of the previous and the next request of the same object.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Links {
+pub(crate) struct RequestLinks {
     pub(crate) previous: Vec<u32>,
     pub(crate) next: Vec<u32>,
 }
 
-impl Links {
+impl RequestLinks {
     pub(crate) fn of(ids: &[u32], object_count: usize) -> Self {
         let mut last_position = vec![NEVER; object_count];
         let mut previous = Vec::with_capacity(ids.len());

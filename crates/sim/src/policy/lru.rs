@@ -2,16 +2,16 @@
 //!
 //! After request `position` an LRU cache holds the distinct objects of the longest window of requests, ending there, that
 //! fits. So a request hits if the object's last use is within the window, and evicting moves the start of the window
-//! past the next request whose object was not used again. With the links of the trace (`Links`), made once for all
+//! past the next request whose object was not used again. With the links of the trace (`RequestLinks`), made once for all
 //! sizes, both are sequential reads: no state by object at all.
 
-use super::links::{Links, NEVER};
+use super::links::{NEVER, RequestLinks};
 use super::{Policy, Weights};
 
 /// An LRU cache.
 pub(crate) struct Lru<'a, W> {
     ids: &'a [u32],
-    links: &'a Links,
+    links: &'a RequestLinks,
     weights: W,
     capacity: u64,
     /// First request of the window.
@@ -20,7 +20,7 @@ pub(crate) struct Lru<'a, W> {
 }
 
 impl<'a, W: Weights> Lru<'a, W> {
-    pub(crate) fn new(ids: &'a [u32], links: &'a Links, weights: W, capacity: u64) -> Self {
+    pub(crate) fn new(ids: &'a [u32], links: &'a RequestLinks, weights: W, capacity: u64) -> Self {
         Self {
             ids,
             links,

@@ -43,7 +43,7 @@ pub(crate) use gdsf::Gdsf;
 pub(crate) use lecar::LeCar;
 pub(crate) use lfu::Lfu;
 pub(crate) use lhd::Lhd;
-pub(crate) use links::Links;
+pub(crate) use links::RequestLinks;
 pub(crate) use lirs::Lirs;
 pub(crate) use lru::Lru;
 pub(crate) use queue_policy::QueuePolicy;

@@ -104,7 +104,7 @@ impl Store {
             shift: arena.segment_bytes().ilog2(),
             arena_segments: arena.segments() as u64,
             hash_seed: self.config().hash_seed,
-            last_swept_order: self.last_swept_position.load(Ordering::Relaxed),
+            last_swept_position: self.last_swept_position.load(Ordering::Relaxed),
             flushes: self.segments.flushes.snapshot(),
             segments,
             index: self.index.snapshot(),
@@ -115,7 +115,7 @@ impl Store {
 
     /// What a restored store has beside segments, index and counters.
     fn complete_restore(&self, snapshot: &Snapshot) {
-        let swept = snapshot.last_swept_order;
+        let swept = snapshot.last_swept_position;
         self.last_swept_position.store(swept, Ordering::Relaxed);
         self.charge_prefix_table();
     }
@@ -125,7 +125,7 @@ impl Store {
     /// # Errors
     /// As [`Snapshot::decode`], but whatever its checksums are.
     #[cfg(any(test, feature = "strict"))]
-    pub fn reseal(snapshot: &[u8], memory: &[u8]) -> Result<Vec<u8>, SnapshotError> {
+    pub fn with_checksums_of(snapshot: &[u8], memory: &[u8]) -> Result<Vec<u8>, SnapshotError> {
         let body = snapshot.get(..snapshot.len().saturating_sub(size_of::<u64>()));
         let mut snapshot = Snapshot::decode(&bytes::seal(body.unwrap_or_default()))?;
         let segment_bytes = 1usize.checked_shl(snapshot.shift).unwrap_or(0);

@@ -58,7 +58,7 @@ pub struct Snapshot {
     /// Segments of the memory.
     pub(super) arena_segments: u64,
     pub(super) hash_seed: u64,
-    pub(super) last_swept_order: u64,
+    pub(super) last_swept_position: u64,
     pub(super) flushes: FlushSnapshot,
     pub(super) segments: SegmentsSnapshot,
     pub(super) index: IndexSnapshot,
@@ -167,7 +167,7 @@ pub(super) fn write(snapshot: &Snapshot, to: &mut Writer) {
     to.u32(snapshot.shift);
     to.u64(snapshot.arena_segments);
     to.u64(snapshot.hash_seed);
-    to.u64(snapshot.last_swept_order);
+    to.u64(snapshot.last_swept_position);
     let flushes = &snapshot.flushes;
     to.u64(flushes.flush_count);
     to.u64(flushes.last_full_flush);
@@ -210,7 +210,7 @@ pub(super) fn read(from: &mut Reader<'_>) -> Option<Snapshot> {
         shift: from.u32()?,
         arena_segments: from.u64()?,
         hash_seed: from.u64()?,
-        last_swept_order: from.u64()?,
+        last_swept_position: from.u64()?,
         flushes: FlushSnapshot {
             flush_count: from.u64()?,
             last_full_flush: from.u64()?,

@@ -185,7 +185,7 @@ pub(crate) fn damage(
         };
         target[index] ^= change;
     }
-    let Ok(snapshot) = Store::reseal(&snapshot, &damaged) else {
+    let Ok(snapshot) = Store::with_checksums_of(&snapshot, &damaged) else {
         return false;
     };
     cache.write(0, &damaged);

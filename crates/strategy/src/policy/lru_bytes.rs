@@ -10,7 +10,7 @@ pub struct LruBytes {
     used_bytes: u64,
     queue: Queue,
     links: Links,
-    bytes: Vec<u32>,
+    bytes_by_slot: Vec<u32>,
 }
 
 impl LruBytes {
@@ -21,13 +21,13 @@ impl LruBytes {
             used_bytes: 0,
             queue: Queue::default(),
             links: Links::default(),
-            bytes: Vec::new(),
+            bytes_by_slot: Vec::new(),
         }
     }
 
     fn unlink(&mut self, slot: u32) {
         self.queue.unlink(&mut self.links, slot);
-        self.used_bytes -= u64::from(self.bytes[slot as usize]);
+        self.used_bytes -= u64::from(self.bytes_by_slot[slot as usize]);
     }
 }
 
@@ -57,10 +57,10 @@ impl Policy for LruBytes {
             self.unlink(oldest);
             on_release(oldest, Released::Slot);
         }
-        if slot as usize >= self.bytes.len() {
-            self.bytes.resize(slot as usize + 1, 0);
+        if slot as usize >= self.bytes_by_slot.len() {
+            self.bytes_by_slot.resize(slot as usize + 1, 0);
         }
-        self.bytes[slot as usize] = bytes;
+        self.bytes_by_slot[slot as usize] = bytes;
         self.used_bytes += u64::from(bytes);
         self.queue.push(&mut self.links, slot);
         true

@@ -73,10 +73,9 @@ impl Job {
                     (false, Some(error)) => ReplyEffect::Failed(error),
                 })
             }
-            Self::Flush => {
-                interpret::outcome(reply, context.server).map(|_| ReplyEffect::Ended("flush"))
-            }
-            Self::FlushPrefix(..) => interpret::outcome(reply, context.server)
+            Self::Flush => interpret::outcome_of_reply(reply, context.server)
+                .map(|_| ReplyEffect::Ended("flush")),
+            Self::FlushPrefix(..) => interpret::outcome_of_reply(reply, context.server)
                 .map(|_| ReplyEffect::Ended("flush of a prefix")),
             Self::Version => interpret::refusal_to_error(reply, context.server)
                 .map(|_| ReplyEffect::Ended("version")),
@@ -304,7 +303,7 @@ fn handle_delete_many_reply(
     context: &mut ReplyContext<'_>,
 ) -> Result<ReplyEffect, Error> {
     match (
-        interpret::outcome(reply, context.server),
+        interpret::outcome_of_reply(reply, context.server),
         keys.get(*reply_index),
     ) {
         (Ok(Outcome::Done), Some(key)) => context.check_existed(*key),

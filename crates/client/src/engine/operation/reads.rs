@@ -3,7 +3,7 @@
 use glasscache_protocol::meta::request::WireKey;
 
 use super::{Operation, Value};
-use crate::engine::interpret::{ReceivedValue, value};
+use crate::engine::interpret::{ReceivedValue, value_of_reply};
 use crate::error::Error;
 use crate::pipeline::{MetaReply, Pipeline, Reply};
 use crate::request::Request;
@@ -48,7 +48,7 @@ impl Operation for Get<'_> {
     }
 
     fn read(&self, reply: Reply, pipeline: &Pipeline, server: &str) -> Result<Self::Output, Error> {
-        Ok(value(reply, pipeline, server)?.map(Value::from))
+        Ok(value_of_reply(reply, pipeline, server)?.map(Value::from))
     }
 
     fn without_reply(&self) -> Self::Output {
@@ -71,7 +71,7 @@ impl Operation for GetAndTouch<'_> {
     }
 
     fn read(&self, reply: Reply, pipeline: &Pipeline, server: &str) -> Result<Self::Output, Error> {
-        Ok(value(reply, pipeline, server)?.map(Value::from))
+        Ok(value_of_reply(reply, pipeline, server)?.map(Value::from))
     }
 
     fn without_reply(&self) -> Self::Output {
@@ -91,7 +91,7 @@ impl Operation for Inspect<'_> {
     }
 
     fn read(&self, reply: Reply, pipeline: &Pipeline, server: &str) -> Result<Self::Output, Error> {
-        let received = value(reply, pipeline, server)?;
+        let received = value_of_reply(reply, pipeline, server)?;
         Ok(received.and_then(|received| Some((received.into(), received.meta?))))
     }
 

@@ -4,7 +4,7 @@ use glasscache_protocol::meta::request::{Arithmetic, WireKey};
 use glasscache_protocol::text::request::StoreMode;
 
 use super::Operation;
-use crate::engine::interpret::{number, outcome};
+use crate::engine::interpret::{number_of_reply, outcome_of_reply};
 use crate::error::Error;
 use crate::options::QUIET_BYTES_MAX;
 use crate::outcome::Outcome;
@@ -95,7 +95,7 @@ impl Operation for Delete<'_> {
     }
 
     fn read(&self, reply: Reply, _: &Pipeline, server: &str) -> Result<bool, Error> {
-        Ok(outcome(reply, server)? == Outcome::Done)
+        Ok(outcome_of_reply(reply, server)? == Outcome::Done)
     }
 
     fn without_reply(&self) -> bool {
@@ -119,7 +119,7 @@ impl Operation for Touch<'_> {
     }
 
     fn read(&self, reply: Reply, _: &Pipeline, server: &str) -> Result<bool, Error> {
-        Ok(outcome(reply, server)? == Outcome::Done)
+        Ok(outcome_of_reply(reply, server)? == Outcome::Done)
     }
 
     fn without_reply(&self) -> bool {
@@ -143,7 +143,7 @@ impl Operation for Calculate<'_> {
     }
 
     fn read(&self, reply: Reply, pipeline: &Pipeline, server: &str) -> Result<Option<u64>, Error> {
-        number(reply, pipeline, server)
+        number_of_reply(reply, pipeline, server)
     }
 
     fn without_reply(&self) -> Option<u64> {
@@ -186,7 +186,7 @@ pub fn store_outcome(
             bytes,
             limit: 0,
         }),
-        reply => outcome(reply, server),
+        reply => outcome_of_reply(reply, server),
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct LoginRules {
     /// This server requires a login.
     pub(crate) requires_login: bool,
     /// The previous one did.
-    pub(crate) required_login: bool,
+    pub(crate) previous_required_login: bool,
     /// The protocols that this server allows.
     pub(crate) protocols: Protocols,
 }
@@ -71,7 +71,7 @@ impl InheritedState {
             session: Session::read(
                 from,
                 rules.requires_login,
-                rules.required_login,
+                rules.previous_required_login,
                 rules.protocols,
             )?,
         };
