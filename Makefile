@@ -53,10 +53,14 @@ check: lint test wheel ## What continuous integration runs: lint, the tests, the
 	else echo "no folder $(TRACES): the checks against recorded traces are left out"; fi
 
 .PHONY: nightly
-nightly: loom sanitize ## What a scheduler runs each night: loom, sanitizers, fuzzing (10 minutes a target), simulated worlds, an hour of soak.
+nightly: advisories loom sanitize ## What a scheduler runs each night: advisories, loom, sanitizers, fuzzing (10 minutes a target), simulated worlds, an hour of soak.
 	$(MAKE) --no-print-directory fuzz SECONDS_EACH=600
 	$(MAKE) --no-print-directory world FIRST=$$(date +%s) SEEDS=100000
 	$(MAKE) --no-print-directory soak
+
+.PHONY: advisories
+advisories: ## Known vulnerabilities of the packages in use, by cargo-deny or cargo-audit; says so if it cannot check (nightly).
+	scripts/advisories
 
 .PHONY: check-traces
 check-traces: reference ## What is checked against a folder of recorded traces (TRACES=dir).
