@@ -132,7 +132,7 @@ pub(crate) fn value_of(rng: &mut Rng, large: usize) -> Vec<u8> {
         16..=18 => rng.below(6000),
         _ => rng.below(large as u64),
     };
-    let seed = rng.next_u64();
+    let seed = rng.next();
     (0..bytes)
         .map(|at| (seed.wrapping_mul(at + 1) >> 32) as u8)
         .collect()
