@@ -166,7 +166,7 @@ mod tests {
     fn an_interval_has_the_value_in_19_of_20_repetitions() {
         let mut random = Random::new(5);
         let repetitions = 2000;
-        let mut uniform = || random.unit() - 0.5;
+        let mut uniform = || random.next_fraction() - 0.5;
         let covered = (0..repetitions)
             .filter(|_| {
                 let rounds: Vec<f64> = (0..ROUNDS)
