@@ -118,7 +118,7 @@ def test_threads_and_tasks_record_their_own_requests(server: Any, tmp_path: Path
     assert items["7:3"]["size"] == 30
 
 
-def test_calls_of_pipelines_are_recorded_in_order(server: Any, tmp_path: Path) -> None:
+def test_calls_of_pipelines_are_recorded_in_order_with_sizes(server: Any, tmp_path: Path) -> None:
     with Client(server.address) as client:
         recorder = client.recorder(
             tmp_path, format="jsonl", parent_of=lambda key: "ab" if key == "abc" else None
@@ -152,6 +152,9 @@ def test_calls_of_pipelines_are_recorded_in_order(server: Any, tmp_path: Path) -
     asyncio.run(main())
     rows, items = read_log(tmp_path)
     assert [row["items"] for row in rows] == [["d", "abc", "absent", "ab", "d"]]
+    assert {key: item["size"] for key, item in items.items()} == {
+        "d": 3, "abc": 2, "ab": 700, "absent": None,
+    }  # fmt: skip
     assert items["abc"]["parent"] == "ab"
     meta = json.loads((tmp_path / "meta.json").read_text())
     assert meta["instances"]["0"]["writes"] == 3

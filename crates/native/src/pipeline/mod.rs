@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::client::Client;
+use crate::recorded_read::RecordedRead;
 use crate::reply::{ReplyFailure, ReplyForm};
 use crate::{error, interpreter_lock, split};
 
@@ -24,6 +25,8 @@ use prepared_call::{PreparedCall, RecordedCall};
 #[derive(Default)]
 struct ReadTotals {
     bytes: usize,
+    /// Those of each reply of one server.
+    reply_bytes: Vec<usize>,
     decode_time: Duration,
 }
 
@@ -46,6 +49,7 @@ impl Client {
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyList>> {
         let (this, py) = (slf.get(), slf.py());
+        let recorded = RecordedRead::take();
         let start_and_deadline = this.start_and_deadline(deadline)?;
         let (_, call_deadline) = start_and_deadline;
         let prepared: Vec<PreparedCall> = calls
@@ -53,6 +57,7 @@ impl Client {
             .map(|call| PreparedCall::new(this, call))
             .collect::<PyResult<_>>()?;
         let mut outcomes: Vec<Option<Outcome<'py>>> = (0..prepared.len()).map(|_| None).collect();
+        let mut reply_bytes = vec![0; prepared.len()];
         let mut read_totals = ReadTotals::default();
         for slot in 0..this.core.slots_count() {
             let call_indices: Vec<usize> = (0..prepared.len())
@@ -68,10 +73,23 @@ impl Client {
                 .collect();
             let outcome =
                 this.request_server(py, slot, &requests, start_and_deadline, &mut read_totals)?;
+            for (&index, bytes) in call_indices.iter().zip(read_totals.reply_bytes.drain(..)) {
+                if let Some(bytes_entry) = reply_bytes.get_mut(index) {
+                    *bytes_entry = bytes;
+                }
+            }
             for (&index, outcome) in call_indices.iter().zip(outcome) {
                 if let Some(outcome_entry) = outcomes.get_mut(index) {
                     *outcome_entry = Some(outcome);
                 }
+            }
+        }
+        if let Some(recorded) = recorded {
+            // The record has the keys of the reads only.
+            let calls = prepared.iter().zip(reply_bytes);
+            let reads = calls.filter(|(call, _)| call.is_read());
+            for (index, (_, bytes)) in reads.enumerate() {
+                recorded.set_size(index, bytes);
             }
         }
         this.count_pipeline(&prepared, &read_totals, start_and_deadline);
@@ -119,7 +137,9 @@ impl Client {
                         break Error::Closed;
                     };
                     let name = &call.server().name;
-                    read_totals.bytes += found_bytes(pipeline);
+                    let reply_bytes = found_bytes(pipeline);
+                    read_totals.bytes += reply_bytes;
+                    read_totals.reply_bytes.push(reply_bytes);
                     let decode_start = Instant::now();
                     let outcome = self.reply_to_outcome(py, request, reply, (pipeline, name));
                     read_totals.decode_time += decode_start.elapsed();

@@ -69,6 +69,11 @@ impl CallKind {
 }
 
 impl PreparedCall {
+    /// Whether it returns a value.
+    pub(super) fn is_read(&self) -> bool {
+        matches!(self.kind, CallKind::Get { .. } | CallKind::GetAndTouch)
+    }
+
     pub(super) fn new(client: &Client, call: &RecordedCall<'_>) -> PyResult<Self> {
         let (method, key, value, ttl, delta_or_cas) = call;
         let py = key.py();
