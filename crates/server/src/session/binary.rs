@@ -3,7 +3,6 @@
 use glasscache_protocol::binary::{self, Command, Get, Parsed, Refusal, RequestId, Status};
 
 use super::Session;
-use super::login::{PLAIN, SaslLogin};
 use super::run::Run;
 use super::state::{RunEnd, State};
 use crate::session::execute::store::StoreWrite;
@@ -82,42 +81,21 @@ impl Session {
         used: usize,
         run: &mut Run<'_, '_, '_>,
     ) -> Option<RunEnd> {
-        let has_sasl_logins = run.context.shared.logins.are_required();
-        match *command {
-            Command::SaslLogin {
-                mechanism,
-                message_bytes,
-                is_step,
-            } if has_sasl_logins => {
-                let login = SaslLogin {
-                    id,
-                    mechanism,
-                    message_bytes: message_bytes as usize,
-                    is_step,
-                    head_bytes: used,
-                };
-                self.serve_sasl_login(&login, run)
-            }
-            Command::SaslMechanisms if has_sasl_logins => {
-                run.used_bytes += used;
-                binary::write_text(&mut run.out.bytes, id, PLAIN);
-                None
-            }
-            _ => {
-                let swallow_bytes = match *command {
-                    Command::SaslLogin { message_bytes, .. } => message_bytes,
-                    _ => 0,
-                };
-                run.used_bytes += used;
-                let refusal = Refusal {
-                    id,
-                    status: Status::UnknownCommand,
-                    swallow_bytes,
-                    must_close: false,
-                };
-                self.refuse_request(refusal, run)
-            }
+        if run.context.shared.logins.are_required() {
+            return self.serve_sasl(id, command, used, run);
         }
+        let swallow_bytes = match *command {
+            Command::SaslLogin { message_bytes, .. } => message_bytes,
+            _ => 0,
+        };
+        run.used_bytes += used;
+        let refusal = Refusal {
+            id,
+            status: Status::UnknownCommand,
+            swallow_bytes,
+            must_close: false,
+        };
+        self.refuse_request(refusal, run)
     }
 
     fn refuse_request(&mut self, refusal: Refusal, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {

@@ -25,15 +25,15 @@ const FAILURES_MAX: u32 = 5;
 const MECHANISM_BYTES_MAX: usize = 32;
 
 /// The only mechanism of SASL.
-pub(super) const PLAIN: &[u8] = b"PLAIN";
+const PLAIN: &[u8] = b"PLAIN";
 
 /// A login of SASL: its message follows `head_bytes` of the input.
-pub(super) struct SaslLogin<'b> {
-    pub(super) id: RequestId,
-    pub(super) mechanism: &'b [u8],
-    pub(super) message_bytes: usize,
-    pub(super) is_step: bool,
-    pub(super) head_bytes: usize,
+struct SaslLogin<'b> {
+    id: RequestId,
+    mechanism: &'b [u8],
+    message_bytes: usize,
+    is_step: bool,
+    head_bytes: usize,
 }
 
 impl Session {
@@ -115,33 +115,15 @@ impl Session {
         match binary::parse(run.remaining_input()) {
             binary::Parsed::Incomplete => Some(RunEnd::NeedsInput),
             binary::Parsed::BadMagic => Some(RunEnd::Close(CloseReason::Protocol)),
-            binary::Parsed::Request(id, Command::SaslMechanisms, used) => {
-                run.used_bytes += used;
-                binary::write_text(&mut run.out.bytes, id, PLAIN);
-                None
-            }
+            binary::Parsed::Request(
+                id,
+                command @ (Command::SaslMechanisms | Command::SaslLogin { .. }),
+                used,
+            ) => self.serve_sasl(id, &command, used, run),
             binary::Parsed::Request(id, command @ Command::Version, used) => {
                 run.used_bytes += used;
                 let _ = execute::binary::run_command(id, &command, run.context, run.out);
                 None
-            }
-            binary::Parsed::Request(
-                id,
-                Command::SaslLogin {
-                    mechanism,
-                    message_bytes,
-                    is_step,
-                },
-                used,
-            ) => {
-                let login = SaslLogin {
-                    id,
-                    mechanism,
-                    message_bytes: message_bytes as usize,
-                    is_step,
-                    head_bytes: used,
-                };
-                self.serve_sasl_login(&login, run)
             }
             binary::Parsed::Request(id, _, _) => {
                 Some(refuse_before_login(id, Status::AuthFailure, run))
@@ -153,8 +135,35 @@ impl Session {
         }
     }
 
-    /// A login of SASL, the first or a later one of the connection.
-    pub(super) fn serve_sasl_login(
+    /// A request of SASL: the mechanisms, or a login, the first or a later one of the connection.
+    pub(super) fn serve_sasl(
+        &mut self,
+        id: RequestId,
+        command: &Command<'_>,
+        used: usize,
+        run: &mut Run<'_, '_, '_>,
+    ) -> Option<RunEnd> {
+        let Command::SaslLogin {
+            mechanism,
+            message_bytes,
+            is_step,
+        } = *command
+        else {
+            run.used_bytes += used;
+            binary::write_text(&mut run.out.bytes, id, PLAIN);
+            return None;
+        };
+        let login = SaslLogin {
+            id,
+            mechanism,
+            message_bytes: message_bytes as usize,
+            is_step,
+            head_bytes: used,
+        };
+        self.serve_sasl_login(&login, run)
+    }
+
+    fn serve_sasl_login(
         &mut self,
         login: &SaslLogin<'_>,
         run: &mut Run<'_, '_, '_>,
