@@ -2,45 +2,16 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tempfile::TempDir;
-
-use crate::server::{Server, Wire, glasscache, wait_until};
+use crate::server::{Memory, Server, Wire, glasscache, wait_until};
 
 /// How long a reply may take on a busy machine, a handover included.
 const REPLY_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The memory file of one server after the other.
-struct Memory {
-    folder: TempDir,
-}
-
 impl Memory {
-    fn new() -> Memory {
-        Memory {
-            folder: tempfile::tempdir().unwrap(),
-        }
-    }
-
-    fn file(&self) -> PathBuf {
-        self.folder.path().join("memory")
-    }
-
-    fn command(&self, flags: &[&str]) -> std::process::Command {
-        let mut command = glasscache();
-        command.args(["serve", "-p", "-1", "-u", "root", "-t", "2", "-e"]);
-        command.arg(self.file()).args(flags);
-        command
-    }
-
-    fn start(&self) -> Server {
-        Server::run(self.command(&["-m", "8"]))
-    }
-
     /// Starts a server that replaces `before`; when it returns, the other one has ended.
     fn replace(&self, before: &mut Server, flags: &[&str]) -> Server {
         let flags = [&["--replace"], flags].concat();

@@ -2,46 +2,17 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tempfile::TempDir;
 
-use crate::server::{Server, Wire, glasscache};
+use crate::server::{Memory, Server, Wire, glasscache};
 
 /// Kills of each kind; `GLASSCACHE_TEST_KILLS` asks for more.
 fn kills() -> u64 {
     let kills = std::env::var("GLASSCACHE_TEST_KILLS").ok();
     kills.and_then(|text| text.parse().ok()).unwrap_or(8)
-}
-
-/// The memory file of one server after the other.
-struct Memory {
-    folder: TempDir,
-}
-
-impl Memory {
-    fn new() -> Memory {
-        Memory {
-            folder: tempfile::tempdir().unwrap(),
-        }
-    }
-
-    fn file(&self) -> PathBuf {
-        self.folder.path().join("memory")
-    }
-
-    fn start(&self) -> Server {
-        self.start_with(&[])
-    }
-
-    fn start_with(&self, flags: &[&str]) -> Server {
-        let file = self.file();
-        let flags = [&["-m", "8", "-t", "2", "-e", file.to_str().unwrap()], flags];
-        Server::start(&flags.concat())
-    }
 }
 
 fn signal(server: &Server, signal: Signal) {

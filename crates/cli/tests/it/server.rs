@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -130,6 +130,41 @@ impl Server {
             std::thread::yield_now();
         }
         panic!("the server did not end");
+    }
+}
+
+/// The memory file (`-e`) of one server after the other.
+pub(crate) struct Memory {
+    pub(crate) folder: TempDir,
+}
+
+impl Memory {
+    pub(crate) fn new() -> Memory {
+        Memory {
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    pub(crate) fn file(&self) -> PathBuf {
+        self.folder.path().join("memory")
+    }
+
+    /// The command of a server with this file and two workers.
+    pub(crate) fn command(&self, flags: &[&str]) -> Command {
+        let mut command = glasscache();
+        command.args(["serve", "-p", "-1", "-u", "root", "-t", "2", "-e"]);
+        command.arg(self.file()).args(flags);
+        command
+    }
+
+    pub(crate) fn start(&self) -> Server {
+        self.start_with(&[])
+    }
+
+    pub(crate) fn start_with(&self, flags: &[&str]) -> Server {
+        let mut command = self.command(&["-m", "8"]);
+        command.args(flags);
+        Server::run(command)
     }
 }
 
