@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use glasscache_client::WireKey;
 use glasscache_client::address::Endpoint;
@@ -32,7 +32,7 @@ pub(super) struct LoopConnection {
 pub(crate) struct AsyncClient {
     pub(super) state: Py<ClientState>,
     /// For each slot, a connection for each event loop that uses the client.
-    pub(super) connections: Mutex<Vec<Vec<LoopConnection>>>,
+    connections: Mutex<Vec<Vec<LoopConnection>>>,
 }
 
 impl Deref for AsyncClient {
@@ -44,6 +44,13 @@ impl Deref for AsyncClient {
 }
 
 impl AsyncClient {
+    /// For each slot, its connections. Python must not run while this is held.
+    pub(super) fn lock_connections(&self) -> MutexGuard<'_, Vec<Vec<LoopConnection>>> {
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The connection to a server, if there is one that takes requests on the running loop.
     pub(super) fn connection<'py>(
         &self,
@@ -61,10 +68,7 @@ impl AsyncClient {
         slot: usize,
     ) -> PyResult<Option<Bound<'py, Connection>>> {
         let current_loop = running_loop(py)?;
-        let mut connections = self
-            .connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut connections = self.lock_connections();
         let Some(entries) = connections.get_mut(slot) else {
             return Ok(None);
         };
@@ -83,10 +87,7 @@ impl AsyncClient {
 
     /// How many connections each slot has, on all loops.
     fn connection_counts(&self) -> Vec<usize> {
-        let connections = self
-            .connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let connections = self.lock_connections();
         connections.iter().map(Vec::len).collect()
     }
 

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use glasscache_client::Error;
@@ -64,10 +63,7 @@ impl AsyncClient {
     ) -> PyResult<Option<Py<Connection>>> {
         let current_loop = running_loop(py)?;
         let closed = self.closed_loops(py, slot)?;
-        let mut connections = self
-            .connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut connections = self.lock_connections();
         let Some(entries) = connections.get_mut(slot) else {
             return Ok(None);
         };
@@ -112,10 +108,7 @@ impl AsyncClient {
             .map_err(|error| error::from_client_error(py, &error))?;
         let present = self.names();
         let current_loop = running_loop(py)?;
-        let mut connections = self
-            .connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut connections = self.lock_connections();
         connections.resize_with(self.core.slots_count(), Vec::new);
         let take_connection = |entries: &mut Vec<LoopConnection>| {
             let index = entries
@@ -223,10 +216,7 @@ impl AsyncClient {
     /// The closed loops of a slot. Querying them runs Python, which must not happen under a lock.
     fn closed_loops(&self, py: Python<'_>, slot: usize) -> PyResult<Vec<Py<PyAny>>> {
         let loops: Vec<Py<PyAny>> = {
-            let connections = self
-                .connections
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let connections = self.lock_connections();
             let entries = connections.get(slot).into_iter().flatten();
             entries
                 .map(|entry| entry.event_loop.clone_ref(py))

@@ -6,7 +6,7 @@ use glasscache_client::WireKey;
 use glasscache_client::call::{Call, CallState};
 use glasscache_client::costs::{CallClass, CostPart, Operation, TimeSpent};
 use glasscache_client::observe::RequestSummary;
-use glasscache_client::pipeline::FoundValue;
+use glasscache_client::pipeline::{FoundValue, Reply};
 use glasscache_client::request::Request;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -150,22 +150,9 @@ impl Client {
                 .map_err(|error| error::from_client_error(py, &error))?
             {
                 CallState::Reply(reply) => {
-                    let found = call
-                        .pipeline()
-                        .and_then(|reply_pipeline| reply_pipeline.found_values().first().copied());
-                    value_bytes = found.map_or(value_bytes, |found| found.value_bytes);
-                    let is_timed =
-                        |found: FoundValue| self.codec().is_slow(found.flags, value_bytes);
-                    if self.core.is_observed() && found.is_some_and(is_timed) {
-                        call.note_arrival();
-                    }
-                    let pipeline = call.pipeline().map(|pipeline| {
-                        let reply = (reply, pipeline, call.server().name.as_str());
-                        form.to_python(py, self.codec(), reply, &mut spent)
-                    });
-                    call.next(); // the reply is whole: whatever it is, the connection stays good
-                    let value = pipeline.unwrap_or(Ok(None));
-                    result = result.or(value.map_err(|failure| failure.into_exception(py))?);
+                    let value =
+                        self.take_value(py, &mut call, (form, reply), &mut value_bytes, &mut spent);
+                    result = result.or(value?);
                     break;
                 }
                 CallState::Body(found) => {
@@ -185,6 +172,33 @@ impl Client {
             self.count_read(key, &call, value_bytes, result.is_some(), spent);
         }
         Ok(result)
+    }
+
+    /// The value of a reply, which is whole: whatever it is, the connection stays good.
+    #[inline]
+    fn take_value<'py>(
+        &self,
+        py: Python<'py>,
+        call: &mut Call<'_>,
+        (form, reply): (ReplyForm, Reply),
+        value_bytes: &mut usize,
+        spent: &mut TimeSpent,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let found = call
+            .pipeline()
+            .and_then(|pipeline| pipeline.found_values().first().copied());
+        *value_bytes = found.map_or(*value_bytes, |found| found.value_bytes);
+        let is_timed = |found: FoundValue| self.codec().is_slow(found.flags, found.value_bytes);
+        if self.core.is_observed() && found.is_some_and(is_timed) {
+            call.note_arrival();
+        }
+        let value = call.pipeline().map(|pipeline| {
+            let reply = (reply, pipeline, call.server().name.as_str());
+            form.to_python(py, self.codec(), reply, spent)
+        });
+        call.next();
+        let value = value.unwrap_or(Ok(None));
+        value.map_err(|failure| failure.into_exception(py))
     }
 
     /// Counts a finished read; what was spent on it does not yet have the time of making its value.
