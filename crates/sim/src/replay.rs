@@ -5,8 +5,8 @@
 //! may run on any thread and cancel between blocks.
 
 use crate::policy::{
-    Arc, Belady, BeladySize, ByteWeights, Clock, Fifo, Gdsf, LeCar, Lfu, Lhd, Lirs, Lru, Policy,
-    PolicyKind, QueuePolicy, Removable, RequestLinks, S3Fifo, Sieve, Slru, TinyLfu, TwoQ,
+    Arc, Belady, BeladySize, ByteWeights, Clock, Fifo, Gdsf, LeCar, Lfu, Lhd, Lirs, Lru, Memcached,
+    Policy, PolicyKind, QueuePolicy, Removable, RequestLinks, S3Fifo, Sieve, Slru, TinyLfu, TwoQ,
     UnitWeights, Weights,
 };
 use crate::trace::Effect;
@@ -256,6 +256,10 @@ impl Task {
                 weights,
                 BeladySize::new(distinct, links, weights, capacity, seed),
             ),
+            PolicyKind::Memcached { key_bytes } => timed_loop.run(
+                weights,
+                Memcached::new(distinct, weights, capacity, key_bytes),
+            ),
             #[cfg(feature = "own-policy")]
             PolicyKind::ServerStore => timed_loop.run(
                 weights,
@@ -315,6 +319,10 @@ impl Task {
             PolicyKind::BeladySize => replay_loop.run(
                 weights,
                 BeladySize::new(distinct, links, weights, capacity, seed),
+            ),
+            PolicyKind::Memcached { key_bytes } => replay_loop.run(
+                weights,
+                Memcached::new(distinct, weights, capacity, key_bytes),
             ),
             #[cfg(feature = "own-policy")]
             PolicyKind::ServerStore => replay_loop.run(

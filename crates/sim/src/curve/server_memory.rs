@@ -1,16 +1,13 @@
 //! What a server holds and misses with a given `-m`: the forecast for memcached and for our own store.
 //!
-//! What a memcached holds follows from its slab classes and the sizes of the values: the items that fit into `-m`, whose
-//! misses are those of LRU with as many objects. Ours is replayed in its own store, which counts headers and index.
-//! Both take the mix of sizes of the whole trace for that of the items they hold (docs/decisions/0086-curve-over-m.md).
+//! Both are replayed: memcached as a model of its slab classes and its LRU, ours as the store itself. The number of items
+//! follows from the sizes of all objects of the trace (docs/decisions/0086-curve-over-m.md).
 
-use super::{Curve, mattson};
 use crate::policy::PolicyKind;
 use crate::replay::{PreparedTrace, Task};
 use crate::slabs::classes::{PAGE_BYTES, SlabClasses, SlabConfig, head_bytes};
 use crate::slabs::demand::Demand;
 use crate::slabs::plan::{Plan, items_in_segments};
-use crate::trace::intern::InternedTrace;
 
 /// Pages for each class in use from which the mix of sizes decides how many items a memcached holds: each class gets
 /// its first page beyond -m.
@@ -30,49 +27,46 @@ pub struct ServerMemory<'t> {
     trace: &'t PreparedTrace,
     demand: Demand,
     plan: Plan,
-    /// LRU by number of objects.
-    curve: Curve,
+    key_bytes: u32,
     /// Memory in a replay over the memory of a server with keys of the requested length.
     memory_scale: f64,
 }
 
 impl<'t> ServerMemory<'t> {
-    /// Prepares the forecasts for keys of `key_bytes`; `None` if `should_continue` ended it.
-    pub fn new(
-        trace: &'t PreparedTrace,
-        key_bytes: u32,
-        should_continue: &dyn Fn() -> bool,
-    ) -> Option<Self> {
+    /// Prepares the forecasts for keys of `key_bytes`.
+    pub fn new(trace: &'t PreparedTrace, key_bytes: u32) -> Self {
         let demand = count_demand(trace, key_bytes);
         let plan = Plan::new(&SlabClasses::new(&SlabConfig::default()), &demand);
-        let objects = PreparedTrace::new(InternedTrace {
-            ids: trace.ids().to_vec(),
-            keys: trace.keys().to_vec(),
-            timeline: trace.timeline().cloned(),
-            ..InternedTrace::default()
-        });
-        let curve = mattson(&objects, should_continue)?;
         // The replay has keys of its own length: the same share of the memory is left for values.
         let replayed_items =
             items_in_segments(&count_demand(trace, REPLAYED_KEY_BYTES), COMPARED_BYTES);
         let memory_scale =
             items_in_segments(&demand, COMPARED_BYTES) as f64 / replayed_items.max(1) as f64;
-        Some(Self {
+        Self {
             trace,
             demand,
             plan,
-            curve,
+            key_bytes,
             memory_scale,
-        })
+        }
     }
 
-    /// Items and miss ratio of a memcached; `None` where its classes would have a page or two each, and the mix of sizes
-    /// decides nothing.
-    pub fn memcached_forecast(&self, memory_bytes: u64) -> Option<(u64, f64)> {
+    /// Items of a memcached, of the mix of sizes of the whole trace; `None` where its classes would have a page or two
+    /// each, and the mix decides nothing.
+    pub fn memcached_items(&self, memory_bytes: u64) -> Option<u64> {
         let pages = PAGES_PER_CLASS_MIN * self.plan.used_classes() as u64;
-        (memory_bytes >= pages * u64::from(PAGE_BYTES)).then(|| {
-            let items = self.plan.items_that_fit(memory_bytes);
-            (items, self.curve.miss_ratio(items))
+        (memory_bytes >= pages * u64::from(PAGE_BYTES))
+            .then(|| self.plan.items_that_fit(memory_bytes))
+    }
+
+    /// The miss ratio of a memcached, by a replay of its classes and its LRU.
+    pub fn memcached_miss_ratio(&self, memory_bytes: u64) -> f64 {
+        self.miss_ratio(Task {
+            policy: PolicyKind::Memcached {
+                key_bytes: self.key_bytes,
+            },
+            capacity: memory_bytes,
+            seed: 0,
         })
     }
 
@@ -84,11 +78,14 @@ impl<'t> ServerMemory<'t> {
     /// The miss ratio of our server, by a replay in its store.
     pub fn glasscache_miss_ratio(&self, memory_bytes: u64, seed: u64) -> f64 {
         let capacity = (memory_bytes as f64 * self.memory_scale) as u64;
-        let task = Task {
+        self.miss_ratio(Task {
             policy: PolicyKind::ServerStore,
             capacity: capacity.max(SERVER_STORE_BYTES_MIN),
             seed,
-        };
+        })
+    }
+
+    fn miss_ratio(&self, task: Task) -> f64 {
         let result = task.run(self.trace, &|| true);
         result.map_or(1.0, |result| result.miss_ratio())
     }
@@ -108,6 +105,7 @@ fn count_demand(trace: &PreparedTrace, key_bytes: u32) -> Demand {
 mod tests {
     use super::*;
     use crate::random::Random;
+    use crate::trace::intern::InternedTrace;
 
     /// 60,000 skewed requests of values of 1,000 bytes.
     fn trace() -> PreparedTrace {
@@ -124,11 +122,10 @@ mod tests {
     #[test]
     fn more_memory_holds_more_items_and_misses_less_on_both_servers() {
         let trace = trace();
-        let memory = ServerMemory::new(&trace, 20, &|| true).unwrap();
+        let memory = ServerMemory::new(&trace, 20);
         let (small, large) = (4 << 20, 16 << 20);
-        let (few_items, many_misses) = memory.memcached_forecast(small).unwrap();
-        let (more_items, few_misses) = memory.memcached_forecast(large).unwrap();
-        assert!(few_items < more_items && few_misses < many_misses);
+        assert!(memory.memcached_items(small) < memory.memcached_items(large));
+        assert!(memory.memcached_miss_ratio(large) < memory.memcached_miss_ratio(small));
         assert!(memory.glasscache_items(small) < memory.glasscache_items(large));
         assert!(memory.glasscache_miss_ratio(large, 1) < memory.glasscache_miss_ratio(small, 1));
     }
@@ -137,9 +134,9 @@ mod tests {
     fn longer_keys_leave_room_for_fewer_items() {
         let trace = trace();
         let items = |key_bytes| {
-            let memory = ServerMemory::new(&trace, key_bytes, &|| true).unwrap();
+            let memory = ServerMemory::new(&trace, key_bytes);
             (
-                memory.memcached_forecast(8 << 20).unwrap().0,
+                memory.memcached_items(8 << 20).unwrap(),
                 memory.glasscache_items(8 << 20),
             )
         };

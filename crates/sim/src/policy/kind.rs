@@ -40,6 +40,11 @@ pub enum PolicyKind {
     BeladyBypass,
     /// Belady by size times distance, over a sample of the cache. Knows the future.
     BeladySize,
+    /// memcached; the capacity is its `-m`. Not in [`PolicyKind::ALL`], and without a name that can be read.
+    Memcached {
+        /// Bytes of every key.
+        key_bytes: u32,
+    },
     /// The server's own store; the capacity is all of its memory. Not in [`PolicyKind::ALL`].
     #[cfg(feature = "own-policy")]
     ServerStore,
@@ -87,6 +92,7 @@ impl PolicyKind {
             Self::Belady => "Belady",
             Self::BeladyBypass => "Belady-bypass",
             Self::BeladySize => "BeladySize",
+            Self::Memcached { .. } => "memcached",
             #[cfg(feature = "own-policy")]
             Self::ServerStore => "glasscache",
         }

@@ -22,6 +22,7 @@ mod lhd;
 mod links;
 mod lirs;
 mod lru;
+mod memcached;
 mod queue;
 mod queue_policy;
 mod s3fifo;
@@ -46,6 +47,7 @@ pub(crate) use lhd::Lhd;
 pub(crate) use links::RequestLinks;
 pub(crate) use lirs::Lirs;
 pub(crate) use lru::Lru;
+pub(crate) use memcached::Memcached;
 pub(crate) use queue_policy::QueuePolicy;
 pub(crate) use s3fifo::S3Fifo;
 #[cfg(feature = "own-policy")]

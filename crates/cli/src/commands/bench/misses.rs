@@ -131,7 +131,7 @@ impl Args {
         if !self.forecast {
             return replay(None);
         }
-        with_forecasts(trace, |memory| replay(Some(memory))).unwrap_or_else(|| replay(None))
+        with_forecasts(trace, |memory| replay(Some(memory)))
     }
 }
 
@@ -171,7 +171,7 @@ fn forecasts_table(points: &[ReplayComparison]) -> Table {
                     .as_ref()
                     .and_then(|theirs| measured(theirs.misses)),
             ),
-            ratio(forecast.theirs),
+            ratio(Some(forecast.theirs)),
             if is_forecast_met(point) {
                 "met"
             } else {

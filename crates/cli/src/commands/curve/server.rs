@@ -20,13 +20,16 @@ use crate::parallel::in_parallel;
 use crate::table::count;
 use crate::word_wrap::wrap;
 
+/// Ours, ours with 10 % more memory, memcached.
+const REPLAYS_PER_SIZE: usize = 3;
+
 /// What one `-m` gives.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
 struct MemorySizeRow {
     m_bytes: u64,
     /// `None` where its classes would have a page or two each, and the mix of sizes decides nothing.
     memcached_items: Option<u64>,
-    memcached_miss_ratio: Option<f64>,
+    memcached_miss_ratio: f64,
     glasscache_items: u64,
     glasscache_miss_ratio: f64,
     /// The same with 10 % more memory.
@@ -37,26 +40,29 @@ struct MemorySizeRow {
 pub(super) fn run(args: &Args, out: &Output, trace: &PreparedTrace) -> Result<Exit, Failure> {
     let costs = Costs::from_args(args);
     let sizes = memory_sizes(args, trace)?;
-    let memory = ServerMemory::new(trace, args.key_bytes(), &|| true);
-    let memory = memory.ok_or_else(|| Failure::new(Exit::Interrupted, "stopped"))?;
-    let replays = sizes.len() * 2;
+    let memory = ServerMemory::new(trace, args.key_bytes());
+    let replays = sizes.len() * REPLAYS_PER_SIZE;
     let replay_outcome = in_parallel(replays, args.threads, "replaying", |index| {
-        let m_bytes = sizes[index / 2];
-        let extra_bytes = if index % 2 == 0 { 0 } else { m_bytes / 10 };
-        memory.glasscache_miss_ratio(m_bytes + extra_bytes, args.seed)
+        let m_bytes = sizes[index / REPLAYS_PER_SIZE];
+        match index % REPLAYS_PER_SIZE {
+            0 => memory.glasscache_miss_ratio(m_bytes, args.seed),
+            1 => memory.glasscache_miss_ratio(m_bytes + m_bytes / 10, args.seed),
+            _ => memory.memcached_miss_ratio(m_bytes),
+        }
     })?;
     let rows: Vec<MemorySizeRow> = sizes
         .iter()
         .enumerate()
         .filter_map(|(index, &m_bytes)| {
-            let memcached = memory.memcached_forecast(m_bytes);
+            let first = index * REPLAYS_PER_SIZE;
+            let miss_ratio = |replay: usize| *replay_outcome.results.get(first + replay)?;
             Some(MemorySizeRow {
                 m_bytes,
-                memcached_items: memcached.map(|(items, _)| items),
-                memcached_miss_ratio: memcached.map(|(_, misses)| misses),
+                memcached_items: memory.memcached_items(m_bytes),
+                memcached_miss_ratio: miss_ratio(2)?,
                 glasscache_items: memory.glasscache_items(m_bytes),
-                glasscache_miss_ratio: *replay_outcome.results.get(2 * index)?.as_ref()?,
-                glasscache_with_more: *replay_outcome.results.get(2 * index + 1)?.as_ref()?,
+                glasscache_miss_ratio: miss_ratio(0)?,
+                glasscache_with_more: miss_ratio(1)?,
             })
         })
         .collect();
@@ -123,8 +129,8 @@ fn print(
     out.line("")?;
     out.line(table_text(&table(args, rows)).trim_end())?;
     out.line(wrap(&format!(
-        "{}. Keys count {} bytes (--key-bytes); memcached has its default slab classes, - where \
-         they would have less than two pages each.",
+        "{}. Keys count {} bytes (--key-bytes); memcached has its default slab classes; how many \
+         items it holds is not known where they have less than two pages each.",
         describe_trace(args, trace),
         args.key_bytes()
     )))
@@ -144,17 +150,12 @@ fn sentence(
     };
     let points_gained = 100.0 * (row.glasscache_miss_ratio - row.glasscache_with_more).max(0.0);
     let mut sentence = format!(
-        "-m {} gives {} hits, 10 % more memory {points_gained:.1} points",
+        "-m {} gives {} hits, 10 % more memory {points_gained:.1} points; \
+         a memcached with the same -m has {} hits.",
         row.m_bytes >> 20,
-        percent(1.0 - row.glasscache_miss_ratio)
+        percent(1.0 - row.glasscache_miss_ratio),
+        percent(1.0 - row.memcached_miss_ratio)
     );
-    match row.memcached_miss_ratio {
-        Some(misses) => {
-            let hits = percent(1.0 - misses);
-            let _ = write!(sentence, "; a memcached with the same -m has {hits} hits.");
-        }
-        None => sentence.push('.'),
-    }
     if let Some(cheapest_row) = costs.and_then(|costs| cheapest_row(rows, trace, costs)) {
         let _ = write!(
             sentence,
@@ -190,8 +191,7 @@ fn table(args: &Args, rows: &[MemorySizeRow]) -> Table {
         vec![
             format!("{} MiB", count(row.m_bytes >> 20)),
             row.memcached_items.map_or_else(|| "-".to_owned(), count),
-            row.memcached_miss_ratio
-                .map_or_else(|| "-".to_owned(), percent),
+            percent(row.memcached_miss_ratio),
             count(row.glasscache_items),
             percent(row.glasscache_miss_ratio),
         ]
@@ -205,11 +205,11 @@ fn table(args: &Args, rows: &[MemorySizeRow]) -> Table {
 }
 
 fn page(args: &Args, trace: &PreparedTrace, rows: &[MemorySizeRow], sentence: &str) -> Page {
-    let series = |label: &str, figure: fn(&MemorySizeRow) -> Option<f64>| Series {
+    let series = |label: &str, figure: fn(&MemorySizeRow) -> f64| Series {
         label: label.to_owned(),
         points: rows
             .iter()
-            .filter_map(|row| Some(((row.m_bytes >> 20) as f64, figure(row)?)))
+            .map(|row| ((row.m_bytes >> 20) as f64, figure(row)))
             .collect(),
         ..Series::default()
     };
@@ -222,7 +222,7 @@ fn page(args: &Args, trace: &PreparedTrace, rows: &[MemorySizeRow], sentence: &s
             x_log: true,
             y_label: "miss ratio (misses / requests)".to_owned(),
             series: vec![
-                series("glasscache", |row| Some(row.glasscache_miss_ratio)),
+                series("glasscache", |row| row.glasscache_miss_ratio),
                 series("memcached", |row| row.memcached_miss_ratio),
             ],
             marks: rows

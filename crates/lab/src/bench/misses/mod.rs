@@ -80,17 +80,14 @@ pub struct ReplayComparison {
 pub struct Forecast {
     /// Of glasscache.
     pub ours: f64,
-    /// Of memcached; `None` where its slab classes have too few pages each for a forecast.
-    pub theirs: Option<f64>,
+    /// Of memcached.
+    pub theirs: f64,
 }
 
 /// The forecasts of a trace, prepared once for all sizes.
-pub fn with_forecasts<R>(
-    trace: &Trace,
-    use_forecasts: impl FnOnce(&ServerMemory<'_>) -> R,
-) -> Option<R> {
+pub fn with_forecasts<R>(trace: &Trace, use_forecasts: impl FnOnce(&ServerMemory<'_>) -> R) -> R {
     let prepared = trace.to_prepared_trace();
-    ServerMemory::new(&prepared, KEY_BYTES as u32, &|| true).map(|memory| use_forecasts(&memory))
+    use_forecasts(&ServerMemory::new(&prepared, KEY_BYTES as u32))
 }
 
 impl ReplayComparison {
@@ -99,10 +96,10 @@ impl ReplayComparison {
         let forecast = self.forecast?;
         let miss_ratio_of =
             |replayed: &ReplayResult| replayed.misses as f64 / self.requests.max(1) as f64;
-        let theirs = self.theirs.as_ref().zip(forecast.theirs);
+        let theirs_error = |replayed| (forecast.theirs - miss_ratio_of(replayed)).abs();
         Some((
             (forecast.ours - miss_ratio_of(&self.ours)).abs(),
-            theirs.map(|(replayed, ratio)| (ratio - miss_ratio_of(replayed)).abs()),
+            self.theirs.as_ref().map(theirs_error),
         ))
     }
 
@@ -141,9 +138,7 @@ pub fn measure_point(
         theirs,
         forecast: forecasts.map(|memory| Forecast {
             ours: memory.glasscache_miss_ratio(memory_mib << 20, 1),
-            theirs: memory
-                .memcached_forecast(memory_mib << 20)
-                .map(|(_, ratio)| ratio),
+            theirs: memory.memcached_miss_ratio(memory_mib << 20),
         }),
         lru_avoidable,
     })
@@ -344,8 +339,14 @@ mod tests {
         let prepared = trace.to_prepared_trace();
         assert_eq!((prepared.requests(), prepared.distinct()), (12, 9));
         // Everything fits: only first uses miss.
-        let ratio = with_forecasts(&trace, |memory| memory.glasscache_miss_ratio(64 << 20, 1));
-        assert_eq!(ratio, Some(9.0 / 12.0));
+        let ratios = with_forecasts(&trace, |memory| {
+            let m_bytes = 64 << 20;
+            [
+                memory.glasscache_miss_ratio(m_bytes, 1),
+                memory.memcached_miss_ratio(m_bytes),
+            ]
+        });
+        assert_eq!(ratios.map(Some), [Some(9.0 / 12.0); 2]);
     }
 
     #[test]
