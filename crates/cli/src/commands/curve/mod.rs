@@ -187,8 +187,9 @@ impl Args {
         if out.is_json() {
             out.document(&self.document(&results, &summary));
         } else {
-            out.bytes(table::text(&self, &trace, &results).as_bytes())?;
             out.line(wrap(&summary.text()))?;
+            out.line("")?;
+            out.bytes(table::text(&self, &trace, &results).as_bytes())?;
         }
         if results.is_complete {
             return Ok(Exit::Success);
