@@ -57,6 +57,34 @@ fn what_was_read_before_the_server_went_away_is_in_a_new_file() {
 }
 
 #[test]
+fn lines_that_the_servers_threads_dropped_are_reported_as_skipped() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let server = std::thread::spawn(move || {
+        let (mut watch, _) = listener.accept().unwrap();
+        watch.read_exact(&mut [0; 26]).unwrap();
+        watch.write_all(LINES.as_bytes()).unwrap();
+        for dropped in [10, 17] {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.read_exact(&mut [0; 7]).unwrap();
+            let stats = format!("STAT pid 1\r\nSTAT log_worker_dropped {dropped}\r\nEND\r\n");
+            stream.write_all(stats.as_bytes()).unwrap();
+        }
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = glasscache();
+    command.args(["--json", "record", &address, "--for", "300ms", "--out"]);
+    let output = command
+        .arg(folder.path().join("trace.csv"))
+        .output()
+        .unwrap();
+    server.join().unwrap();
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let expected = serde_json::json!({ "gets": 2, "writes": 1, "skipped_lines": 2 + 7 });
+    assert_eq!(document["result"], expected);
+}
+
+#[test]
 fn an_old_file_is_not_replaced_by_a_partial_one() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("trace.csv");

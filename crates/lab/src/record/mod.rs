@@ -31,7 +31,8 @@ pub struct RecordedCounts {
     pub gets: u64,
     /// Writes written.
     pub writes: u64,
-    /// Lines that the server dropped because they were not read in time.
+    /// Lines that the server dropped because they were not read in time, or before that because its threads could not
+    /// queue them.
     pub skipped_lines: u64,
 }
 
@@ -192,6 +193,19 @@ pub fn record<W: Write + Send>(
         }
     }
     Ok(())
+}
+
+/// Lines that the threads of a memcached could not queue so far: their logs were full before any watcher was asked. No
+/// line of a watch says so, only `stats`.
+///
+/// `None` if the server does not count them, or does not answer.
+pub fn dropped_by_threads(mut connection: impl io::Read + Write) -> Option<u64> {
+    connection.write_all(b"stats\r\n").ok()?;
+    io::BufReader::new(connection)
+        .lines()
+        .map_while(Result::ok)
+        .take_while(|line| line.starts_with("STAT "))
+        .find_map(|line| line.strip_prefix("STAT log_worker_dropped ")?.parse().ok())
 }
 
 fn is_timeout(error: &io::Error) -> bool {

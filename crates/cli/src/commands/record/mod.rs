@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use glasscache_client::Address;
-use glasscache_lab::record::{Options, RecordError, RecordedCounts, Recorder, record};
+use glasscache_lab::record::{
+    Options, RecordError, RecordedCounts, Recorder, dropped_by_threads, record,
+};
 use glasscache_sim::trace::Format;
 use glasscache_sim::trace::writer::Writer;
 use serde_json::json;
@@ -43,6 +45,10 @@ const WATCH_TIME: Duration = Duration::from_mins(10);
 
 /// Maximum wait of one read, so that Ctrl-C and the end are noticed.
 const READ_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// How long the server may take to begin the watch, and to print its statistics.
+const WATCH_TIMEOUT_MS: u64 = 5000;
+const STATS_TIMEOUT_MS: u64 = 1000;
 
 /// Bytes read at once: some milliseconds of lines of a busy server.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -148,6 +154,7 @@ impl WatchRecording {
         let stop = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))?;
         let lines = BufReader::with_capacity(BUFFER_BYTES, self.start_watch()?);
+        let dropped_before = self.dropped_by_threads();
         if !out.is_json() {
             eprintln!(
                 "recording {} for {} ...",
@@ -161,7 +168,12 @@ impl WatchRecording {
         if let Err(RecordError::Write(error)) = outcome {
             return Err(write_failure(error));
         }
-        let (file, recorded) = recorder.finish().map_err(write_failure)?;
+        let dropped = self
+            .dropped_by_threads()
+            .zip(dropped_before)
+            .map_or(0, |(now, before)| now.saturating_sub(before));
+        let (file, mut recorded) = recorder.finish().map_err(write_failure)?;
+        recorded.skipped_lines += dropped;
         if let Err(RecordError::Watch(error)) = &outcome
             && (self.out.exists() || recorded == RecordedCounts::default())
         {
@@ -217,8 +229,8 @@ impl WatchRecording {
         Failure::new(Exit::Unreachable, message)
     }
 
-    /// A connection with a running watch.
-    fn start_watch(&self) -> Result<Box<dyn Stream>, Failure> {
+    /// A connection to the only server.
+    fn connect(&self, timeout_ms: u64) -> Result<io::Result<Box<dyn Stream>>, Failure> {
         let addresses = Address::parse_list(&self.server).map_err(|error| failure(&error))?;
         let [address] = &addresses[..] else {
             return Err(Failure::usage(
@@ -227,10 +239,21 @@ impl WatchRecording {
         };
         let target = Target {
             server: self.server.clone(),
-            timeout_ms: 5000,
+            timeout_ms,
         };
-        let connect = || -> io::Result<Box<dyn Stream>> {
-            let mut stream = target.connect(&address.endpoint)?;
+        Ok(target.connect(&address.endpoint))
+    }
+
+    /// What the server's threads had to drop since it started, if it says.
+    fn dropped_by_threads(&self) -> Option<u64> {
+        dropped_by_threads(self.connect(STATS_TIMEOUT_MS).ok()?.ok()?)
+    }
+
+    /// A connection with a running watch.
+    fn start_watch(&self) -> Result<Box<dyn Stream>, Failure> {
+        let connection = self.connect(WATCH_TIMEOUT_MS)?;
+        let watch = || -> io::Result<Box<dyn Stream>> {
+            let mut stream = connection?;
             stream.write_all(b"watch fetchers mutations\r\n")?;
             let mut reply = [0; 2];
             stream.read_exact(&mut reply)?;
@@ -242,7 +265,7 @@ impl WatchRecording {
             stream.set_read_timeout(READ_TIMEOUT)?;
             Ok(stream)
         };
-        connect().map_err(|error| {
+        watch().map_err(|error| {
             Failure::new(Exit::Unreachable, format!("{}: {error}", self.server))
                 .hint("give the address of a running server: glasscache record HOST:PORT")
         })
