@@ -272,7 +272,7 @@ mod tests {
                     uploads_by_arrival.push((id, uploads.lock().get(id).unwrap()));
                 }
                 1 if !uploads_by_arrival.is_empty() => {
-                    uploads.end(uploads_by_arrival.remove(index).0)
+                    uploads.end(uploads_by_arrival.remove(index).0);
                 }
                 2 if !uploads_by_arrival.is_empty()
                     && uploads_by_arrival[index].1.held_bytes > 0 =>
