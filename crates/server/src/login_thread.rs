@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use rustix::process::setpriority_process;
-use rustix::thread::gettid;
+use rustix::process::nice;
 
 use crate::shared::Shared;
 use crate::shared::logins::{Attempt, LoginMessage};
@@ -17,13 +16,13 @@ use crate::shared::logins::{Attempt, LoginMessage};
 /// How long the outcome of a failed attempt is held back. One connection can thus try ten passwords a second.
 const FAILURE_DELAY: Duration = Duration::from_millis(100);
 
-/// The priority of the thread, from 0 to 19: where processors are short, connected clients go first.
-const NICENESS: i32 = 10;
+/// How much nicer the thread is than the workers: where processors are short, connected clients go first.
+const NICER_BY: i32 = 10;
 
 /// Verifies attempts until the server has stopped.
 pub(crate) fn run(shared: &Shared, messages: &Receiver<LoginMessage>) {
     // On Linux this is the priority of one thread. If it cannot be lowered the thread shares as the others do.
-    let _ = setpriority_process(Some(gettid()), NICENESS);
+    let _ = nice(NICER_BY);
     // All wait equally long, so the oldest is due first.
     let mut failed_attempts: VecDeque<(Instant, Arc<Attempt>)> = VecDeque::new();
     loop {

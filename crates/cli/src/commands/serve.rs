@@ -338,8 +338,15 @@ fn reported_settings(settings: &Settings) -> server::DisplayedSettings {
         .iter()
         .filter(|(name, _)| !name.starts_with("no_"))
         .cloned();
-    let verify_mode = ("ssl_verify_mode", settings.ssl_verify_mode.to_string());
-    let tls_rows = settings.tls.then_some(verify_mode);
+    // As memcached prints it: the flags of OpenSSL that a mode stands for.
+    let verify_flags = match settings.ssl_verify_mode {
+        mode @ (0 | 1) => mode,
+        2 => 3,
+        _ => 7,
+    };
+    let tls_rows = settings
+        .tls
+        .then(|| ("ssl_verify_mode", verify_flags.to_string()));
     server::DisplayedSettings {
         inter: (!settings.listen.is_empty()).then(|| settings.listen.clone()),
         tcp_port: u16::try_from(settings.port).unwrap_or(0),

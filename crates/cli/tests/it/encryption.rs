@@ -1,11 +1,16 @@
-//! `bench`, `profile` and `warm` against servers that encrypt and require a login: ours, and a memcached with TLS.
+//! Servers that encrypt and require a login: `bench`, `profile` and `warm` against ours and against a memcached with
+//! TLS, and the priority of our threads that do the work before a login.
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Shutdown, TcpStream};
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -24,21 +29,30 @@ impl Files {
         let files = Files {
             folder: tempfile::tempdir().unwrap(),
         };
-        let authority_key = KeyPair::generate().unwrap();
-        let mut authority = CertificateParams::new(Vec::new()).unwrap();
-        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let pem = authority.self_signed(&authority_key).unwrap().pem();
-        fs::write(files.path("ca.pem"), pem).unwrap();
-        let issuer = Issuer::new(authority, authority_key);
-        let key = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::new(vec!["localhost".to_owned()])
-            .unwrap()
-            .signed_by(&key, &issuer)
-            .unwrap();
-        fs::write(files.path("server.crt"), certificate.pem()).unwrap();
-        fs::write(files.path("server.key"), key.serialize_pem()).unwrap();
+        let issuer = files.authority("ca.pem");
+        files.sign(&issuer, "server", 2099);
         fs::write(files.path("users"), "app:secret word\n").unwrap();
         files
+    }
+
+    /// A new authority, whose certificate is written.
+    fn authority(&self, name: &str) -> Issuer<'static, KeyPair> {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        fs::write(self.path(name), params.self_signed(&key).unwrap().pem()).unwrap();
+        Issuer::new(params, key)
+    }
+
+    /// A new certificate, valid until the end of `last_year`, and its key.
+    fn sign(&self, issuer: &Issuer<'_, KeyPair>, name: &str, last_year: i32) {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.not_after = date_time_ymd(last_year, 12, 31);
+        let certificate = params.signed_by(&key, issuer).unwrap();
+        fs::write(self.path(&format!("{name}.crt")), certificate.pem()).unwrap();
+        fs::write(self.path(&format!("{name}.key")), key.serialize_pem()).unwrap();
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -442,4 +456,151 @@ fn warm_copies_to_from_and_between_servers_that_encrypt_and_want_a_login() {
     assert_eq!(wire.line(), "7");
     assert_eq!(wire.request("mg large v\r\n"), "VA 300000");
     assert_eq!(wire.line(), large);
+}
+
+/// A hello of TLS 1.1, as a client sends it that has nothing newer.
+fn old_hello() -> Vec<u8> {
+    let mut hello = vec![0x03, 0x02];
+    hello.extend([7; 32]);
+    // No session, one cipher suite, no compression.
+    hello.extend([0, 0, 2, 0xc0, 0x13, 1, 0]);
+    let mut record = vec![0x16, 0x03, 0x01, 0, hello.len() as u8 + 4];
+    record.extend([1, 0, 0, hello.len() as u8]);
+    record.extend(hello);
+    record
+}
+
+#[test]
+fn each_handshake_that_fails_is_logged_with_its_reason() {
+    let files = Files::new();
+    let own = files.authority("clients.pem");
+    files.sign(&own, "expired", 2020);
+    files.sign(&files.authority("others.pem"), "foreign", 2099);
+    let [enable, option, certificate] = files.tls_flags();
+    let authority = files.path("clients.pem");
+    let options = format!(
+        "{certificate},ssl_verify_mode=2,ssl_ca_cert={}",
+        authority.display()
+    );
+    let mut command = glasscache();
+    command.args(["serve", "-p", "-1", "-u", "root", "-v"]);
+    command.args([&enable, &option, &options]);
+    let mut server = Server::run_with_stderr(command, Stdio::piped());
+    let mut log = BufReader::new(server.stderr()).lines();
+    let mut reason = || {
+        let mut lines = log.by_ref().map(Result::unwrap);
+        let line = lines.find(|line| line.contains("TLS handshake")).unwrap();
+        assert!(line.starts_with("glasscache: closed 127.0.0.1:"), "{line}");
+        let (_, reason) = line.split_once("its TLS handshake failed: ").unwrap();
+        reason.to_owned()
+    };
+    for (client, expected) in [
+        (None, "peer sent no certificates"),
+        (
+            Some("expired"),
+            "invalid peer certificate: certificate expired",
+        ),
+        (Some("foreign"), "invalid peer certificate: UnknownIssuer"),
+    ] {
+        let mut command = refused_bench(&address(&server), &[]);
+        files.trust(&mut command);
+        if let Some(name) = client {
+            command
+                .arg("--tls-cert")
+                .arg(files.path(&format!("{name}.crt")));
+            command
+                .arg("--tls-key")
+                .arg(files.path(&format!("{name}.key")));
+        }
+        assert!(!command.output().unwrap().status.success(), "{client:?}");
+        let reason = reason();
+        assert!(reason.starts_with(expected), "{client:?}: {reason}");
+    }
+    let hello = old_hello();
+    for (sent, expected) in [
+        (&hello[..], "peer is incompatible: "),
+        (&hello[..20], "the client closed the connection"),
+        (b"get key\r\n", "received corrupt message"),
+    ] {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        stream.write_all(sent).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let reason = reason();
+        assert!(reason.starts_with(expected), "{sent:?}: {reason}");
+    }
+}
+
+/// The rows of `stats settings` about TLS.
+fn tls_settings(server: &Server) -> Vec<String> {
+    let mut wire = server.connect();
+    wire.send(b"stats settings\r\n");
+    let text = String::from_utf8(wire.until(b"END\r\n")).unwrap();
+    let rows = text.lines().filter(|row| row.starts_with("STAT ssl_"));
+    rows.map(str::to_owned).collect()
+}
+
+#[test]
+fn settings_of_tls_are_printed_as_memcached_prints_them() {
+    let files = Files::new();
+    let [enable, option, certificate] = files.tls_flags();
+    let oracle = std::env::var_os(ORACLE).filter(has_tls);
+    for (more, printed) in [
+        ("ssl_verify_mode=0", "ssl_verify_mode 0"),
+        ("ssl_verify_mode=1", "ssl_verify_mode 1"),
+        ("ssl_verify_mode=2", "ssl_verify_mode 3"),
+        ("ssl_verify_mode=3", "ssl_verify_mode 7"),
+        ("ssl_wbuf_size=4", "ssl_wbuf_size 4096"),
+        ("ssl_session_cache", "ssl_session_cache yes"),
+        ("ssl_min_version=2", "ssl_min_version tlsv1.2"),
+        ("ssl_min_version=3", "ssl_min_version tlsv1.3"),
+        ("ssl_keyformat=1", "ssl_keyformat 1"),
+    ] {
+        let authority = files.path("ca.pem");
+        let options = format!("{certificate},ssl_ca_cert={},{more}", authority.display());
+        let flags: [&str; 5] = [&enable, &option, &options, "-l", "notls:127.0.0.1"];
+        let rows = tls_settings(&Server::start(&flags));
+        assert_eq!(rows.len(), 11, "{rows:?}");
+        assert!(rows.contains(&format!("STAT {printed}")), "{rows:?}");
+        if let Some(memcached) = &oracle {
+            let mut command = Command::new(memcached);
+            command
+                .args(["-p", "-1", "-U", "0", "-u", "root"])
+                .args(flags);
+            assert_eq!(rows, tls_settings(&Server::run(command)), "{more}");
+        }
+    }
+}
+
+/// The niceness of a server's thread (`proc_pid_stat(5)`, field 19), once the thread has its name.
+fn niceness(server: &Server, thread_name: &str) -> Option<i32> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
+    let mut stats = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("stat")));
+    let name = format!("({thread_name}) ");
+    stats.find_map(|stat| {
+        let stat = stat.unwrap();
+        let (_, fields) = stat.split_once(&name)?;
+        fields.split(' ').nth(16).unwrap().parse().ok()
+    })
+}
+
+#[test]
+fn the_threads_before_a_login_are_nicer_than_the_workers_of_a_nice_server() {
+    let files = Files::new();
+    // A process inherits the niceness of the thread that starts it.
+    let (server, inherited) = thread::scope(|scope| {
+        let nice_thread = scope.spawn(|| {
+            let niceness = rustix::process::nice(3).unwrap();
+            (files.serve(), niceness)
+        });
+        nice_thread.join().unwrap()
+    });
+    for (name, nicer_by) in [("gc-worker-0", 0), ("gc-handshakes", 5), ("gc-login", 10)] {
+        let expected = Some((inherited + nicer_by).min(19));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        // Each thread lowers its priority when it begins.
+        while niceness(&server, name) != expected && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(niceness(&server, name), expected, "{name}");
+    }
 }

@@ -16,8 +16,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
-use rustix::process::setpriority_process;
-use rustix::thread::gettid;
+use rustix::process::nice;
 
 use crate::net::accept_queue::{AcceptQueues, AcceptedConnection};
 use crate::net::stream::{Handshake, Stream, TlsStream};
@@ -45,8 +44,8 @@ const WAKE_TOKEN: u64 = u64::MAX;
 /// Maximum number of events per poll.
 const EVENTS_MAX: usize = 64;
 
-/// The priority of the thread, from 0 to 19: where processors are short, connected clients go first.
-const NICENESS: i32 = 5;
+/// How much nicer the thread is than the workers: where processors are short, connected clients go first.
+const NICER_BY: i32 = 5;
 
 /// Sockets handed to the thread and not yet taken by it.
 pub(crate) struct HandshakeQueue {
@@ -144,7 +143,7 @@ impl Handshakes {
     /// Does handshakes until the server stops; those that have begun are closed then.
     pub(crate) fn run(mut self) {
         // On Linux this is the priority of one thread. If it cannot be lowered the thread shares as the others do.
-        let _ = setpriority_process(Some(gettid()), NICENESS);
+        let _ = nice(NICER_BY);
         let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS_MAX);
         while !self.shared.phases.is_ending() {
             events.clear();
