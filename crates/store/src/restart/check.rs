@@ -230,7 +230,8 @@ impl Contents {
 pub(super) struct Check<'s> {
     pub(super) store: &'s Store,
     pub(super) segments: &'s [ItemSegment],
-    pub(super) checksums: &'s [u64],
+    /// `None` if they need not be compared.
+    pub(super) checksums: Option<&'s [u64]>,
     pub(super) entries: Entries,
 }
 
@@ -273,16 +274,17 @@ impl Check<'_> {
         let mut entries = Vec::new();
         loop {
             let index = next_segment_index.fetch_add(1, Ordering::Relaxed);
-            let (Some(segment), Some(&checksum)) =
-                (self.segments.get(index), self.checksums.get(index))
-            else {
+            let Some(segment) = self.segments.get(index) else {
                 return Ok(contents);
             };
-            compare_checksum(
-                self.store.arena(),
-                (segment.id, segment.used_bytes as usize),
-                checksum,
-            )?;
+            if let Some(checksums) = self.checksums {
+                let &checksum = checksums.get(index).ok_or("a checksum is missing")?;
+                compare_checksum(
+                    self.store.arena(),
+                    (segment.id, segment.used_bytes as usize),
+                    checksum,
+                )?;
+            }
             let segment_entries = self.entries.by_segment.get(segment.id as usize);
             entries.clear();
             entries.extend_from_slice(segment_entries.map_or(&[], Vec::as_slice));

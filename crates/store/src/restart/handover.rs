@@ -16,7 +16,7 @@ use crate::reservation::Reservation;
 use crate::store::{Config, Layout, Store, segment_shift};
 use crate::worker::Worker;
 
-use super::bytes::{Reader, Writer, checksum};
+use super::bytes::{Reader, Writer};
 use super::snapshot::{self, LAYOUT_VERSION, Snapshot, SnapshotError};
 use super::{Stop, recover, restore};
 
@@ -236,11 +236,7 @@ impl Store {
         let layout = Layout::new(&config, snapshot.shift)
             .map_err(|error| SnapshotError::Unusable(error.to_string()))?;
         if config.slab_chunk_bytes != handover.slab_chunk_bytes {
-            let mut snapshot = snapshot.clone();
-            let used = snapshot.used_bytes_by_segment(arena.segment_bytes());
-            let sum = |(id, used)| checksum(arena.bytes(arena.start(SegmentId(id)), used));
-            snapshot.checksums = used.map(sum).collect();
-            let store = recover(config, layout, &arena, &snapshot, in_parallel);
+            let store = recover(config, layout, &arena, (snapshot, None), in_parallel);
             return store.map(Arc::new).map_err(SnapshotError::damaged);
         }
         let store = restore(config, layout, &arena, snapshot).map_err(SnapshotError::damaged)?;

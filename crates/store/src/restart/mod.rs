@@ -70,7 +70,8 @@ impl Store {
         let segments = (bytes >> snapshot.shift) as usize;
         let arena = Arena::in_file(file, segments, snapshot.shift).map_err(unusable)?;
         let arena = Arc::new(arena);
-        let store = recover(config, layout, &arena, snapshot, in_parallel);
+        let checksums = Some(&*snapshot.checksums);
+        let store = recover(config, layout, &arena, (snapshot, checksums), in_parallel);
         store.map(Arc::new).map_err(SnapshotError::damaged)
     }
 
@@ -142,22 +143,28 @@ impl Store {
     }
 }
 
+/// Checks every item. Without checksums the memory was in use until now.
 fn recover(
     config: Config,
     layout: Layout,
     arena: &Arc<Arena>,
-    snapshot: &Snapshot,
+    (snapshot, checksums): (&Snapshot, Option<&[u64]>),
     in_parallel: impl Fn(&(dyn Fn() + Sync)),
 ) -> Result<Store, Reason> {
     let store = restore(config, layout, arena, snapshot)?;
     let item_segments = &snapshot.segments.items;
-    let (checksums, line_checksums) = snapshot
-        .checksums
-        .split_at_checked(item_segments.len())
-        .ok_or("a checksum is missing")?;
-    for (id, &checksum) in snapshot.index.segments().zip(line_checksums) {
-        compare_checksum(arena, (id, arena.segment_bytes()), checksum)?;
-    }
+    let checksums = match checksums {
+        Some(checksums) => {
+            let (checksums, line_checksums) = checksums
+                .split_at_checked(item_segments.len())
+                .ok_or("a checksum is missing")?;
+            for (id, &checksum) in snapshot.index.segments().zip(line_checksums) {
+                compare_checksum(arena, (id, arena.segment_bytes()), checksum)?;
+            }
+            Some(checksums)
+        }
+        None => None,
+    };
     let mut entries = Entries::new(arena.segments());
     store.index.check(&snapshot.index, |bucket, entry| {
         entries.add(&store, bucket, entry);
