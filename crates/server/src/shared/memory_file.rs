@@ -124,10 +124,8 @@ impl MemoryFile {
     /// # Errors
     /// It cannot be made.
     pub(crate) fn make_replacement(path: &Path) -> Result<MemoryFile, Error> {
-        let new_path = with_ending(path, NEW_ENDING);
-        // What an attempt that was killed has left.
-        let _ = fs::remove_file(&new_path);
-        let mut file = MemoryFile::open(&new_path)?;
+        // Also what an attempt that was killed has left; that of one that still runs is locked.
+        let mut file = MemoryFile::open(&with_ending(path, NEW_ENDING))?;
         file.is_replacement = true;
         Ok(file)
     }
@@ -162,7 +160,8 @@ impl MemoryFile {
             Ok(bytes) => bytes,
             Err(reason) => return Ok(Err(reason.to_string())),
         };
-        self.reserve(bytes)?;
+        // It never shrinks: it may be the file of another successor, if this one comes too late.
+        self.allocate(bytes)?;
         Ok(Ok(MappedMemory::new(config, self.mapped_file(), bytes)?))
     }
 
@@ -328,17 +327,25 @@ impl MemoryFile {
 
     /// Gives the file its size and allocates its space; what it holds stays.
     fn reserve(&self, bytes: u64) -> Result<(), Error> {
+        let set_size = self.file.set_len(MEMORY_OFFSET + bytes);
+        set_size.map_err(|error| self.space_failure(bytes, &error))?;
+        self.allocate(bytes)
+    }
+
+    /// Allocates its space, and makes it larger if it has to be.
+    fn allocate(&self, bytes: u64) -> Result<(), Error> {
         let allocate = || -> io::Result<()> {
-            self.file.set_len(MEMORY_OFFSET + bytes)?;
             let no_flags = FallocateFlags::empty();
             fallocate(&self.file, no_flags, 0, HEAD_BYTES)?;
             Ok(fallocate(&self.file, no_flags, MEMORY_OFFSET, bytes)?)
         };
-        allocate().map_err(|error| {
-            self.failure(format!(
-                "{bytes} bytes cannot be allocated: {error}; choose a file system with more space, or a smaller -m"
-            ))
-        })
+        allocate().map_err(|error| self.space_failure(bytes, &error))
+    }
+
+    fn space_failure(&self, bytes: u64, error: &io::Error) -> Error {
+        self.failure(format!(
+            "{bytes} bytes cannot be allocated: {error}; choose a file system with more space, or a smaller -m"
+        ))
     }
 
     fn failure(&self, reason: String) -> Error {
@@ -378,4 +385,46 @@ fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
         .mode(FILE_MODE)
         .custom_flags(flags.bits().cast_signed())
         .open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_successor_that_comes_too_late_does_not_shrink_the_file_of_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memory");
+        let config = |workers| Config {
+            memory_bytes: 8 << 20,
+            workers,
+            ..Config::default()
+        };
+        let file = MemoryFile::open(&path).unwrap();
+        let store = file.make_empty_store(&config(1)).unwrap();
+        let size = store.memory_size();
+        let file_bytes = || fs::metadata(&path).unwrap().len();
+        let bytes_of_one = file_bytes();
+        let late = MemoryFile::inherited(&path, file.descriptor().unwrap());
+        let other = MemoryFile::inherited(&path, file.descriptor().unwrap());
+        assert!(other.map_ahead(&config(8), size).unwrap().is_ok());
+        let bytes_of_eight = file_bytes();
+        assert!(bytes_of_eight > bytes_of_one);
+        assert!(late.map_ahead(&config(1), size).unwrap().is_ok());
+        assert_eq!(file_bytes(), bytes_of_eight);
+    }
+
+    #[test]
+    fn a_file_that_another_successor_is_making_is_not_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memory");
+        let first = MemoryFile::make_replacement(&path).unwrap();
+        assert!(MemoryFile::make_replacement(&path).is_err());
+        assert!(first.path().exists());
+        drop(first);
+        let mut second = MemoryFile::make_replacement(&path).unwrap();
+        second.rename_over(&path).unwrap();
+        drop(second);
+        assert!(path.exists());
+    }
 }
