@@ -135,8 +135,9 @@ pub(crate) fn allow_core_files() -> Result<(), Failure> {
 /// Keeps all memory of the process resident from the moment it is first used (`-k`), also what is mapped later,
 /// where the process will run as `user`.
 ///
-/// Must be called after the store is created: it maps more addresses than `-m` so that the limit can be raised, and
-/// without `MCL_ONFAULT` all of them would become resident.
+/// Must be called after the store is mapped: without [`MlockAllFlags::FUTURE`] what is mapped later is not locked. The
+/// store maps more addresses than `-m` so that the limit can be raised; `MCL_ONFAULT` keeps the rest from becoming
+/// resident.
 pub(crate) fn lock_memory(user: Option<&str>) -> Result<(), Failure> {
     let is_unlimited = raise_lock_limit();
     let mut flags = MlockAllFlags::CURRENT | MlockAllFlags::ONFAULT;
@@ -155,7 +156,7 @@ pub(crate) fn lock_memory(user: Option<&str>) -> Result<(), Failure> {
 }
 
 /// Raises the limit on locked memory to what this user may have; true if there is none then.
-fn raise_lock_limit() -> bool {
+pub(crate) fn raise_lock_limit() -> bool {
     let unlimited = Rlimit {
         current: None,
         maximum: None,

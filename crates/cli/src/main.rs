@@ -21,6 +21,7 @@ mod parallel;
 mod python;
 #[cfg(test)]
 mod reference;
+mod server_signals;
 mod settings;
 mod table;
 mod traces;

@@ -18,6 +18,7 @@
 )]
 
 mod failure;
+mod launch;
 mod login_thread;
 mod net;
 mod prepared;
@@ -27,20 +28,25 @@ mod replacement;
 mod replay;
 mod replay_memory;
 mod running;
+mod server_control;
 mod session;
 mod shared;
 mod start_gate;
 mod successor;
 mod systemd;
+mod threads;
 mod watchdog;
 
 pub use ipnet::IpNet;
+pub use launch::start;
 pub use prepared::{PreparedServer, prepare};
-pub use replacement::{PreparedReplacement, prepare_replacement};
+pub use replacement::{ConnectedReplacement, PreparedReplacement, prepare_replacement};
 pub use replay::{Replay, ReplayConnection, ReplayWorker, pieces};
 pub use replay_memory::ReplayMemory;
-pub use running::{RunningServer, ServerControl, start};
+pub use running::RunningServer;
+pub use server_control::ServerControl;
 pub use shared::address::Address;
+pub use shared::cancellation::Cancellation;
 pub use shared::config::{
     ClientCertificate, Config, DisplayedSettings, Listen, Protocols, TlsSettings, UsersFile,
     UsersFileFormat,

@@ -1,12 +1,14 @@
 //! A server that is ready to start: everything that can fail for want of memory, addresses or files has succeeded.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use glasscache_store::Store;
 
 use crate::net::connection::{InheritedInfo, InheritedState};
 use crate::net::listener::{self, BoundSocket};
 use crate::shared::address::Address;
+use crate::shared::cancellation::Cancellation;
 use crate::shared::classes::Classes;
 use crate::shared::clock::Clock;
 use crate::shared::config::{Config, random_seed};
@@ -37,7 +39,8 @@ pub struct PreparedServer {
 
 /// What a server has from the one that it replaces.
 pub(crate) struct Inheritance {
-    pub(crate) channel: ControlChannel,
+    pub(crate) channel: Arc<ControlChannel>,
+    pub(crate) cancellation: Cancellation,
     /// The socket on which the next successor connects.
     pub(crate) control: OwnedFd,
     pub(crate) connections: Vec<InheritedConnection>,

@@ -18,6 +18,7 @@ use crate::prepared::{
     Inheritance, InheritedConnection, PreparedParts, PreparedServer, prepare_parts, store_config,
 };
 use crate::shared::address::Address;
+use crate::shared::cancellation::Cancellation;
 use crate::shared::clock::Clock;
 use crate::shared::config::{Config, Listen};
 use crate::shared::control_channel::{
@@ -32,9 +33,23 @@ const STEP_MAX: Duration = Duration::from_secs(10);
 /// How long it may be until the running server, having been told of the acceptance, replies or ends.
 const COMMIT_MAX: Duration = Duration::from_mins(10);
 
-/// A server that is ready to take the place of a running one.
+/// A server that can take the place of a running one, and has read its settings.
 pub struct PreparedReplacement {
     parts: PreparedParts,
+    cancellation: Cancellation,
+}
+
+/// One that has the sockets of the running server and has mapped its memory, while that still serves.
+pub struct ConnectedReplacement {
+    parts: PreparedParts,
+    cancellation: Cancellation,
+    channel: Arc<ControlChannel>,
+    control: OwnedFd,
+    bound_sockets: Vec<BoundSocket>,
+    /// For each listening socket of the running server, which of the bound ones it is.
+    adopted_listeners: Vec<Option<usize>>,
+    memory: Memory,
+    rules: LoginRules,
 }
 
 /// Reads and checks what needs no memory and no sockets.
@@ -47,19 +62,35 @@ pub fn prepare_replacement(config: Config) -> Result<PreparedReplacement, Error>
         return Err(Error::Setting(reason.to_owned()));
     }
     let parts = prepare_parts(config)?;
-    Ok(PreparedReplacement { parts })
+    Ok(PreparedReplacement {
+        parts,
+        cancellation: Cancellation::default(),
+    })
 }
 
 impl PreparedReplacement {
-    /// Gets sockets, connections and memory of the running server, which pauses, and goes on unless the returned server
-    /// is started.
+    /// Gives it up from another thread.
+    pub fn cancellation(&self) -> Cancellation {
+        self.cancellation.clone()
+    }
+
+    /// Gets the sockets and the memory of the running server, binds what that does not have, and maps the memory.
     ///
     /// # Errors
-    /// No server runs with the memory file, it refuses, or something it has cannot be used.
-    pub fn take_over(self) -> Result<PreparedServer, Error> {
-        let PreparedReplacement { parts } = self;
+    /// No server runs with the memory file, it refuses, something it has cannot be used, or this was cancelled.
+    pub fn connect(self) -> Result<ConnectedReplacement, Error> {
+        let cancellation = self.cancellation.clone();
+        or_cancelled(&cancellation, self.connect_to_server())
+    }
+
+    fn connect_to_server(self) -> Result<ConnectedReplacement, Error> {
+        let PreparedReplacement {
+            parts,
+            cancellation,
+        } = self;
         let path = parts.config.memory_file.clone().unwrap_or_default();
-        let channel = connect(&path)?;
+        let channel = Arc::new(connect(&path)?);
+        cancellation.watch(&channel);
         let (offer, mut descriptors) = greet(&channel, &parts.config)?;
         if descriptors.len() < 2 {
             return Err(failure("the running server sent no sockets"));
@@ -68,15 +99,50 @@ impl PreparedReplacement {
         let (Some(control), Some(file)) = (descriptors.pop(), descriptors.pop()) else {
             return Err(failure("the running server sent no sockets"));
         };
-        let (bound_sockets, listeners) = adopt_listeners(&parts.config, listening_sockets)?;
+        let (bound_sockets, adopted_listeners) = adopt_listeners(&parts.config, listening_sockets)?;
         let memory = Memory::prepare(&path, &parts, file, &offer)?;
-        send(&channel, FrameKind::Ready, &[])?;
         let rules = LoginRules {
             requires_login: parts.logins.are_required(),
             previous_required_login: offer.required_login,
             protocols: parts.config.protocol,
         };
-        let (connections, handed_over) = receive_all(&channel, rules, &listeners, &bound_sockets)?;
+        Ok(ConnectedReplacement {
+            parts,
+            cancellation,
+            channel,
+            control,
+            bound_sockets,
+            adopted_listeners,
+            memory,
+            rules,
+        })
+    }
+}
+
+impl ConnectedReplacement {
+    /// Gets the connections of the running server, which pauses, and goes on unless the returned server is started.
+    ///
+    /// # Errors
+    /// The running server refuses or ends, or this was cancelled.
+    pub fn take_over(self) -> Result<PreparedServer, Error> {
+        let cancellation = self.cancellation.clone();
+        or_cancelled(&cancellation, self.receive())
+    }
+
+    fn receive(self) -> Result<PreparedServer, Error> {
+        let ConnectedReplacement {
+            parts,
+            cancellation,
+            channel,
+            control,
+            bound_sockets,
+            adopted_listeners,
+            memory,
+            rules,
+        } = self;
+        send(&channel, FrameKind::Ready, &[])?;
+        let (connections, handed_over) =
+            receive_all(&channel, rules, &adopted_listeners, &bound_sockets)?;
         let (memory_file, memory) = memory.into_store(&parts, &handed_over)?;
         Ok(PreparedServer {
             parts,
@@ -85,6 +151,7 @@ impl PreparedReplacement {
             memory,
             inheritance: Some(Inheritance {
                 channel,
+                cancellation,
                 control,
                 connections,
             }),
@@ -92,12 +159,26 @@ impl PreparedReplacement {
     }
 }
 
+/// The outcome of a step, or that it was cancelled, which makes every step fail in some way.
+fn or_cancelled<T>(cancellation: &Cancellation, outcome: Result<T, Error>) -> Result<T, Error> {
+    outcome.map_err(|error| {
+        if cancellation.is_cancelled() {
+            failure("it was cancelled")
+        } else {
+            error
+        }
+    })
+}
+
 /// Tells the running server that this one can serve, and waits until that one has let go of everything.
-pub(crate) fn commit(mut channel: ControlChannel) -> Result<(), Error> {
-    send(&channel, FrameKind::Accept, &[])?;
+pub(crate) fn commit(channel: &ControlChannel, cancellation: &Cancellation) -> Result<(), Error> {
+    if !cancellation.begin_commit() {
+        return Err(failure("it was cancelled"));
+    }
+    send(channel, FrameKind::Accept, &[])?;
     // Whether it has let go is known only from its reply or its end.
-    channel.set_timeout(COMMIT_MAX).map_err(failure)?;
-    match receive(&channel)?.kind {
+    let frame = channel.receive_within(COMMIT_MAX).map_err(failure)?;
+    match accepted(frame)?.kind {
         FrameKind::Committed => Ok(()),
         _ => Err(malformed()),
     }
@@ -156,7 +237,11 @@ fn send(channel: &ControlChannel, kind: FrameKind, body: &[u8]) -> Result<(), Er
 }
 
 fn receive(channel: &ControlChannel) -> Result<Frame, Error> {
-    let frame = channel.receive().map_err(failure)?;
+    accepted(channel.receive().map_err(failure)?)
+}
+
+/// The frame, unless it is a refusal.
+fn accepted(frame: Frame) -> Result<Frame, Error> {
     if frame.kind == FrameKind::Refused {
         return Err(failure(String::from_utf8_lossy(&frame.body)));
     }
@@ -184,7 +269,9 @@ fn adopt_listeners(
         });
         let address = socket.as_ref().and_then(listening_address);
         bound_sockets.push(match (socket, address) {
-            (Some(socket), Some(address)) => BoundSocket::inherited(socket, address, listen),
+            (Some(socket), Some(address)) => {
+                BoundSocket::inherited(socket, address, listen, config.backlog)
+            }
             _ => listener::bind_listener(listen, config.backlog)?,
         });
     }

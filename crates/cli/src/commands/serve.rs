@@ -11,10 +11,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use glasscache_server as server;
-use nix::sys::signal::{SigSet, Signal};
 
 use crate::daemon::{self, RuntimeFile};
 use crate::output::{Exit, Failure, Output};
+use crate::server_signals::ServerSignals;
 use crate::settings::{
     ListenAddress, ServerFlags, Settings, after_help, first_reachable, is_debug, listen_addresses,
 };
@@ -100,7 +100,7 @@ fn serve(
     if settings.core_dumps {
         daemon::allow_core_files()?;
     }
-    let signals = block_signals()?;
+    let signals = ServerSignals::block()?;
     let reserved_sockets = if is_debug && !settings.replace {
         reserve_udp(settings, addresses)?
     } else {
@@ -113,7 +113,7 @@ fn serve(
         .collect();
     let udp_addresses = config.display.udp.clone();
     let (running, pid_file) = if settings.replace {
-        replace(settings, config)?
+        replace(settings, config, &signals).map_err(|failure| signals.exit_if_cancelled(failure))?
     } else {
         start(settings, config, &udp_addresses)?
     };
@@ -133,8 +133,7 @@ fn serve(
             reported?;
         }
     }
-    let control = running.control();
-    std::thread::spawn(move || handle_signals(&signals, &control));
+    signals.handle_for(running.control());
     let is_replaced = running.join();
     if let Some(file) = pid_file.filter(|_| is_replaced) {
         // It is the file of the other process, or will be.
@@ -171,15 +170,22 @@ fn start(
 fn replace(
     settings: &Settings,
     config: server::Config,
+    signals: &ServerSignals,
 ) -> Result<(server::RunningServer, Option<RuntimeFile>), Failure> {
     let prepared = server::prepare_replacement(config).map_err(|error| failure(&error))?;
+    signals.cancel_with(prepared.cancellation());
     if settings.lock_memory {
-        daemon::lock_memory(settings.user.as_deref())?;
+        daemon::raise_lock_limit();
     }
     if let Some(user) = &settings.user {
         daemon::become_user(user)?;
     }
-    let taken_over = prepared.take_over();
+    let connected = prepared.connect().map_err(|error| failure(&error))?;
+    if settings.lock_memory {
+        // The memory is mapped now, and the other server still serves.
+        daemon::lock_memory(settings.user.as_deref())?;
+    }
+    let taken_over = connected.take_over();
     // The other server does not serve until this one does.
     let running = taken_over.and_then(server::PreparedServer::start);
     let running = running.map_err(|error| failure(&error))?;
@@ -365,48 +371,6 @@ fn tcp_address(address: &server::Address) -> Option<SocketAddr> {
         server::Address::Tcp(address) => Some(*address),
         server::Address::Unix(_) => None,
     }
-}
-
-/// Handles signals until the process ends.
-fn handle_signals(signals: &SigSet, control: &server::ServerControl) {
-    let mut is_stopping = false;
-    while let Ok(signal) = signals.wait() {
-        match signal {
-            Signal::SIGHUP => control.reload(),
-            Signal::SIGINT | Signal::SIGTERM if is_stopping => {
-                // The first signal starts an orderly shutdown; a second one exits immediately.
-                std::process::exit(128 + signal as i32);
-            }
-            _ => {
-                is_stopping = true;
-                server::notify("STOPPING=1");
-                if signal == Signal::SIGUSR1 {
-                    control.stop_and_save();
-                } else {
-                    control.stop();
-                }
-            }
-        }
-    }
-}
-
-/// Blocks the handled signals in every thread; one thread waits for them.
-fn block_signals() -> Result<SigSet, Failure> {
-    let signals: SigSet = [
-        Signal::SIGHUP,
-        Signal::SIGINT,
-        Signal::SIGTERM,
-        Signal::SIGUSR1,
-    ]
-    .into_iter()
-    .collect();
-    signals.thread_block().map_err(|error| {
-        Failure::new(
-            Exit::Unreachable,
-            format!("cannot wait for signals: {error}"),
-        )
-    })?;
-    Ok(signals)
 }
 
 /// Under memcached's own tests `-U` reserves its port, which the tests check; nothing reads from it.

@@ -2,9 +2,15 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, Uid, User, chown};
+use rustix::process::{Resource, Rlimit, prlimit};
 
 use crate::server::{Memory, Server, Wire, glasscache, wait_until};
 
@@ -12,6 +18,21 @@ use crate::server::{Memory, Server, Wire, glasscache, wait_until};
 const REPLY_TIMEOUT: Duration = Duration::from_mins(1);
 
 impl Memory {
+    fn control(&self) -> PathBuf {
+        self.folder.path().join("memory.control")
+    }
+
+    /// Gives the folder to an unprivileged user and returns its name; `None` if this is not root.
+    fn give_to_nobody(&self) -> Option<&'static str> {
+        if !Uid::effective().is_root() {
+            eprintln!("skipped: only root can start a server as another user");
+            return None;
+        }
+        let user = User::from_name("nobody").unwrap()?;
+        chown(self.folder.path(), Some(user.uid), Some(user.gid)).unwrap();
+        Some("nobody")
+    }
+
     /// Starts a server that replaces `before`; when it returns, the other one has ended.
     fn replace(&self, before: &mut Server, flags: &[&str]) -> Server {
         let flags = [&["--replace"], flags].concat();
@@ -199,4 +220,170 @@ fn without_a_file_or_a_running_server_it_ends_with_one_sentence() {
     assert_eq!(output.status.code(), Some(3), "{text}");
     assert!(text.contains("no server can be reached"), "{text}");
     assert!(!memory.file().exists());
+}
+
+fn signal(process: u32, signal: Signal) {
+    kill(Pid::from_raw(process as i32), signal).unwrap();
+}
+
+#[test]
+fn a_new_process_that_is_interrupted_while_it_prepares_gives_up_at_once() {
+    for (sent, exit_code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
+        let memory = Memory::new();
+        // A running server that does not respond.
+        let running = UnixListener::bind(memory.control()).unwrap();
+        let mut command = memory.command(&["--replace"]);
+        let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
+        let (channel, _) = running.accept().unwrap();
+        signal(process.id(), sent);
+        let mut text = String::new();
+        let mut stderr = process.stderr.take().unwrap();
+        std::io::Read::read_to_string(&mut stderr, &mut text).unwrap();
+        assert_eq!(process.wait().unwrap().code(), Some(exit_code), "{text}");
+        assert!(text.contains("the running server goes on"), "{text}");
+        drop(channel);
+    }
+}
+
+#[test]
+fn a_server_that_may_open_no_file_for_its_successor_waits_instead_of_trying_without_end() {
+    let memory = Memory::new();
+    let command = memory.command(&["-m", "8"]);
+    let mut server = Server::run_with_stderr(command, Stdio::piped());
+    let mut wire = server.connect();
+    assert_eq!(wire.request("set key 0 0 5\r\nvalue\r\n"), "STORED");
+    let process = rustix::process::Pid::from_raw(server.id() as i32);
+    let limit_files = |current| {
+        let limits = Rlimit {
+            current: Some(current),
+            maximum: Some(1000),
+        };
+        prlimit(process, Resource::Nofile, limits).unwrap();
+    };
+    limit_files(3);
+    let waiting = UnixStream::connect(memory.control()).unwrap();
+    let lines = BufReader::new(server.stderr()).lines();
+    let refused = lines.map_while(Result::ok);
+    let mut refused = refused.filter(|line| line.contains("has not taken over"));
+    assert!(refused.next().is_some());
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || refused.for_each(|line| drop(sender.send(line))));
+    std::thread::sleep(Duration::from_secs(2));
+    let lines = receiver.try_iter().count();
+    eprintln!("{lines} lines in two seconds");
+    assert!(lines < 10, "{lines} lines");
+    drop(waiting);
+    limit_files(1000);
+    let after = memory.replace(&mut server, &["-m", "8"]);
+    assert_eq!(wire.request("get key\r\n"), "VALUE key 0 5");
+    drop(after);
+}
+
+#[test]
+fn a_daemon_replaces_a_daemon() {
+    let memory = Memory::new();
+    let pid_file = memory.folder.path().join("pid");
+    let port_file = memory.folder.path().join("port");
+    let start = |flags: &[&str]| {
+        let mut command = memory.command(&["-m", "8", "-d", "-P"]);
+        command.arg(&pid_file).args(flags);
+        command.env("MEMCACHED_PORT_FILENAME", &port_file);
+        let status = command.stderr(Stdio::null()).status().unwrap();
+        status.code()
+    };
+    let read = |file| std::fs::read_to_string(file).unwrap().trim().to_owned();
+    assert_eq!(start(&["--replace"]), Some(3));
+    assert!(!pid_file.exists());
+    assert_eq!(start(&[]), Some(0));
+    let first = read(&pid_file);
+    let port = read(&port_file);
+    let port = port.strip_prefix("TCP INET: ").unwrap().parse().unwrap();
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(REPLY_TIMEOUT)).unwrap();
+    let mut wire = Wire::new(stream);
+    assert_eq!(wire.request("set key 0 0 5\r\nvalue\r\n"), "STORED");
+    assert_eq!(start(&["--replace"]), Some(0));
+    let second: u32 = read(&pid_file).parse().unwrap();
+    // The first one ends without its pid file, which is that of the second.
+    wait_until(|| has_ended(&first));
+    assert_eq!(read(&pid_file), second.to_string());
+    assert_eq!(wire.request("get key\r\n"), "VALUE key 0 5");
+    assert_eq!((wire.line(), wire.line()), ("value".into(), "END".into()));
+    assert_eq!(pid(&mut wire), second.to_string());
+    signal(second, Signal::SIGTERM);
+    wait_until(|| has_ended(&second.to_string()));
+    assert!(!pid_file.exists());
+}
+
+/// Whether a process is gone, or is only waited for by its parent.
+fn has_ended(process: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
+    stat.map_or(true, |text| text.contains(") Z "))
+}
+
+#[test]
+fn a_server_of_an_unprivileged_user_is_replaced_by_one_that_root_starts_as_that_user() {
+    let memory = Memory::new();
+    let Some(user) = memory.give_to_nobody() else {
+        return;
+    };
+    let mut before = Server::run(memory.command_as(user, &["-m", "8"]));
+    let mut wire = before.connect();
+    assert_eq!(wire.request("set key 0 0 5\r\nvalue\r\n"), "STORED");
+    // As root it is another user's.
+    let output = memory.command(&["-m", "8", "--replace"]).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(text.contains("is of another user"), "{text}");
+    assert_eq!(wire.request("get key\r\n"), "VALUE key 0 5");
+    assert_eq!((wire.line(), wire.line()), ("value".into(), "END".into()));
+    // With the same memory, and with another, whose file the user has to make.
+    for (size, reply) in [("8", "VALUE key 0 5"), ("16", "END")] {
+        let after = Server::run(memory.command_as(user, &["-m", size, "--replace"]));
+        assert_eq!(before.wait(), Some(0));
+        let status = std::fs::read_to_string(format!("/proc/{}/status", after.id())).unwrap();
+        let uid = User::from_name(user).unwrap().unwrap().uid.to_string();
+        let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+        assert!(uids.unwrap().split_whitespace().all(|id| id == uid));
+        assert_eq!(wire.request("get key\r\n"), reply);
+        while reply != "END" && wire.line() != "END" {}
+        before = after;
+    }
+}
+
+#[test]
+fn memory_that_is_taken_over_is_locked_or_the_old_server_goes_on() {
+    let memory = Memory::new();
+    let Some(user) = memory.give_to_nobody() else {
+        return;
+    };
+    let is_locked = |server: &Server| {
+        let maps = std::fs::read_to_string(format!("/proc/{}/smaps", server.id())).unwrap();
+        let file = memory.file().to_str().unwrap().to_owned();
+        let lines = maps.lines().skip_while(|line| !line.ends_with(&file));
+        let mut flags = lines.filter_map(|line| line.strip_prefix("VmFlags: "));
+        flags.next().unwrap().split(' ').any(|flag| flag == "lo")
+    };
+    let mut before = Server::run(memory.command_as(user, &["-m", "8", "-k"]));
+    assert!(is_locked(&before));
+    let mut wire = before.connect();
+    assert_eq!(wire.request("set key 0 0 5\r\nvalue\r\n"), "STORED");
+    // Where the limit on locked memory cannot be raised, this user may not lock what it maps.
+    let mut command = memory.command_as(user, &["-m", "8", "-k", "--replace"]);
+    let ports = memory.folder.path().join("ports");
+    command.env("MEMCACHED_PORT_FILENAME", &ports);
+    let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
+    wait_until(|| ports.exists() || process.try_wait().unwrap().is_some());
+    if let Some(status) = process.try_wait().unwrap() {
+        let output = process.wait_with_output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(status.code(), Some(3), "{text}");
+        assert!(text.contains("lock-memory (-k): not allowed"), "{text}");
+        eprintln!("the old server goes on: {text}");
+    } else {
+        let after = Server::of(process, before.port());
+        assert_eq!(before.wait(), Some(0));
+        assert!(is_locked(&after));
+    }
+    assert_eq!(wire.request("get key\r\n"), "VALUE key 0 5");
 }

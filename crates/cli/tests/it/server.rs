@@ -81,6 +81,15 @@ impl Server {
         }
     }
 
+    /// A process that listens already.
+    pub(crate) fn of(child: Child, port: u16) -> Server {
+        Server {
+            child,
+            port,
+            _folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
     /// What the process writes on stderr, if the test wanted a pipe there.
     pub(crate) fn stderr(&mut self) -> ChildStderr {
         self.child.stderr.take().unwrap()
@@ -101,9 +110,7 @@ impl Server {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream.set_read_timeout(Some(REPLY_TIMEOUT)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Wire {
-            reader: BufReader::new(stream),
-        }
+        Wire::new(stream)
     }
 
     /// The processor time the process has used, in ticks of the kernel's clock (`proc_pid_stat(5)`, fields 14 and 15).
@@ -151,8 +158,13 @@ impl Memory {
 
     /// The command of a server with this file and two workers.
     pub(crate) fn command(&self, flags: &[&str]) -> Command {
+        self.command_as("root", flags)
+    }
+
+    /// The same for a server that runs as this user.
+    pub(crate) fn command_as(&self, user: &str, flags: &[&str]) -> Command {
         let mut command = glasscache();
-        command.args(["serve", "-p", "-1", "-u", "root", "-t", "2", "-e"]);
+        command.args(["serve", "-p", "-1", "-u", user, "-t", "2", "-e"]);
         command.arg(self.file()).args(flags);
         command
     }
@@ -208,6 +220,13 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
+    /// On an open connection.
+    pub(crate) fn new(stream: TcpStream) -> Wire {
+        Wire {
+            reader: BufReader::new(stream),
+        }
+    }
+
     /// Sends bytes.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.reader.get_mut().write_all(bytes).unwrap();

@@ -78,16 +78,16 @@ const ORDERS: &[(&str, &[&[&str]])] = &[
     (
         "server",
         &[
-            &["running", "replay", "systemd"],
-            &["replacement"],
+            &["launch", "replay", "systemd"],
+            &["replacement", "running"],
             &[
-                "login_thread",
                 "prepared",
                 "replay_memory",
-                "start_gate",
+                "server_control",
                 "successor",
-                "watchdog",
+                "threads",
             ],
+            &["login_thread", "start_gate", "watchdog"],
             &["failure", "net"],
             &["session"],
             &["shared"],

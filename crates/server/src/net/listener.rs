@@ -52,6 +52,15 @@ pub(crate) struct BoundSocket {
     file: Option<(u64, u64)>,
     /// Its connections begin with a TLS handshake.
     tls: Option<ClientCertificate>,
+    /// What a socket of a predecessor gets when this server owns it.
+    wanted: Option<SocketSettings>,
+}
+
+/// Settings of a listening socket that can change while it listens.
+struct SocketSettings {
+    backlog: i32,
+    /// That of the file of a unix socket.
+    mode: Option<u32>,
 }
 
 impl BoundSocket {
@@ -61,22 +70,49 @@ impl BoundSocket {
     }
 
     /// A listening socket of a predecessor, with the settings of `listen`.
-    pub(crate) fn inherited(socket: OwnedFd, address: Address, listen: &Listen) -> BoundSocket {
-        let (file, tls) = match (&address, listen) {
-            (Address::Unix(path), _) => (file_identity(path), None),
+    pub(crate) fn inherited(
+        socket: OwnedFd,
+        address: Address,
+        listen: &Listen,
+        backlog: u32,
+    ) -> BoundSocket {
+        let (mut file, mut tls, mut wanted_mode) = (None, None, None);
+        match (listen, &address) {
+            (Listen::Unix { mode, .. }, Address::Unix(path)) => {
+                file = file_identity(path);
+                wanted_mode = Some(*mode);
+            }
             (
-                _,
                 Listen::Tls {
                     client_certificate, ..
                 },
-            ) => (None, Some(*client_certificate)),
-            _ => (None, None),
-        };
+                _,
+            ) => tls = Some(*client_certificate),
+            _ => {}
+        }
         BoundSocket {
             socket,
             address,
             file,
             tls,
+            wanted: Some(SocketSettings {
+                backlog: clamp_backlog(backlog),
+                mode: wanted_mode,
+            }),
+        }
+    }
+
+    /// Changes the settings of a socket of a predecessor, which has let go of it.
+    fn apply_settings(&self) -> std::io::Result<()> {
+        let Some(wanted) = &self.wanted else {
+            return Ok(());
+        };
+        rustix::net::listen(&self.socket, wanted.backlog)?;
+        match (&self.address, wanted.mode) {
+            (Address::Unix(path), Some(mode)) if self.owns_file(path) => {
+                fs::set_permissions(path, fs::Permissions::from_mode(mode))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -93,12 +129,19 @@ impl BoundSocket {
     /// Removes the file of a unix socket, unless the file now belongs to another server.
     fn remove_file(&self) {
         if let Address::Unix(path) = &self.address
-            && self.file.is_some()
-            && self.file == file_identity(path)
+            && self.owns_file(path)
         {
             let _ = fs::remove_file(path);
         }
     }
+
+    fn owns_file(&self, path: &Path) -> bool {
+        self.file.is_some() && self.file == file_identity(path)
+    }
+}
+
+fn clamp_backlog(backlog: u32) -> i32 {
+    i32::try_from(backlog).unwrap_or(i32::MAX)
 }
 
 fn file_identity(path: &Path) -> Option<(u64, u64)> {
@@ -117,7 +160,7 @@ pub(crate) fn bind(config: &Config) -> Result<Vec<BoundSocket>, Error> {
 
 pub(crate) fn bind_listener(listen: &Listen, backlog: u32) -> Result<BoundSocket, Error> {
     let bind_error = |error: Errno| Error::Bind(listen.to_string(), error.into());
-    let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+    let backlog = clamp_backlog(backlog);
     match listen {
         Listen::Tcp(address) => bind_tcp(*address, backlog).map_err(bind_error),
         Listen::Tls {
@@ -156,6 +199,7 @@ fn bind_tcp(address: SocketAddr, backlog: i32) -> Result<BoundSocket, Errno> {
         address: Address::Tcp(bound),
         file: None,
         tls: None,
+        wanted: None,
     })
 }
 
@@ -177,6 +221,7 @@ fn bind_unix(path: &Path, mode: u32, backlog: i32) -> std::io::Result<BoundSocke
         address: Address::Unix(path.to_owned()),
         file: file_identity(path),
         tls: None,
+        wanted: None,
     })
 }
 
@@ -232,6 +277,14 @@ impl Listener {
 
     /// Accepts until the server stops, then closes the sockets.
     pub(crate) fn run(mut self) {
+        for bound in &self.bound_sockets {
+            if let Err(error) = bound.apply_settings() {
+                self.shared.log.line(format!(
+                    "glasscache: {}: mode (-a) and backlog (-b) cannot be changed: {error}",
+                    bound.address
+                ));
+            }
+        }
         let mut events: Vec<epoll::Event> = Vec::with_capacity(16);
         while !self.shared.phases.is_ending() {
             self.accept_all(&mut events);
@@ -405,5 +458,39 @@ impl Listener {
                 .log
                 .line_once_a_second(LogKind::RefusedConnection, now_s, line);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_of_a_predecessor_gets_the_backlog_of_its_next_server() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listen = Listen::Unix {
+            path: path.clone(),
+            mode: 0o700,
+        };
+        let first = bind_listener(&listen, 0).unwrap();
+        let connect = || {
+            let client = stream_socket(AddressFamily::UNIX).unwrap();
+            let address = SocketAddrUnix::new(&path).unwrap();
+            rustix::net::connect(&client, &address).map(|()| client)
+        };
+        let mut clients = Vec::new();
+        while let Ok(client) = connect() {
+            clients.push(client);
+        }
+        let connected_before = clients.len();
+        let socket = first.socket().try_clone().unwrap();
+        let next = BoundSocket::inherited(socket, first.address.clone(), &listen, 5);
+        assert_eq!(connect().err(), Some(Errno::AGAIN));
+        next.apply_settings().unwrap();
+        while let Ok(client) = connect() {
+            clients.push(client);
+        }
+        assert_eq!(clients.len(), connected_before + 5);
     }
 }

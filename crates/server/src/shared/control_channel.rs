@@ -1,7 +1,8 @@
 //! The conversation of a server with its successor, over a unix socket beside the memory file: frames with bytes and
 //! file descriptors.
 //!
-//! Only processes of the same user may connect: the kernel reports the user of the peer. Every wait is bounded.
+//! Only processes of the same user may connect: the kernel reports the user of the peer. Every frame has one deadline
+//! for all of it.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -9,8 +10,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::sockopt::{self, Timeout};
+use rustix::net::sockopt;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
@@ -73,7 +75,7 @@ pub(crate) struct Frame {
 #[derive(Debug)]
 pub(crate) struct ControlChannel {
     socket: OwnedFd,
-    /// The longest time of one operation.
+    /// The longest time of one frame.
     timeout: Duration,
 }
 
@@ -95,8 +97,6 @@ impl ControlChannel {
             let reason = "the other process is of another user";
             return Err(io::Error::new(ErrorKind::PermissionDenied, reason));
         }
-        sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(timeout))?;
-        sockopt::set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
         Ok(ControlChannel { socket, timeout })
     }
 
@@ -132,20 +132,27 @@ impl ControlChannel {
         head[0] = kind as u8;
         head[1] = descriptors.len() as u8;
         head[4..].copy_from_slice(&(body.len() as u32).to_le_bytes());
-        self.send_head(head, descriptors)?;
+        let deadline = Instant::now() + self.timeout;
+        self.send_head(head, descriptors, deadline)?;
         let mut rest = body;
         while !rest.is_empty() {
-            match rustix::net::send(&self.socket, rest, SendFlags::NOSIGNAL) {
+            self.wait(PollFlags::OUT, deadline)?;
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            match rustix::net::send(&self.socket, rest, flags) {
                 Ok(sent) => rest = rest.get(sent..).unwrap_or_default(),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(describe_timeout(error)),
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(())
     }
 
-    fn send_head(&self, head: [u8; HEAD_BYTES], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let deadline = Instant::now() + self.timeout;
+    fn send_head(
+        &self,
+        head: [u8; HEAD_BYTES],
+        descriptors: &[BorrowedFd<'_>],
+        deadline: Instant,
+    ) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         loop {
             let mut control = SendAncillaryBuffer::new(&mut space);
@@ -155,15 +162,15 @@ impl ControlChannel {
                 return Err(ErrorKind::InvalidInput.into());
             }
             let slices = [IoSlice::new(&head)];
-            match rustix::net::sendmsg(&self.socket, &slices, &mut control, SendFlags::NOSIGNAL) {
+            self.wait(PollFlags::OUT, deadline)?;
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            match rustix::net::sendmsg(&self.socket, &slices, &mut control, flags) {
                 Ok(HEAD_BYTES) => return Ok(()),
                 Ok(_) => return Err(ErrorKind::WriteZero.into()),
-                Err(Errno::INTR) => {}
+                Err(Errno::INTR | Errno::AGAIN) => {}
                 // The receiver has not taken those that were sent before.
-                Err(Errno::TOOMANYREFS) if Instant::now() < deadline => {
-                    std::thread::sleep(IN_FLIGHT_PAUSE);
-                }
-                Err(error) => return Err(describe_timeout(error)),
+                Err(Errno::TOOMANYREFS) => std::thread::sleep(IN_FLIGHT_PAUSE),
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -173,12 +180,21 @@ impl ControlChannel {
     /// # Errors
     /// The other end is gone or silent, or sent something else; or this process may not have so many descriptors.
     pub(crate) fn receive(&self) -> io::Result<Frame> {
+        self.receive_within(self.timeout)
+    }
+
+    /// The next frame, for which another time is allowed than for others.
+    ///
+    /// # Errors
+    /// As [`ControlChannel::receive`].
+    pub(crate) fn receive_within(&self, timeout: Duration) -> io::Result<Frame> {
+        let deadline = Instant::now() + timeout;
         let mut head = [0; HEAD_BYTES];
         let mut descriptors = Vec::new();
         let mut filled = 0;
         while filled < HEAD_BYTES {
             let target = head.get_mut(filled..).unwrap_or_default();
-            filled += self.receive_part(target, &mut descriptors)?;
+            filled += self.receive_part(target, &mut descriptors, deadline)?;
         }
         let [kind, count, _, _, length @ ..] = head;
         let length = u32::from_le_bytes(length) as usize;
@@ -190,7 +206,7 @@ impl ControlChannel {
         let mut filled = 0;
         while filled < length {
             let target = body.get_mut(filled..).unwrap_or_default();
-            filled += self.receive_part(target, &mut descriptors)?;
+            filled += self.receive_part(target, &mut descriptors, deadline)?;
         }
         if descriptors.len() != usize::from(count) {
             return Err(io::Error::other("descriptors are missing"));
@@ -202,15 +218,21 @@ impl ControlChannel {
         })
     }
 
-    fn receive_part(&self, target: &mut [u8], descriptors: &mut Vec<OwnedFd>) -> io::Result<usize> {
+    fn receive_part(
+        &self,
+        target: &mut [u8],
+        descriptors: &mut Vec<OwnedFd>,
+        deadline: Instant,
+    ) -> io::Result<usize> {
+        self.wait(PollFlags::IN, deadline)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut slices = [IoSliceMut::new(target)];
-        let flags = RecvFlags::CMSG_CLOEXEC;
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
         let received = match rustix::net::recvmsg(&self.socket, &mut slices, &mut control, flags) {
             Ok(received) => received,
-            Err(Errno::INTR) => return Ok(0),
-            Err(error) => return Err(describe_timeout(error)),
+            Err(Errno::INTR | Errno::AGAIN) => return Ok(0),
+            Err(error) => return Err(error.into()),
         };
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {
@@ -228,15 +250,21 @@ impl ControlChannel {
         Ok(received.bytes)
     }
 
-    /// Changes the longest time of one operation.
-    ///
-    /// # Errors
-    /// The kernel refuses it.
-    pub(crate) fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
-        sockopt::set_socket_timeout(&self.socket, Timeout::Recv, Some(timeout))?;
-        sockopt::set_socket_timeout(&self.socket, Timeout::Send, Some(timeout))?;
-        self.timeout = timeout;
-        Ok(())
+    /// Waits until the socket is ready, or has ended.
+    fn wait(&self, wanted: PollFlags, deadline: Instant) -> io::Result<()> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let reason = "the other process did not respond in time";
+                return Err(io::Error::new(ErrorKind::TimedOut, reason));
+            }
+            let timeout = Timespec::try_from(left).ok();
+            match poll(&mut [PollFd::new(self, wanted)], timeout.as_ref()) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 }
 
@@ -246,28 +274,22 @@ impl AsFd for ControlChannel {
     }
 }
 
-/// The error, with a sentence for one that is a timeout.
-fn describe_timeout(error: Errno) -> io::Error {
-    if error == Errno::AGAIN {
-        return io::Error::new(
-            ErrorKind::TimedOut,
-            "the other process did not respond in time",
-        );
-    }
-    error.into()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use rustix::net::socketpair;
 
     use super::*;
 
     fn pair() -> (ControlChannel, ControlChannel) {
+        pair_with(Duration::from_mins(1))
+    }
+
+    fn pair_with(timeout: Duration) -> (ControlChannel, ControlChannel) {
         let flags = SocketFlags::CLOEXEC;
         let (first, second) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
-        let timeout = Duration::from_mins(1);
         let channel = |socket| ControlChannel::new(socket, timeout).unwrap();
         (channel(first), channel(second))
     }
@@ -307,5 +329,44 @@ mod tests {
         rustix::net::send(&server, &[1, 0, 0], SendFlags::empty()).unwrap();
         drop(server);
         assert!(successor.receive().is_err());
+    }
+
+    #[test]
+    fn a_frame_that_trickles_in_or_out_is_an_error_after_the_time_for_all_of_it() {
+        let (first, second) = pair_with(Duration::from_millis(500));
+        let must_end = AtomicBool::new(false);
+        let trickle = |trickle_some: &dyn Fn()| {
+            // A minute in which each call transfers something in time.
+            for _ in 0..600 {
+                if must_end.load(Ordering::Relaxed) {
+                    return;
+                }
+                trickle_some();
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        };
+        std::thread::scope(|scope| {
+            let head = [FrameKind::Memory as u8, 0, 0, 0, 88, 2, 0, 0];
+            rustix::net::send(&first, &head, SendFlags::empty()).unwrap();
+            scope.spawn(|| {
+                trickle(&|| {
+                    let _ = rustix::net::send(&first, b"x", SendFlags::NOSIGNAL);
+                });
+            });
+            assert!(second.receive().is_err());
+            must_end.store(true, Ordering::Relaxed);
+        });
+        let (first, second) = pair_with(Duration::from_millis(500));
+        must_end.store(false, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                trickle(&|| {
+                    let _ = rustix::net::recv(&second, &mut [0; 4096], RecvFlags::DONTWAIT);
+                });
+            });
+            let body = vec![0; 2 << 20];
+            assert!(first.send(FrameKind::Memory, &body, &[]).is_err());
+            must_end.store(true, Ordering::Relaxed);
+        });
     }
 }

@@ -1,6 +1,7 @@
 //! A handover to a successor, as the serving threads see it.
 
 use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use glasscache_store::UncommittedBytes;
@@ -14,6 +15,8 @@ pub(crate) struct Handover {
     pub(crate) sender: Mutex<()>,
     /// What connections are uploading, which stays behind.
     pub(crate) uncommitted: Mutex<UncommittedBytes>,
+    /// Connections whose output stays in the memory of the store, so that only the successor could send it.
+    pub(crate) cut_connections: AtomicUsize,
     /// How long pending output may take to be sent on connections that cannot be handed over.
     pub(crate) drain: Duration,
 }

@@ -2,12 +2,14 @@
 //! and watchers.
 
 pub(crate) mod address;
+pub(crate) mod cancellation;
 pub(crate) mod classes;
 pub(crate) mod clock;
 pub(crate) mod cluster;
 pub(crate) mod config;
 pub(crate) mod connections;
 pub(crate) mod control_channel;
+pub(crate) mod control_socket;
 pub(crate) mod counters;
 pub(crate) mod detail;
 pub(crate) mod error;

@@ -310,7 +310,13 @@ fn a_replaced_server_sends_what_is_pending_and_closes() {
     slow.write_all(&b"get a\r\n".repeat(20)).unwrap();
     expect(&mut slow, b"VALUE a 0 700000\r\n");
     let next = prepare_replacement(settings()).unwrap();
-    let next = next.take_over().unwrap().start().unwrap();
+    let next = next
+        .connect()
+        .unwrap()
+        .take_over()
+        .unwrap()
+        .start()
+        .unwrap();
     assert!(is_refused(idle), "the idle connection is closed");
     // The next server uses the memory again.
     let mut writer = client(&next, client_config(&authority, None));

@@ -120,18 +120,31 @@ impl Connection {
         true
     }
 
-    /// Prepares a connection that stays behind: its upload is noted, and its output no longer needs the store.
-    pub(crate) fn stay_behind(&mut self, uncommitted: &mut UncommittedBytes) {
+    /// Prepares a connection that stays behind: its upload is noted, and of its output at most `bytes_left` bytes are
+    /// copied from the store, within the memory for peers. False if more would have to be copied.
+    pub(crate) fn stay_behind(
+        &mut self,
+        uncommitted: &mut UncommittedBytes,
+        bytes_left: &mut usize,
+        memory: &PeerMemory,
+    ) -> bool {
         if let Some(reservation) = self.session.reservation() {
             uncommitted.add(reservation);
         }
         if let Some(output) = &mut self.pending_output {
-            output.copy_held_values();
+            output.copy_held_values(bytes_left, memory);
         }
+        !self.needs_store()
     }
 
-    /// Sends pending output as far as the socket accepts it; a broken connection has none.
-    pub(crate) fn send_pending(&mut self, counters: &Counters) {
+    /// Whether pending output lies in the memory of the store.
+    pub(crate) fn needs_store(&self) -> bool {
+        let output = self.pending_output.as_ref();
+        output.is_some_and(|output| output.has_held_values())
+    }
+
+    /// Sends pending output as far as the socket accepts it; true when nothing is left. A broken connection has none.
+    pub(crate) fn send_pending(&mut self, counters: &Counters) -> bool {
         if let Some(output) = &mut self.pending_output
             && output.send_copied(&mut self.stream, counters)
         {
@@ -141,6 +154,7 @@ impl Connection {
             // The rest is tried again, or closed when the time is over.
             let _ = self.stream.flush(counters);
         }
+        !self.has_pending_output()
     }
 
     /// Forgets an upload without giving back its memory, which belongs to the next process.

@@ -138,11 +138,29 @@ impl PendingOutput {
         bytes
     }
 
-    /// Copies the held values: their memory may be used by another process soon.
-    pub(crate) fn copy_held_values(&mut self) {
-        let bytes = self.unsent();
-        self.parts = VecDeque::from([PendingPart::Copied(bytes)]);
-        (self.held_bytes, self.sent_bytes) = (0, 0);
+    /// Whether some of it lies in the memory of the store.
+    pub(crate) fn has_held_values(&self) -> bool {
+        self.held_bytes > 0
+    }
+
+    /// Copies the held values, whose memory another process may use soon. If they have more than `bytes_left` bytes, or
+    /// do not fit into the memory for peers, they stay held.
+    pub(crate) fn copy_held_values(&mut self, bytes_left: &mut usize, memory: &PeerMemory) {
+        let is_granted = self.held_bytes <= *bytes_left && memory.try_grant(self.held_bytes, false);
+        if !self.has_held_values() || !is_granted {
+            return;
+        }
+        *bytes_left -= self.held_bytes;
+        for part in &mut self.parts {
+            if let PendingPart::HeldValue(held_value) = part {
+                let mut bytes = Vec::with_capacity(held_value.pieces().map(<[u8]>::len).sum());
+                held_value
+                    .pieces()
+                    .for_each(|piece| bytes.extend_from_slice(piece));
+                *part = PendingPart::Copied(bytes);
+            }
+        }
+        self.held_bytes = 0;
         self.charge_copied();
     }
 

@@ -10,13 +10,16 @@ use std::os::fd::OwnedFd;
 
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 
 pub(crate) use self::tls::{Handshake, TlsStream};
 use crate::session::send_vector::SendVector;
 use crate::shared::counters::Counters;
 use crate::shared::info::CloseReason;
 use crate::shared::sizes::RECV_BYTES;
+
+/// Receive calls of one [`Stream::discard_input`].
+const DISCARDS_MAX: usize = 64;
 
 /// The stream of a connection.
 pub(crate) enum Stream {
@@ -144,6 +147,29 @@ impl Stream {
         let sent = rustix::net::sendmsg(socket, &send_vector.slices, &mut no_control, flags)?;
         counters.bytes_written.add(sent as u64);
         Ok(sent)
+    }
+
+    /// Ends the output: the peer receives what was sent, and then the end.
+    pub(crate) fn end_output(&mut self) {
+        if let Stream::Tls(tls) = self {
+            tls.end_output();
+        }
+        let _ = rustix::net::shutdown(self.socket(), Shutdown::Write);
+    }
+
+    /// Discards received bytes, a bounded number: the kernel resets a connection that is closed before they were read,
+    /// and what was sent to the peer may be lost with it. Returns whether the peer has ended its side.
+    pub(crate) fn discard_input(&self) -> bool {
+        let mut discarded = [0; RECV_BYTES];
+        for _ in 0..DISCARDS_MAX {
+            match rustix::net::recv(self.socket(), &mut discarded, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return true,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return false,
+                Err(_) => return true,
+            }
+        }
+        false
     }
 
     /// Sends encrypted bytes that wait for the socket; an error also if the socket does not accept all.

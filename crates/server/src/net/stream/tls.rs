@@ -285,11 +285,17 @@ impl TlsStream {
 /// Charged for output that the socket did not accept: a full record.
 const UNSENT_CHARGE_BYTES: usize = 16 << 10;
 
-impl Drop for TlsStream {
-    fn drop(&mut self) {
-        // The client can tell the end from a cut. A socket that does not accept it is closed without.
+impl TlsStream {
+    /// The client can tell the end from a cut. A socket that does not accept it is closed without.
+    pub(super) fn end_output(&mut self) {
         self.session.send_close_notify();
         let _ = self.write_records();
+    }
+}
+
+impl Drop for TlsStream {
+    fn drop(&mut self) {
+        self.end_output();
     }
 }
 

@@ -396,3 +396,6 @@ impl Parked {
         parked.pop_first().map(|(_, slot_key)| slot_key)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,9 +2,12 @@
 //!
 //! At the boundary of a command the worker stops, sends copies of its connections to the successor, closes what it has
 //! open in the store, and waits. If the successor does not take over it goes on as if nothing had happened: nothing
-//! was taken from a connection. Otherwise only output is sent, on the connections that cannot be handed over.
+//! was taken from a connection. Otherwise only output is sent, on the connections that cannot be handed over, until their
+//! clients have it and have ended them.
 
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
@@ -19,8 +22,15 @@ use crate::shared::lock::lock;
 /// Unparsed input and unsent output that the connections of a worker hand over: within a few milliseconds the successor
 /// has them. Connections with more stay behind.
 const HANDED_OVER_BYTES_MAX: usize = 8 << 20;
+/// Output in the memory of the store that a worker copies for connections that stay behind: within about ten
+/// milliseconds.
+const COPIED_BYTES_MAX: usize = 32 << 20;
 /// Time between two attempts to send output after the handover.
 const OUTPUT_PAUSE: Duration = Duration::from_millis(5);
+/// The same while all output has been sent: there may be thousands of idle connections.
+const LINGER_PAUSE: Duration = Duration::from_millis(25);
+/// How long a client to which everything was sent may take to end its side of the connection.
+const LINGER_MAX: Duration = Duration::from_millis(500);
 
 impl Worker {
     /// Waits for the end of a pause.
@@ -50,6 +60,7 @@ impl Worker {
         self.handed_over.clear();
         let slot_keys = self.connections.keys(|_| true);
         let mut bytes_left = HANDED_OVER_BYTES_MAX;
+        let mut copied_bytes_left = COPIED_BYTES_MAX;
         for batch in slot_keys.chunks(DESCRIPTORS_MAX) {
             let mut fields = FieldWriter::default();
             let mut sent = Vec::new();
@@ -59,8 +70,12 @@ impl Worker {
                 };
                 if connection.hand_over(&mut fields, &mut bytes_left) {
                     sent.push(slot_key);
-                } else {
-                    connection.stay_behind(&mut lock(&handover.uncommitted));
+                } else if !connection.stay_behind(
+                    &mut lock(&handover.uncommitted),
+                    &mut copied_bytes_left,
+                    &self.shared.memory,
+                ) {
+                    handover.cut_connections.fetch_add(1, Ordering::Relaxed);
                 }
             }
             let descriptors: Vec<_> = sent
@@ -84,7 +99,7 @@ impl Worker {
     }
 
     /// The successor has taken over: lets go of its connections, and sends the pending output of the others until the
-    /// time for that is over. Nothing is read any more.
+    /// time for that is over. What they receive is discarded.
     pub(super) fn finish_replaced(&mut self) {
         for slot_key in std::mem::take(&mut self.handed_over) {
             if let Some(connection) = self.connections.remove(slot_key) {
@@ -96,27 +111,43 @@ impl Worker {
         let handover = self.shared.phases.last_handover();
         let drain = handover.map_or(Duration::ZERO, |handover| handover.drain);
         let deadline = Instant::now() + drain;
+        let mut ended_at = BTreeMap::new();
         loop {
             for slot_key in self.connections.keys(|_| true) {
-                let connection = self.connections.get_mut(slot_key);
-                let has_pending = connection.is_some_and(|connection| {
-                    connection.send_pending(&self.counters);
-                    connection.has_pending_output()
-                });
-                if !has_pending {
+                if self.is_finished(slot_key, &mut ended_at) {
                     self.abandon(slot_key);
                 }
             }
-            let is_empty = self.connections.keys(|_| true).is_empty();
-            if is_empty || Instant::now() >= deadline {
+            let slot_keys = self.connections.keys(|_| true);
+            if slot_keys.is_empty() || Instant::now() >= deadline {
                 break;
             }
             self.counters.pulse.beat();
-            std::thread::sleep(OUTPUT_PAUSE);
+            let is_all_sent = slot_keys.iter().all(|key| ended_at.contains_key(key));
+            std::thread::sleep(if is_all_sent {
+                LINGER_PAUSE
+            } else {
+                OUTPUT_PAUSE
+            });
         }
         for slot_key in self.connections.keys(|_| true) {
             self.abandon(slot_key);
         }
+    }
+
+    /// Sends what a connection can be sent now; whether it is over. `ended_at` has the times when the last was sent.
+    fn is_finished(&mut self, slot_key: u64, ended_at: &mut BTreeMap<u64, Instant>) -> bool {
+        let Some(connection) = self.connections.get_mut(slot_key) else {
+            return true;
+        };
+        if !connection.needs_store() && !connection.send_pending(&self.counters) {
+            return false;
+        }
+        let ended_at = *ended_at.entry(slot_key).or_insert_with(|| {
+            connection.stream.end_output();
+            Instant::now()
+        });
+        connection.stream.discard_input() || ended_at.elapsed() >= LINGER_MAX
     }
 
     /// Closes a connection without touching the memory of the store.

@@ -1,0 +1,127 @@
+//! The signals of a server process. What they do depends on how far its start is: a replacement that is being prepared
+//! is given up, and what comes when that is no longer possible waits for the server.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use glasscache_server::{Cancellation, ServerControl, notify};
+use nix::sys::signal::{SigSet, Signal};
+
+use crate::output::{Exit, Failure};
+
+/// The handled signals, which are blocked in every thread; one thread waits for them.
+pub(crate) struct ServerSignals {
+    blocked: SigSet,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    is_handled: bool,
+    is_stopping: bool,
+    /// Until there is a server.
+    cancellation: Option<Cancellation>,
+    cancelled_by: Option<Signal>,
+    /// Signals that wait for the server, each once.
+    waiting: Vec<Signal>,
+    server: Option<ServerControl>,
+}
+
+impl ServerSignals {
+    /// Blocks them in this thread and those that it starts.
+    pub(crate) fn block() -> Result<ServerSignals, Failure> {
+        let blocked: SigSet = [
+            Signal::SIGHUP,
+            Signal::SIGINT,
+            Signal::SIGTERM,
+            Signal::SIGUSR1,
+        ]
+        .into_iter()
+        .collect();
+        blocked.thread_block().map_err(|error| {
+            Failure::new(
+                Exit::Unreachable,
+                format!("cannot wait for signals: {error}"),
+            )
+        })?;
+        let state = Arc::default();
+        Ok(ServerSignals { blocked, state })
+    }
+
+    /// Handles signals from now on: those that stop a server give up its start.
+    pub(crate) fn cancel_with(&self, cancellation: Cancellation) {
+        lock(&self.state).cancellation = Some(cancellation);
+        self.start_thread();
+    }
+
+    /// Handles signals from now on, and those that waited.
+    pub(crate) fn handle_for(&self, server: ServerControl) {
+        let mut state = lock(&self.state);
+        for signal in std::mem::take(&mut state.waiting) {
+            apply(signal, &server);
+        }
+        state.server = Some(server);
+        drop(state);
+        self.start_thread();
+    }
+
+    /// Ends the process if a signal is the reason for `failure`.
+    pub(crate) fn exit_if_cancelled(&self, failure: Failure) -> Failure {
+        if let Some(signal) = lock(&self.state).cancelled_by {
+            failure.print();
+            exit_by(signal);
+        }
+        failure
+    }
+
+    fn start_thread(&self) {
+        if std::mem::replace(&mut lock(&self.state).is_handled, true) {
+            return;
+        }
+        let (blocked, state) = (self.blocked, Arc::clone(&self.state));
+        std::thread::spawn(move || {
+            while let Ok(signal) = blocked.wait() {
+                lock(&state).handle(signal);
+            }
+        });
+    }
+}
+
+impl State {
+    fn handle(&mut self, signal: Signal) {
+        let is_stop = signal != Signal::SIGHUP;
+        if self.is_stopping && matches!(signal, Signal::SIGINT | Signal::SIGTERM) {
+            // The first one starts an orderly shutdown; a second one exits immediately.
+            exit_by(signal);
+        }
+        self.is_stopping |= is_stop;
+        if let Some(server) = &self.server {
+            apply(signal, server);
+        } else if is_stop && self.cancellation.as_ref().is_some_and(Cancellation::cancel) {
+            self.cancelled_by = Some(signal);
+        } else if !self.waiting.contains(&signal) {
+            self.waiting.push(signal);
+        }
+    }
+}
+
+fn apply(signal: Signal, server: &ServerControl) {
+    match signal {
+        Signal::SIGHUP => server.reload(),
+        _ => {
+            notify("STOPPING=1");
+            if signal == Signal::SIGUSR1 {
+                server.stop_and_save();
+            } else {
+                server.stop();
+            }
+        }
+    }
+}
+
+fn exit_by(signal: Signal) -> ! {
+    std::process::exit(128 + signal as i32)
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}

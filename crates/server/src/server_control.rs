@@ -1,0 +1,36 @@
+//! What other threads of the process may do with a running server.
+
+use std::sync::Arc;
+
+use crate::shared::Shared;
+
+/// Stops a server, or makes it read its files again, from any thread.
+#[derive(Clone)]
+pub struct ServerControl(pub(crate) Arc<Shared>);
+
+impl ServerControl {
+    /// Like [`crate::RunningServer::stop`].
+    pub fn stop(&self) {
+        self.0.stop();
+    }
+
+    /// Like [`crate::RunningServer::stop_and_save`].
+    pub fn stop_and_save(&self) {
+        self.0.stop_and_save();
+    }
+
+    /// Reads again the files that can change while the server runs, which are the cluster file, the file of users and
+    /// the certificates, and logs the result.
+    /// A file that cannot be read changes nothing.
+    pub fn reload(&self) {
+        let outcome = self.0.cluster.reload();
+        self.0.log.line(format!("glasscache: SIGHUP: {outcome}"));
+        if let Some(outcome) = self.0.logins.reload() {
+            self.0.log.line(format!("glasscache: SIGHUP: {outcome}"));
+        }
+        if let Some(tls) = &self.0.tls {
+            let (Ok(outcome) | Err(outcome)) = tls.reload(self.0.clock.now().0);
+            self.0.log.line(format!("glasscache: SIGHUP: {outcome}"));
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Giving up a replacement before its last message.
+
+use std::sync::{Arc, Mutex};
+
+use crate::shared::control_channel::ControlChannel;
+use crate::shared::lock::lock;
+
+/// Gives up a replacement from any thread, as long as the running server can go on.
+#[derive(Clone, Default)]
+pub struct Cancellation(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    decision: Decision,
+    /// The conversation with the running server.
+    channel: Option<Arc<ControlChannel>>,
+}
+
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum Decision {
+    #[default]
+    Open,
+    Cancelled,
+    Committing,
+}
+
+impl Cancellation {
+    /// Makes the replacement fail, so that the running server goes on. False if that can no longer be: the new server
+    /// may own everything, and has to be stopped when it has started.
+    pub fn cancel(&self) -> bool {
+        let mut state = lock(&self.0);
+        if state.decision == Decision::Committing {
+            return false;
+        }
+        state.decision = Decision::Cancelled;
+        if let Some(channel) = &state.channel {
+            channel.shut_down();
+        }
+        true
+    }
+
+    /// Ends this conversation when it is cancelled, or now if it was.
+    pub(crate) fn watch(&self, channel: &Arc<ControlChannel>) {
+        let mut state = lock(&self.0);
+        if state.decision == Decision::Cancelled {
+            channel.shut_down();
+        }
+        state.channel = Some(Arc::clone(channel));
+    }
+
+    /// From now on it cannot be cancelled; false if it was.
+    pub(crate) fn begin_commit(&self) -> bool {
+        let mut state = lock(&self.0);
+        if state.decision == Decision::Open {
+            state.decision = Decision::Committing;
+        }
+        state.decision == Decision::Committing
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        lock(&self.0).decision == Decision::Cancelled
+    }
+}

@@ -1,0 +1,94 @@
+//! The unix socket beside the memory file, on which a server waits for its successor. It passes from one to the next.
+
+use std::fs::{self, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::shared::control_channel::ControlChannel;
+
+/// Only the user of the server may connect.
+const MODE: u32 = 0o600;
+
+/// The socket on which a server waits for its successor.
+pub(crate) struct ControlSocket {
+    socket: OwnedFd,
+    path: PathBuf,
+    /// Device and inode of its file.
+    file: Option<(u64, u64)>,
+}
+
+impl ControlSocket {
+    /// Binds it, replacing one that another server left: the memory file is locked, so none is running.
+    ///
+    /// # Errors
+    /// The path is too long, or the folder does not allow it.
+    pub(crate) fn bind(path: PathBuf) -> io::Result<ControlSocket> {
+        match fs::symlink_metadata(&path) {
+            Ok(file) if file.file_type().is_socket() => fs::remove_file(&path)?,
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+            // Binding fails: another file is in the way.
+            Ok(_) => {}
+        }
+        let flags = SocketFlags::CLOEXEC;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(&path)?)?;
+        // Nobody can connect before it listens.
+        fs::set_permissions(&path, Permissions::from_mode(MODE))?;
+        rustix::net::listen(&socket, 1)?;
+        Ok(ControlSocket::inherited(socket, path))
+    }
+
+    /// That of a predecessor.
+    pub(crate) fn inherited(socket: OwnedFd, path: PathBuf) -> ControlSocket {
+        let file = fs::symlink_metadata(&path).ok();
+        ControlSocket {
+            socket,
+            path,
+            file: file.map(|file| (file.dev(), file.ino())),
+        }
+    }
+
+    /// The next successor; blocks until there is one.
+    ///
+    /// # Errors
+    /// It is another user's, or this process may not have more descriptors.
+    pub(crate) fn accept(&self, timeout: Duration) -> io::Result<ControlChannel> {
+        let socket = rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC)?;
+        ControlChannel::new(socket, timeout)
+    }
+
+    /// Removes its file, unless that is another server's.
+    pub(crate) fn remove_file(&self) {
+        let file = fs::symlink_metadata(&self.path).ok();
+        if self.file.is_some() && self.file == file.map(|file| (file.dev(), file.ino())) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl AsFd for ControlSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_file_at_its_path_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memory.control");
+        fs::write(&path, "a user's").unwrap();
+        assert!(ControlSocket::bind(path.clone()).is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "a user's");
+    }
+}

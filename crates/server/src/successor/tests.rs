@@ -1,0 +1,500 @@
+//! Handovers inside of one process: successors that end or are given up at each step, and what stays behind.
+
+use std::fs;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::thread::JoinHandle;
+
+use super::*;
+use crate::shared::address::Address;
+use crate::shared::config::{Config, Listen};
+use crate::shared::control_channel::{Frame, control_path};
+use crate::{Error, PreparedServer, RunningServer, prepare_replacement, start};
+
+const TIMEOUT: Duration = Duration::from_mins(1);
+
+fn config(memory_file: &Path, memory_bytes: u64) -> Config {
+    Config {
+        listeners: vec![Listen::Tcp(([127, 0, 0, 1], 0).into())],
+        memory_bytes,
+        workers: 2,
+        memory_file: Some(memory_file.to_owned()),
+        ..Config::default()
+    }
+}
+
+fn address(server: &RunningServer) -> SocketAddr {
+    match server.addresses().first() {
+        Some(Address::Tcp(address)) => *address,
+        _ => panic!("no port"),
+    }
+}
+
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn connect(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        Client(BufReader::new(stream))
+    }
+
+    fn request(&mut self, request: &[u8]) -> String {
+        self.0.get_mut().write_all(request).unwrap();
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        line
+    }
+}
+
+/// A successor that does `steps` steps of the handover and then ends.
+fn end_after(steps: usize, memory_file: &Path) {
+    let channel = ControlChannel::connect(&control_path(memory_file), TIMEOUT).unwrap();
+    let mut hello = FieldWriter::default();
+    hello.u32(CONTROL_VERSION);
+    hello.u64(1000);
+    if steps > 0 {
+        channel.send(FrameKind::Hello, &hello.0, &[]).unwrap();
+    }
+    if steps > 1 {
+        assert_eq!(channel.receive().unwrap().kind, FrameKind::Offer);
+    }
+    if steps > 2 {
+        channel.send(FrameKind::Ready, &[], &[]).unwrap();
+    }
+    for _ in 3..steps {
+        let frame = channel.receive().unwrap();
+        if frame.kind == FrameKind::Memory {
+            break;
+        }
+        assert_eq!(frame.kind, FrameKind::Connections);
+    }
+}
+
+/// Takes the place of the server, which pauses until the result is started or dropped.
+fn take_over(config: Config) -> Result<PreparedServer, Error> {
+    prepare_replacement(config).unwrap().connect()?.take_over()
+}
+
+/// Makes the next handover pass through this test, which sees each frame and may change its body.
+fn relay(
+    memory_file: &Path,
+    mut on_frame: impl FnMut(FrameKind, &mut Vec<u8>) + Send + 'static,
+) -> JoinHandle<Option<FrameKind>> {
+    let path = control_path(memory_file);
+    let server_path = path.with_extension("server");
+    fs::rename(&path, &server_path).unwrap();
+    let control = ControlSocket::bind(path.clone()).unwrap();
+    std::thread::spawn(move || {
+        let successor = control.accept(TIMEOUT).unwrap();
+        let server = ControlChannel::connect(&server_path, TIMEOUT).unwrap();
+        fs::rename(&server_path, &path).unwrap();
+        let mut pass = |from: &ControlChannel, to: &ControlChannel| {
+            let Frame {
+                kind,
+                mut body,
+                descriptors,
+            } = from.receive().ok()?;
+            on_frame(kind, &mut body);
+            let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+            to.send(kind, &body, &descriptors).ok()?;
+            Some(kind)
+        };
+        pass(&successor, &server)?;
+        pass(&server, &successor)?;
+        pass(&successor, &server)?;
+        while pass(&server, &successor)? != FrameKind::Memory {}
+        pass(&successor, &server)?;
+        pass(&server, &successor)
+    })
+}
+
+/// A counter of `stats glasscache`.
+fn stat(client: &mut Client, name: &str) -> u64 {
+    let mut line = client.request(b"stats glasscache\r\n");
+    let mut value = None;
+    while line != "END\r\n" {
+        if let Some(text) = line.strip_prefix(&format!("STAT {name} ")) {
+            value = text.trim_end().parse().ok();
+        }
+        line.clear();
+        client.0.read_line(&mut line).unwrap();
+    }
+    value.unwrap()
+}
+
+/// Waits until a connection uploads a value, or none does.
+fn wait_for_upload(client: &mut Client, is_expected: bool) {
+    loop {
+        let mut is_uploading = false;
+        let mut line = client.request(b"stats conns\r\n");
+        while line != "END\r\n" {
+            is_uploading |= line.ends_with("state conn_nread\r\n");
+            line.clear();
+            client.0.read_line(&mut line).unwrap();
+        }
+        if is_uploading == is_expected {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_successor_that_ends_after_any_step_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("memory");
+    let server = start(config(&file, 8 << 20)).unwrap();
+    let mut client = Client::connect(address(&server));
+    let mut half = Client::connect(address(&server));
+    half.0.get_mut().write_all(b"set half 0 0 2\r\nx").unwrap();
+    assert_eq!(client.request(b"set key 0 0 1\r\nx\r\n"), "STORED\r\n");
+    for steps in 0..7 {
+        end_after(steps, &file);
+        assert_eq!(client.request(b"incr none 1\r\n"), "NOT_FOUND\r\n");
+        assert_eq!(client.request(b"set key 0 0 1\r\nx\r\n"), "STORED\r\n");
+        let mut other = Client::connect(address(&server));
+        assert_eq!(other.request(b"get none\r\n"), "END\r\n");
+    }
+    assert_eq!(half.request(b"y\r\n"), "STORED\r\n");
+    // The next one takes over.
+    let next = take_over(config(&file, 8 << 20)).unwrap().start().unwrap();
+    assert!(server.join());
+    assert_eq!(client.request(b"get half\r\n"), "VALUE half 0 2\r\n");
+    drop(next);
+    assert!(!control_path(&file).exists());
+}
+
+#[test]
+fn a_connection_whose_socket_a_failed_successor_keeps_is_closed_at_the_client() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("memory");
+    let server = start(config(&file, 8 << 20)).unwrap();
+    let mut client = Client::connect(address(&server));
+    assert_eq!(client.request(b"set key 0 0 1\r\nx\r\n"), "STORED\r\n");
+    let channel = ControlChannel::connect(&control_path(&file), TIMEOUT).unwrap();
+    let mut hello = FieldWriter::default();
+    hello.u32(CONTROL_VERSION);
+    hello.u64(1000);
+    channel.send(FrameKind::Hello, &hello.0, &[]).unwrap();
+    assert_eq!(channel.receive().unwrap().kind, FrameKind::Offer);
+    channel.send(FrameKind::Ready, &[], &[]).unwrap();
+    let kept = channel.receive().unwrap();
+    assert_eq!(
+        (kept.kind, kept.descriptors.len()),
+        (FrameKind::Connections, 1)
+    );
+    drop(channel);
+    assert_eq!(client.request(b"get none\r\n"), "END\r\n");
+    assert_eq!(client.request(b"quit\r\n"), "");
+    drop(kept);
+}
+
+#[test]
+fn a_server_that_was_replaced_saves_nothing_on_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("memory");
+    let server = start(config(&file, 8 << 20)).unwrap();
+    let mut client = Client::connect(address(&server));
+    assert_eq!(client.request(b"set key 0 0 1\r\nx\r\n"), "STORED\r\n");
+    let next = take_over(config(&file, 8 << 20)).unwrap().start().unwrap();
+    server.stop_and_save();
+    assert!(server.join());
+    assert!(!folder.path().join("memory.meta").exists());
+    assert_eq!(client.request(b"touch key 0\r\n"), "TOUCHED\r\n");
+    next.stop_and_save();
+    assert!(!next.join());
+    assert!(folder.path().join("memory.meta").exists());
+}
+
+#[test]
+fn connections_of_a_listener_that_the_successor_lacks_are_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("memory");
+    let mut two_listeners = config(&file, 8 << 20);
+    let other_listener = Listen::Tcp(([127, 0, 0, 2], 0).into());
+    two_listeners.listeners.push(other_listener);
+    let server = start(two_listeners).unwrap();
+    let addresses = server.addresses();
+    let [Address::Tcp(kept), Address::Tcp(removed)] = addresses[..] else {
+        panic!("{addresses:?}");
+    };
+    let (mut kept, mut removed) = (Client::connect(kept), Client::connect(removed));
+    for client in [&mut kept, &mut removed] {
+        assert_eq!(client.request(b"get none\r\n"), "END\r\n");
+    }
+    let next = take_over(config(&file, 8 << 20)).unwrap().start().unwrap();
+    assert!(server.join());
+    assert_eq!(kept.request(b"get none\r\n"), "END\r\n");
+    let mut line = String::new();
+    match removed.0.read_line(&mut line) {
+        Ok(bytes) => assert_eq!(bytes, 0, "{line}"),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+    }
+    drop(next);
+}
+
+#[test]
+fn a_server_that_is_stopped_does_not_wait_for_a_successor_that_prepares_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("memory");
+    let server = start(config(&file, 8 << 20)).unwrap();
+    let channel = ControlChannel::connect(&control_path(&file), TIMEOUT).unwrap();
+    let mut hello = FieldWriter::default();
+    hello.u32(CONTROL_VERSION);
+    hello.u64(1000);
+    channel.send(FrameKind::Hello, &hello.0, &[]).unwrap();
+    assert_eq!(channel.receive().unwrap().kind, FrameKind::Offer);
+    server.stop();
+    let stopped_at = Instant::now();
+    assert!(!server.join());
+    assert!(stopped_at.elapsed() < PREPARATION_MAX / 2);
+}
+
+#[test]
+fn a_successor_of_another_version_is_refused_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("memory");
+    let _server = start(config(&file, 8 << 20)).unwrap();
+    let channel = ControlChannel::connect(&control_path(&file), TIMEOUT).unwrap();
+    let mut hello = FieldWriter::default();
+    hello.u32(CONTROL_VERSION + 1);
+    hello.u64(1000);
+    channel.send(FrameKind::Hello, &hello.0, &[]).unwrap();
+    let frame = channel.receive().unwrap();
+    assert_eq!(frame.kind, FrameKind::Refused);
+    assert!(String::from_utf8(frame.body).unwrap().contains("version"));
+}
+
+#[test]
+fn an_upload_is_closed_by_the_handover_and_continues_without_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("memory");
+    let server = start(config(&file, 32 << 20)).unwrap();
+    let mut client = Client::connect(address(&server));
+    let begin = |name: &str| {
+        let mut upload = Client::connect(address(&server));
+        let head = format!("set {name} 0 0 500000\r\n");
+        upload.0.get_mut().write_all(head.as_bytes()).unwrap();
+        upload.0.get_mut().write_all(&vec![b'x'; 200_000]).unwrap();
+        upload
+    };
+    let mut resumed_upload = begin("first");
+    wait_for_upload(&mut client, true);
+    end_after(7, &file);
+    resumed_upload
+        .0
+        .get_mut()
+        .write_all(&vec![b'x'; 300_000])
+        .unwrap();
+    assert_eq!(resumed_upload.request(b"\r\n"), "STORED\r\n");
+    wait_for_upload(&mut client, false);
+    let mut closed_upload = begin("second");
+    wait_for_upload(&mut client, true);
+    let next = take_over(config(&file, 32 << 20)).unwrap().start().unwrap();
+    let mut line = String::new();
+    let end = closed_upload.0.read_line(&mut line);
+    assert!(end.is_err() || line.is_empty(), "{line}");
+    assert!(server.join());
+    assert_eq!(client.request(b"get second\r\n"), "END\r\n");
+    assert_eq!(client.request(b"touch first 0\r\n"), "TOUCHED\r\n");
+    drop(next);
+}
+
+#[test]
+fn a_server_with_another_layout_passes_its_connections_and_an_empty_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("memory");
+    let server = start(config(&file, 8 << 20)).unwrap();
+    let mut client = Client::connect(address(&server));
+    let unique = |client: &mut Client| {
+        assert_eq!(client.request(b"set key 0 0 1\r\nx\r\n"), "STORED\r\n");
+        let line = client.request(b"mg key c\r\n");
+        let number = line.trim_end().strip_prefix("HD c").unwrap();
+        number.parse::<u64>().unwrap()
+    };
+    let unique_before = unique(&mut client);
+    let relayed = relay(&file, |kind, body| {
+        if kind == FrameKind::Offer {
+            let version = glasscache_store::Handover::VERSION + (1 << 32);
+            body[..8].copy_from_slice(&version.to_le_bytes());
+        }
+    });
+    let next = take_over(config(&file, 8 << 20)).unwrap();
+    let outcome = next.memory.outcome.clone();
+    assert!(outcome.contains("starts empty: the running server has another layout"));
+    let next = next.start().unwrap();
+    assert_eq!(relayed.join().unwrap(), Some(FrameKind::Committed));
+    assert!(server.join());
+    assert_eq!(client.request(b"get key\r\n"), "END\r\n");
+    assert!(unique(&mut client) > unique_before);
+    assert!(!folder.path().join("memory.new").exists());
+    // The next one continues with what is stored now.
+    let last = take_over(config(&file, 8 << 20)).unwrap().start().unwrap();
+    assert!(next.join());
+    assert_eq!(client.request(b"touch key 0\r\n"), "TOUCHED\r\n");
+    drop(last);
+}
+
+/// Clients that have requested `keys` and read nothing.
+fn clients_that_do_not_read(server: &RunningServer, count: usize, request: &[u8]) -> Vec<Client> {
+    let connect = |_| {
+        let mut client = Client::connect(address(server));
+        client.0.get_mut().write_all(request).unwrap();
+        client
+    };
+    (0..count).map(connect).collect()
+}
+
+#[test]
+fn pending_output_is_copied_for_a_handover_within_the_memory_for_peers() {
+    const VALUE_BYTES: usize = 1_000_000;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("memory");
+    let server = start(config(&file, 64 << 20)).unwrap();
+    let mut client = Client::connect(address(&server));
+    let set = [
+        format!("set key 0 0 {VALUE_BYTES}\r\n").into_bytes(),
+        vec![b'x'; VALUE_BYTES],
+        b"\r\n".to_vec(),
+    ];
+    assert_eq!(client.request(&set.concat()), "STORED\r\n");
+    let request = format!("get{}\r\n", " key".repeat(12));
+    let mut slow_clients = clients_that_do_not_read(&server, 60, request.as_bytes());
+    // Each is served until its socket is full; the request for this number sends too.
+    let mut sent = 0;
+    while stat(&mut client, "send_calls") > sent + 2 {
+        sent = stat(&mut client, "send_calls");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    end_after(7, &file);
+    let limit = stat(&mut client, "peer_bytes_limit");
+    let held = stat(&mut client, "peer_bytes");
+    eprintln!("{held} bytes of {limit}");
+    // Each worker may see the same free memory once.
+    assert!(held <= limit + 2 * VALUE_BYTES as u64, "{held} of {limit}");
+    // Nothing was lost: the server goes on.
+    let reply = [
+        format!("VALUE key 0 {VALUE_BYTES}\r\n").into_bytes(),
+        vec![b'x'; VALUE_BYTES],
+        b"\r\n".to_vec(),
+    ];
+    let mut expected = reply.concat().repeat(12);
+    expected.extend_from_slice(b"END\r\n");
+    let mut read = vec![0; expected.len()];
+    slow_clients[0].0.read_exact(&mut read).unwrap();
+    assert!(read == expected);
+    let next = take_over(config(&file, 64 << 20)).unwrap().start().unwrap();
+    // Those that cannot pass are closed, and what they receive until then is right.
+    let readers = slow_clients.drain(1..).map(|mut client| {
+        let expected = expected.clone();
+        std::thread::spawn(move || {
+            let mut read = Vec::new();
+            let mut buffer = vec![0; 1 << 20];
+            while read.len() < expected.len() {
+                match client.0.read(&mut buffer) {
+                    Ok(0) | Err(_) => break,
+                    Ok(bytes) => read.extend_from_slice(&buffer[..bytes]),
+                }
+            }
+            assert!(expected.starts_with(&read));
+            read.len() == expected.len()
+        })
+    });
+    let readers: Vec<_> = readers.collect();
+    let complete = readers.into_iter().map(|reader| reader.join().unwrap());
+    let complete = complete.filter(|is_complete| *is_complete).count();
+    eprintln!("{complete} of 59 received everything");
+    assert!(server.join());
+    drop(next);
+}
+
+#[test]
+fn a_connection_that_stays_behind_ends_in_order_although_its_client_still_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("memory");
+    let server = start(config(&file, 32 << 20)).unwrap();
+    let mut upload = Client::connect(address(&server));
+    let head = b"set key 0 0 500000\r\n";
+    upload.0.get_mut().write_all(head).unwrap();
+    upload.0.get_mut().write_all(&vec![b'x'; 100_000]).unwrap();
+    let mut client = Client::connect(address(&server));
+    wait_for_upload(&mut client, true);
+    let mut sender = upload.0.get_ref().try_clone().unwrap();
+    let relayed = relay(&file, move |kind, _| {
+        if kind == FrameKind::Memory {
+            // The server pauses: it reads this only to discard it.
+            sender.write_all(&vec![b'x'; 50_000]).unwrap();
+        }
+    });
+    let next = take_over(config(&file, 32 << 20)).unwrap().start().unwrap();
+    assert_eq!(relayed.join().unwrap(), Some(FrameKind::Committed));
+    let mut line = String::new();
+    assert_eq!(upload.0.read_line(&mut line).unwrap(), 0, "{line}");
+    assert!(server.join());
+    drop(next);
+}
+
+#[test]
+fn a_unix_socket_gets_the_mode_that_its_next_server_wants() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("memory");
+    let path = folder.path().join("socket");
+    let with_mode = |mode| {
+        let path = path.clone();
+        Config {
+            listeners: vec![Listen::Unix { path, mode }],
+            ..config(&file, 8 << 20)
+        }
+    };
+    let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    let server = start(with_mode(0o700)).unwrap();
+    let given_up = take_over(with_mode(0o770)).unwrap();
+    drop(given_up);
+    assert_eq!(mode(), 0o700);
+    let next = take_over(with_mode(0o770)).unwrap().start().unwrap();
+    assert!(server.join());
+    let start = Instant::now();
+    while mode() != 0o770 {
+        assert!(start.elapsed() < TIMEOUT, "its mode is {:o}", mode());
+    }
+    drop(next);
+}
+
+#[test]
+fn a_replacement_can_be_cancelled_until_it_says_that_it_can_serve() {
+    for (cancelled_at, is_possible) in [
+        (FrameKind::Hello, true),
+        (FrameKind::Offer, true),
+        (FrameKind::Ready, true),
+        (FrameKind::Memory, true),
+        (FrameKind::Accept, false),
+        (FrameKind::Committed, false),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("memory");
+        let server = start(config(&file, 8 << 20)).unwrap();
+        let mut client = Client::connect(address(&server));
+        assert_eq!(client.request(b"set key 0 0 1\r\nx\r\n"), "STORED\r\n");
+        let replacement = prepare_replacement(config(&file, 8 << 20)).unwrap();
+        let cancellation = replacement.cancellation();
+        let relayed = relay(&file, move |kind, _| {
+            if kind == cancelled_at {
+                assert_eq!(cancellation.cancel(), is_possible);
+            }
+        });
+        let connected = replacement.connect();
+        let taken_over = connected.and_then(crate::ConnectedReplacement::take_over);
+        let next = taken_over.and_then(PreparedServer::start);
+        relayed.join().unwrap();
+        if let Err(error) = &next {
+            assert!(is_possible, "{error}");
+            assert!(error.to_string().contains("cancelled"), "{error}");
+        } else {
+            assert!(!is_possible, "{cancelled_at:?}");
+            assert!(server.join());
+        }
+        assert_eq!(client.request(b"touch key 0\r\n"), "TOUCHED\r\n");
+    }
+}

@@ -1,0 +1,168 @@
+//! The threads of a server: started behind a gate, watched, and joined in an order.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use rustix::thread::gettid;
+
+use crate::failure;
+use crate::login_thread;
+use crate::shared::Shared;
+use crate::shared::error::Error;
+use crate::shared::logins::LoginMessage;
+use crate::start_gate::StartGate;
+use crate::watchdog;
+
+/// The threads of one server.
+pub(crate) struct Threads {
+    /// Those that serve.
+    serving: Vec<JoinHandle<()>>,
+    /// The kernel's ids of all that were spawned.
+    ids: Vec<i32>,
+    watchdog: Option<WatchdogThread>,
+    /// The thread that verifies passwords.
+    login_thread: Option<JoinHandle<()>>,
+    /// Where they wait until they may serve.
+    gate: Arc<StartGate>,
+    /// The exit code of the process if one of them panics.
+    failure_exit_code: i32,
+}
+
+/// The watchdog's thread, which ends when the sender is dropped.
+struct WatchdogThread {
+    stop_sender: mpsc::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Threads {
+    pub(crate) fn new(failure_exit_code: i32) -> Threads {
+        Threads {
+            serving: Vec::new(),
+            ids: Vec::new(),
+            watchdog: None,
+            login_thread: None,
+            gate: Arc::default(),
+            failure_exit_code,
+        }
+    }
+
+    /// The kernel's ids of the threads, in the order of their start.
+    pub(crate) fn ids(&self) -> &[i32] {
+        &self.ids
+    }
+
+    /// Starts a thread that serves.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub(crate) fn spawn(
+        &mut self,
+        name: String,
+        run: impl FnOnce() + Send + 'static,
+    ) -> Result<(), Error> {
+        let thread = self.spawn_behind_gate(name, run)?;
+        self.serving.push(thread);
+        Ok(())
+    }
+
+    /// Starts the thread that verifies passwords, if there are users. It runs until the last worker has ended, so
+    /// that begun logins are completed.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub(crate) fn start_login_thread(
+        &mut self,
+        shared: &Arc<Shared>,
+        receiver: mpsc::Receiver<LoginMessage>,
+    ) -> Result<(), Error> {
+        if shared.logins.are_required() {
+            let shared = Arc::clone(shared);
+            let run = move || login_thread::run(&shared, &receiver);
+            self.login_thread = Some(self.spawn_behind_gate("gc-login".to_owned(), run)?);
+        }
+        Ok(())
+    }
+
+    /// Starts the watchdog, if it is wanted.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub(crate) fn start_watchdog(&mut self, shared: &Arc<Shared>) -> Result<(), Error> {
+        if shared.config.watchdog_ticks == 0 {
+            return Ok(());
+        }
+        let shared = Arc::clone(shared);
+        let (stop_sender, stop_receiver) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name("gc-watchdog".to_owned())
+            .spawn(move || watchdog::run(&shared, &stop_receiver))
+            .map_err(Error::System)?;
+        self.watchdog = Some(WatchdogThread {
+            stop_sender,
+            thread,
+        });
+        Ok(())
+    }
+
+    /// Lets them serve.
+    pub(crate) fn open_gate(&self) {
+        self.gate.open();
+    }
+
+    /// Ends them, unless they serve.
+    pub(crate) fn abandon(&self) {
+        self.gate.abandon();
+    }
+
+    /// Waits until all have ended.
+    pub(crate) fn join(&mut self, shared: &Shared) {
+        for thread in self.serving.drain(..) {
+            let _ = thread.join();
+        }
+        if let Some(thread) = self.login_thread.take() {
+            shared.logins.end();
+            let _ = thread.join();
+        }
+        // The watchdog runs until the last worker has ended: a worker that hangs must not keep the process alive.
+        if let Some(WatchdogThread {
+            stop_sender,
+            thread,
+        }) = self.watchdog.take()
+        {
+            drop(stop_sender);
+            let _ = thread.join();
+        }
+    }
+
+    /// Starts a thread that the server depends on: if it panics, the process ends.
+    fn spawn_behind_gate(
+        &mut self,
+        name: String,
+        run: impl FnOnce() + Send + 'static,
+    ) -> Result<JoinHandle<()>, Error> {
+        let exit_code = self.failure_exit_code;
+        let thread_name = name.clone();
+        let gate = Arc::clone(&self.gate);
+        let (sender, receiver) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name(name)
+            .spawn(move || {
+                let _ = sender.send(gettid().as_raw_nonzero().get());
+                if !gate.wait() {
+                    return;
+                }
+                // Nothing that the thread leaves behind is used again: the process ends.
+                if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
+                    let message = failure::panic_message(&*payload);
+                    failure::end_process(
+                        exit_code,
+                        &format!("thread {thread_name} panicked: {message}"),
+                    );
+                }
+            })
+            .map_err(Error::System)?;
+        self.ids.extend(receiver.recv());
+        Ok(thread)
+    }
+}
