@@ -105,16 +105,14 @@ impl State {
 }
 
 fn apply(signal: Signal, server: &ServerControl) {
-    match signal {
-        Signal::SIGHUP => server.reload(),
-        _ => {
-            notify("STOPPING=1");
-            if signal == Signal::SIGUSR1 {
-                server.stop_and_save();
-            } else {
-                server.stop();
-            }
-        }
+    if signal == Signal::SIGHUP {
+        return server.reload();
+    }
+    notify("STOPPING=1");
+    if signal == Signal::SIGUSR1 {
+        server.stop_and_save();
+    } else {
+        server.stop();
     }
 }
 

@@ -4,12 +4,12 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, Uid, User, chown};
+use nix::unistd::{Pid, Uid, User};
 use rustix::process::{Resource, Rlimit, prlimit};
 
 use crate::server::{Memory, Server, Wire, glasscache, wait_until};
@@ -23,13 +23,14 @@ impl Memory {
     }
 
     /// Gives the folder to an unprivileged user and returns its name; `None` if this is not root.
-    fn give_to_nobody(&self) -> Option<&'static str> {
+    fn give_to_unprivileged_user(&self) -> Option<&'static str> {
         if !Uid::effective().is_root() {
             eprintln!("skipped: only root can start a server as another user");
             return None;
         }
         let user = User::from_name("nobody").unwrap()?;
-        chown(self.folder.path(), Some(user.uid), Some(user.gid)).unwrap();
+        let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
+        std::os::unix::fs::chown(self.folder.path(), Some(uid), Some(gid)).unwrap();
         Some("nobody")
     }
 
@@ -40,6 +41,21 @@ impl Memory {
         assert_eq!(after.port(), before.port());
         assert_eq!(before.wait(), Some(0));
         after
+    }
+
+    /// Starts a process that writes its port as an unprivileged user; an error if it has ended instead.
+    fn start_as(&self, user: &str, flags: &[&str], port: u16) -> Result<Server, Output> {
+        let ports = self.folder.path().join("ports");
+        let _ = std::fs::remove_file(&ports);
+        let mut command = self.command_as(user, flags);
+        command.env("MEMCACHED_PORT_FILENAME", &ports);
+        let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
+        wait_until(|| ports.exists() || process.try_wait().unwrap().is_some());
+        if ports.exists() {
+            Ok(Server::of(process, port))
+        } else {
+            Err(process.wait_with_output().unwrap())
+        }
     }
 }
 
@@ -324,7 +340,7 @@ fn has_ended(process: &str) -> bool {
 #[test]
 fn a_server_of_an_unprivileged_user_is_replaced_by_one_that_root_starts_as_that_user() {
     let memory = Memory::new();
-    let Some(user) = memory.give_to_nobody() else {
+    let Some(user) = memory.give_to_unprivileged_user() else {
         return;
     };
     let mut before = Server::run(memory.command_as(user, &["-m", "8"]));
@@ -339,7 +355,8 @@ fn a_server_of_an_unprivileged_user_is_replaced_by_one_that_root_starts_as_that_
     assert_eq!((wire.line(), wire.line()), ("value".into(), "END".into()));
     // With the same memory, and with another, whose file the user has to make.
     for (size, reply) in [("8", "VALUE key 0 5"), ("16", "END")] {
-        let after = Server::run(memory.command_as(user, &["-m", size, "--replace"]));
+        let flags = ["-m", size, "--replace"];
+        let after = memory.start_as(user, &flags, before.port()).unwrap();
         assert_eq!(before.wait(), Some(0));
         let status = std::fs::read_to_string(format!("/proc/{}/status", after.id())).unwrap();
         let uid = User::from_name(user).unwrap().unwrap().uid.to_string();
@@ -352,9 +369,9 @@ fn a_server_of_an_unprivileged_user_is_replaced_by_one_that_root_starts_as_that_
 }
 
 #[test]
-fn memory_that_is_taken_over_is_locked_or_the_old_server_goes_on() {
+fn inherited_memory_is_locked_or_the_replacement_fails() {
     let memory = Memory::new();
-    let Some(user) = memory.give_to_nobody() else {
+    let Some(user) = memory.give_to_unprivileged_user() else {
         return;
     };
     let is_locked = |server: &Server| {
@@ -369,21 +386,19 @@ fn memory_that_is_taken_over_is_locked_or_the_old_server_goes_on() {
     let mut wire = before.connect();
     assert_eq!(wire.request("set key 0 0 5\r\nvalue\r\n"), "STORED");
     // Where the limit on locked memory cannot be raised, this user may not lock what it maps.
-    let mut command = memory.command_as(user, &["-m", "8", "-k", "--replace"]);
-    let ports = memory.folder.path().join("ports");
-    command.env("MEMCACHED_PORT_FILENAME", &ports);
-    let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
-    wait_until(|| ports.exists() || process.try_wait().unwrap().is_some());
-    if let Some(status) = process.try_wait().unwrap() {
-        let output = process.wait_with_output().unwrap();
-        let text = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(status.code(), Some(3), "{text}");
-        assert!(text.contains("lock-memory (-k): not allowed"), "{text}");
-        eprintln!("the old server goes on: {text}");
-    } else {
-        let after = Server::of(process, before.port());
-        assert_eq!(before.wait(), Some(0));
-        assert!(is_locked(&after));
+    let flags = ["-m", "8", "-k", "--replace"];
+    let after = memory.start_as(user, &flags, before.port());
+    match &after {
+        Ok(after) => {
+            assert_eq!(before.wait(), Some(0));
+            assert!(is_locked(after));
+        }
+        Err(output) => {
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(3), "{text}");
+            assert!(text.contains("lock-memory (-k): not allowed"), "{text}");
+            eprintln!("the old server goes on: {text}");
+        }
     }
     assert_eq!(wire.request("get key\r\n"), "VALUE key 0 5");
 }

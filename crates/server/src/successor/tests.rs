@@ -463,7 +463,7 @@ fn a_unix_socket_gets_the_mode_that_its_next_server_wants() {
 }
 
 #[test]
-fn a_replacement_can_be_cancelled_until_it_says_that_it_can_serve() {
+fn a_replacement_can_be_cancelled_until_it_accepts() {
     for (cancelled_at, is_possible) in [
         (FrameKind::Hello, true),
         (FrameKind::Offer, true),
