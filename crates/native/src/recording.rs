@@ -128,7 +128,7 @@ impl RecordedRequest {
             keys_with_parents.push((key_bytes(key)?, parent.map(key_bytes).transpose()?));
         }
         let request = self.0.clone();
-        let call = request.begin(keys_with_parents);
+        let call = request.begin_read(keys_with_parents);
         RecordedRead::new(request, call).leave_for_next_read();
         Ok(())
     }
@@ -141,7 +141,7 @@ impl RecordedRequest {
     /// Note that the caller of a call has resumed.
     fn end(&self) {
         RecordedRead::take();
-        self.0.end();
+        self.0.end_call();
     }
 
     /// End the request; it is written soon.

@@ -18,7 +18,7 @@ struct SharedRequest {
     state: Mutex<Option<RequestState>>,
 }
 
-/// A call that [`Request::begin`] began.
+/// A call that [`Request::begin_read`] began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call {
     first_item: usize,
@@ -30,7 +30,7 @@ struct RequestState {
     started: Instant,
     record: FinishedRequest,
     pending_calls: u32,
-    pending_since: Instant,
+    calls_pending_since: Instant,
     time_in_calls: Duration,
 }
 
@@ -46,7 +46,7 @@ impl Request {
                 ..FinishedRequest::default()
             },
             pending_calls: 0,
-            pending_since: now,
+            calls_pending_since: now,
             time_in_calls: Duration::ZERO,
         };
         Self(Arc::new(SharedRequest {
@@ -71,15 +71,18 @@ impl Request {
         self.update_state(|state| state.record.route = Some(route.into()));
     }
 
-    /// Notes that a call begins which reads these keys, each with its parent if the caller knows it. Until [`Request::end`]
+    /// Notes that a call begins which reads these keys, each with its parent if the caller knows it. Until [`Request::end_call`]
     /// it counts as pending.
-    pub fn begin<'k>(&self, keys: impl IntoIterator<Item = (&'k [u8], Option<&'k [u8]>)>) -> Call {
+    pub fn begin_read<'k>(
+        &self,
+        keys: impl IntoIterator<Item = (&'k [u8], Option<&'k [u8]>)>,
+    ) -> Call {
         let mut call = Call {
             first_item: 0,
             item_count: 0,
         };
         self.update_state(|state| {
-            state.begin(Instant::now());
+            state.begin_call(Instant::now());
             call.first_item = state.record.items.len();
             for (key, parent) in keys {
                 state.record.append_read(key, parent);
@@ -92,7 +95,7 @@ impl Request {
     /// Notes that a call begins which writes.
     pub fn begin_write(&self) {
         self.update_state(|state| {
-            state.begin(Instant::now());
+            state.begin_call(Instant::now());
             state.record.writes = state.record.writes.saturating_add(1);
         });
     }
@@ -109,8 +112,8 @@ impl Request {
     }
 
     /// Notes that the caller of a call has resumed. Each call that began ends once.
-    pub fn end(&self) {
-        self.update_state(|state| state.end(Instant::now()));
+    pub fn end_call(&self) {
+        self.update_state(|state| state.end_call(Instant::now()));
     }
 
     /// Ends the request; calls that begin later are not recorded.
@@ -136,12 +139,12 @@ impl SharedRequest {
         };
         let now = Instant::now();
         if state.pending_calls > 0 {
-            state.time_in_calls += now.duration_since(state.pending_since);
+            state.time_in_calls += now.duration_since(state.calls_pending_since);
         }
-        let base = now
+        let base_time = now
             .duration_since(state.started)
             .saturating_sub(state.time_in_calls);
-        state.record.base_us = u32::try_from(base.as_micros()).unwrap_or(u32::MAX);
+        state.record.base_us = u32::try_from(base_time.as_micros()).unwrap_or(u32::MAX);
         if state.record.is_too_large {
             self.sink.count_dropped();
         } else {
@@ -157,16 +160,16 @@ impl Drop for SharedRequest {
 }
 
 impl RequestState {
-    fn begin(&mut self, now: Instant) {
+    fn begin_call(&mut self, now: Instant) {
         if self.pending_calls == 0 {
-            self.pending_since = now;
+            self.calls_pending_since = now;
         }
         self.pending_calls += 1;
     }
 
-    fn end(&mut self, now: Instant) {
+    fn end_call(&mut self, now: Instant) {
         if self.pending_calls == 1 {
-            self.time_in_calls += now.duration_since(self.pending_since);
+            self.time_in_calls += now.duration_since(self.calls_pending_since);
         }
         self.pending_calls = self.pending_calls.saturating_sub(1);
     }

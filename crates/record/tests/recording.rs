@@ -29,9 +29,9 @@ fn keys(log: &RequestLog, at: usize) -> Vec<&str> {
 fn record(recorder: &Recorder, keys: &[&str]) {
     let request = recorder.begin_request().unwrap();
     for key in keys {
-        let call = request.begin([(key.as_bytes(), None)]);
+        let call = request.begin_read([(key.as_bytes(), None)]);
         request.set_size(call, 0, key.len());
-        request.end();
+        request.end_call();
     }
     request.finish();
 }
@@ -47,14 +47,14 @@ fn a_log_holds_each_request_with_its_items_in_order_and_with_repeats() {
         let request = recorder.begin_request().unwrap();
         request.set_page(b"course:1/lesson:2");
         request.set_route("lesson");
-        let call = request.begin([(b"a".as_slice(), None), (b"b", Some(b"a".as_slice()))]);
+        let call = request.begin_read([(b"a".as_slice(), None), (b"b", Some(b"a".as_slice()))]);
         request.set_size(call, 1, 77);
         request.set_size(call, 2, 78);
-        request.end();
+        request.end_call();
         request.begin_write();
-        request.end();
-        request.begin([(b"a".as_slice(), None)]);
-        request.end();
+        request.end_call();
+        request.begin_read([(b"a".as_slice(), None)]);
+        request.end_call();
         drop(request);
         record(&recorder, &[]);
         close(&recorder);
@@ -84,13 +84,13 @@ fn base_time_leaves_out_the_union_of_pending_calls() {
     let pause = || std::thread::sleep(Duration::from_millis(20));
     let began = Instant::now();
     pause();
-    request.begin([(b"a".as_slice(), None)]);
+    request.begin_read([(b"a".as_slice(), None)]);
     pause();
-    request.begin([(b"b".as_slice(), None)]);
+    request.begin_read([(b"b".as_slice(), None)]);
     pause();
-    request.end();
+    request.end_call();
     pause();
-    request.end();
+    request.end_call();
     let in_calls_at_least = Duration::from_millis(60);
     request.finish();
     let all = began.elapsed();
@@ -208,8 +208,8 @@ fn requests_beyond_the_memory_are_dropped_and_counted() {
     }
     let huge = recorder.begin_request().unwrap();
     for _ in 0..100_000 {
-        huge.begin([(key.as_bytes(), None)]);
-        huge.end();
+        huge.begin_read([(key.as_bytes(), None)]);
+        huge.end_call();
     }
     huge.finish();
     close(&recorder);

@@ -29,7 +29,7 @@ const WORD_BITS: usize = 64;
 /// The lowest bits of a hash are the length of the prefix; the others choose its slot.
 const LENGTH_BITS: u32 = 8;
 /// The bits of a hash that are the length of the prefix.
-pub(crate) const PREFIX_BYTES_MASK: u64 = (1 << LENGTH_BITS) - 1;
+pub(crate) const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
 /// An odd number with half of its bits set: it spreads the bits of what it is multiplied with.
 const HASH_MULTIPLIER: u64 = 0xe703_7ed1_a0b4_28db;
 /// The highest bits of a hash choose the group of a start.
@@ -73,7 +73,7 @@ pub(crate) struct TableFull;
 impl PrefixFlushes {
     pub(crate) fn new(seed: u64) -> Self {
         PrefixFlushes {
-            seed: fold(seed | 1, HASH_MULTIPLIER),
+            seed: mix(seed | 1, HASH_MULTIPLIER),
             shortest_length: AtomicUsize::new(0),
             latest_flush_by_group: OnceLock::new(),
             tables: std::array::from_fn(|_| OnceLock::new()),
@@ -112,15 +112,15 @@ impl PrefixFlushes {
         }
         let mut hasher = PrefixHasher::new(self.seed);
         let hash = hasher.hash(key, shortest_length);
-        let latest_flushes = latest_flushes.get(group_of(hash));
-        let may_match =
-            latest_flushes.is_some_and(|flush_number| flush_number.load(Ordering::Acquire) > since);
-        may_match && self.is_match_since(key, since)
+        let group_latest_flush = latest_flushes.get(group_of(hash));
+        let may_match = group_latest_flush
+            .is_some_and(|flush_number| flush_number.load(Ordering::Acquire) > since);
+        may_match && self.is_match_retrying_clears(key, since)
     }
 
-    /// The same by all lengths.
+    /// The same by all lengths, again if the table was cleared meanwhile.
     #[inline(never)]
-    fn is_match_since(&self, key: &[u8], since: u64) -> bool {
+    fn is_match_retrying_clears(&self, key: &[u8], since: u64) -> bool {
         loop {
             let clears = self.clear_count.load(Ordering::Acquire);
             if self.matches_any_length(key, since) {
@@ -146,10 +146,8 @@ impl PrefixFlushes {
                 if length > key.len() {
                     return false;
                 }
-                let flush_number = find(slots, hasher.hash(key, length));
-                if flush_number
-                    .is_some_and(|slot| slot.flush_number.load(Ordering::Acquire) > since)
-                {
+                let slot = find_slot(slots, hasher.hash(key, length));
+                if slot.is_some_and(|slot| slot.flush_number.load(Ordering::Acquire) > since) {
                     return true;
                 }
                 lengths &= lengths - 1;
@@ -170,7 +168,7 @@ impl PrefixFlushes {
         outdated_up_to: impl FnOnce() -> u64,
     ) -> Result<(), TableFull> {
         let hash = PrefixHasher::new(self.seed).hash(prefix, prefix.len());
-        if let Some(slot) = self.active_slots().and_then(|slots| find(slots, hash)) {
+        if let Some(slot) = self.active_slots().and_then(|slots| find_slot(slots, hash)) {
             slot.flush_number.store(flush_number, Ordering::Release);
         } else {
             let is_full = |slots: &[Slot]| self.count() >= slots.len() / 2;
@@ -183,13 +181,13 @@ impl PrefixFlushes {
             insert(self.active_slots().unwrap_or_default(), hash, flush_number);
             self.count.fetch_add(1, Ordering::Relaxed);
         }
-        self.note_group(prefix, flush_number);
+        self.record_group(prefix, flush_number);
         Ok(())
     }
 
     /// Notes the flush `flush_number` for the group of the prefix. Where the shortest length has changed, each group gets
     /// the number of the flush before, because the starts of that length are not known.
-    fn note_group(&self, prefix: &[u8], flush_number: u64) {
+    fn record_group(&self, prefix: &[u8], flush_number: u64) {
         let latest_flushes = self.latest_flush_by_group.get_or_init(|| {
             let zero = || AtomicU64::new(0);
             (0..GROUP_COUNT).map(|_| zero()).collect()
@@ -223,8 +221,8 @@ impl PrefixFlushes {
     }
 
     /// Remembers what a [`PrefixFlushes::snapshot`] of a table with the same seed returned, in a table that no other
-    /// thread uses yet. `flush_number` is that of the last flush of all.
-    pub(crate) fn restore(&self, prefixes: &[(u64, u64)], flush_number: u64) {
+    /// thread uses yet. `last_flush_number` is that of the last flush of all.
+    pub(crate) fn restore(&self, prefixes: &[(u64, u64)], last_flush_number: u64) {
         let table_index = (0..=FIRST_LARGEST_TABLE)
             .find(|table_index| (FIRST_TABLE_SLOTS << table_index) / 2 >= prefixes.len());
         let (Some(table_index), false) = (table_index, prefixes.is_empty()) else {
@@ -245,14 +243,14 @@ impl PrefixFlushes {
         let mut shortest_length = usize::MAX;
         for &(hash, flush_number) in prefixes {
             insert(slots, hash, flush_number);
-            let length = (hash & PREFIX_BYTES_MASK) as usize;
+            let length = (hash & LENGTH_MASK) as usize;
             shortest_length = shortest_length.min(length);
             if let Some(word) = self.length_set.get(length / WORD_BITS) {
                 word.fetch_or(1 << (length % WORD_BITS), Ordering::Release);
             }
         }
         // The starts are not known: each group may have had the latest flush.
-        let group = || AtomicU64::new(flush_number);
+        let group = || AtomicU64::new(last_flush_number);
         self.latest_flush_by_group
             .get_or_init(|| (0..GROUP_COUNT).map(|_| group()).collect());
         self.shortest_length
@@ -273,7 +271,7 @@ impl PrefixFlushes {
             });
             slots.filter(|&(hash, flush_number)| hash != 0 && flush_number > outdated_up_to)
         };
-        let count = retained().count();
+        let retained_count = retained().count();
         let next_table = match active_table {
             _ if old_slots.is_empty() => active_table,
             _ if active_table < FIRST_LARGEST_TABLE => active_table + 1,
@@ -282,7 +280,7 @@ impl PrefixFlushes {
         };
         if !old_slots.is_empty()
             && active_table >= FIRST_LARGEST_TABLE
-            && count >= old_slots.len() / 2
+            && retained_count >= old_slots.len() / 2
         {
             return Err(TableFull);
         }
@@ -294,8 +292,8 @@ impl PrefixFlushes {
                 hash: AtomicU64::new(0),
                 flush_number: AtomicU64::new(0),
             };
-            let count = FIRST_TABLE_SLOTS << next_table.min(FIRST_LARGEST_TABLE);
-            (0..count).map(|_| empty()).collect()
+            let slot_count = FIRST_TABLE_SLOTS << next_table.min(FIRST_LARGEST_TABLE);
+            (0..slot_count).map(|_| empty()).collect()
         });
         // INVARIANT: counted before the first slot is cleared. The stores are Release, so a reader that read one of
         // them sees the count.
@@ -306,7 +304,7 @@ impl PrefixFlushes {
         let mut lengths = [0; 4];
         for (hash, flush_number) in retained() {
             insert(slots, hash, flush_number);
-            let length = (hash & PREFIX_BYTES_MASK) as usize;
+            let length = (hash & LENGTH_MASK) as usize;
             if let Some(word) = lengths.get_mut(length / WORD_BITS) {
                 *word |= 1 << (length % WORD_BITS);
             }
@@ -315,7 +313,7 @@ impl PrefixFlushes {
         for (word, lengths) in self.length_set.iter().zip(lengths) {
             word.store(lengths, Ordering::Release);
         }
-        self.count.store(count, Ordering::Relaxed);
+        self.count.store(retained_count, Ordering::Relaxed);
         self.active_table.store(next_table, Ordering::Release);
         Ok(())
     }
@@ -329,7 +327,7 @@ impl PrefixFlushes {
 
 /// The slot of a hash.
 #[inline]
-fn find(slots: &[Slot], hash: u64) -> Option<&Slot> {
+fn find_slot(slots: &[Slot], hash: u64) -> Option<&Slot> {
     let mask = slots.len() - 1;
     let mut index = (hash >> LENGTH_BITS) as usize & mask;
     loop {
@@ -384,7 +382,7 @@ impl PrefixHasher {
     #[inline]
     fn hash(&mut self, key: &[u8], length: usize) -> u64 {
         while self.hashed_bytes + 8 <= length {
-            self.state = fold(
+            self.state = mix(
                 self.state ^ read_word(key, self.hashed_bytes),
                 HASH_MULTIPLIER,
             );
@@ -395,7 +393,7 @@ impl PrefixHasher {
             self.state
         } else {
             let last_bytes = read_word(key, self.hashed_bytes) & !(u64::MAX << remaining_bits);
-            fold(self.state ^ last_bytes, HASH_MULTIPLIER)
+            mix(self.state ^ last_bytes, HASH_MULTIPLIER)
         };
         hash & (u64::MAX << LENGTH_BITS) | length as u64
     }
@@ -430,7 +428,7 @@ fn last_word(key: &[u8], offset: usize) -> u64 {
 
 /// Both halves of a product, combined: each bit of the factors changes half of the bits.
 #[inline]
-fn fold(first_factor: u64, second_factor: u64) -> u64 {
+fn mix(first_factor: u64, second_factor: u64) -> u64 {
     let product = u128::from(first_factor) * u128::from(second_factor);
     product as u64 ^ (product >> 64) as u64
 }

@@ -25,7 +25,7 @@ impl Call<'_> {
         if self.server.health.is_down() {
             self.probe_if_down(); // it may have gone down by a quiet write
             return Err(self
-                .error(Phase::Connect, "it is down and being probed".into())
+                .unavailable_unsent(Phase::Connect, "it is down and being probed".into())
                 .into());
         }
         if self.was_retried {
@@ -36,7 +36,7 @@ impl Call<'_> {
         self.quiet_batch = match self.server.quiet_writes.take(self.deadline) {
             Ok(quiet_batch) => quiet_batch,
             Err(BatchWaitTimedOut) => {
-                return Err(Error::Deadline(self.context(Phase::Wait)).into());
+                return Err(Error::Deadline(self.unsent_context(Phase::Wait)).into());
             }
         };
         self.took_quiet_batch = self.quiet_batch.is_some();
@@ -50,7 +50,7 @@ impl Call<'_> {
                 self.connection = Some(PooledConnection::new(self.server.clone(), None));
                 self.connect()
             }
-            Checkout::PoolFull => Err(Error::Deadline(self.context(Phase::Wait)).into()),
+            Checkout::PoolFull => Err(Error::Deadline(self.unsent_context(Phase::Wait)).into()),
         }
     }
 
@@ -68,11 +68,11 @@ impl Call<'_> {
                 if let RetryDecision::End(mark) =
                     FailedRequest::CONNECTING.decide(Cause::Deadline(time_allowed))
                 {
-                    self.note(mark);
+                    self.note_health(mark);
                 }
-                Err(Error::Deadline(self.context(Phase::Connect)).into())
+                Err(Error::Deadline(self.unsent_context(Phase::Connect)).into())
             }
-            Err(ConnectError::Failed(reason)) => Err(self.cannot_connect(reason).into()),
+            Err(ConnectError::Failed(reason)) => Err(self.mark_down(reason).into()),
         }
     }
 
@@ -100,7 +100,7 @@ impl Call<'_> {
     fn wait_for_connection(&mut self, fd: OwnedFd) -> Result<(), StopOrError> {
         let socket = match self.socket(fd) {
             Ok(socket) => socket,
-            Err(error) => return Err(self.cannot_connect(error.to_string()).into()),
+            Err(error) => return Err(self.mark_down(error.to_string()).into()),
         };
         let (server, bytes_max) = (&self.server.state, self.server.options.value_bytes_max);
         let link = Link::new(socket, server, bytes_max, Instant::now());
@@ -136,7 +136,7 @@ impl Call<'_> {
     fn connect_to_next(&mut self, failure: String) -> Result<(), StopOrError> {
         match self.candidates.begin_next(self.deadline, failure) {
             Ok(fd) => self.wait_for_connection(fd),
-            Err(reason) => Err(self.cannot_connect(reason).into()),
+            Err(reason) => Err(self.mark_down(reason).into()),
         }
     }
 
@@ -164,7 +164,7 @@ impl Call<'_> {
         if let Some(tls) = &self.server.options.tls {
             match tls.session(&self.server.endpoint) {
                 Ok(session) => link.begin_tls(TlsSession::new(session)),
-                Err(reason) => return Err(self.cannot_connect(reason).into()),
+                Err(reason) => return Err(self.mark_down(reason).into()),
             }
         }
         self.stage = Stage::Handshaking;

@@ -109,7 +109,7 @@ impl Call<'_> {
     /// False: a signal came; handle it and call again.
     pub fn receive_body(&mut self, target: &mut [u8]) -> Result<bool, Error> {
         if !self.process.is_current() {
-            return Err(self.error(Phase::Read, FORKED.into()));
+            return Err(self.unavailable_unsent(Phase::Read, FORKED.into()));
         }
         let deadline = self.deadline;
         let link = PooledConnection::link_of(&mut self.connection)?;

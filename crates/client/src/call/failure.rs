@@ -29,7 +29,7 @@ impl Call<'_> {
         let attempt = self.attempt();
         let link = self.connection.as_mut().and_then(PooledConnection::link);
         let Some(link) = link.filter(|_| !is_connecting) else {
-            return self.not_connected(reason);
+            return self.end_unconnected(reason);
         };
         let is_orderly = stop == Stop::Closed(None);
         let end = match &reason {
@@ -56,7 +56,7 @@ impl Call<'_> {
         }
         match failure {
             Some(failure) => self.handle_failure(failure),
-            None => self.not_connected(reason),
+            None => self.end_unconnected(reason),
         }
     }
 
@@ -67,17 +67,17 @@ impl Call<'_> {
     }
 
     /// Ends a call that has no connection yet.
-    fn not_connected(&mut self, reason: Option<String>) -> Result<(), Error> {
+    fn end_unconnected(&mut self, reason: Option<String>) -> Result<(), Error> {
         let time_allowed = self.deadline.saturating_duration_since(self.started);
         let cause = match &reason {
             Some(_) => Cause::Closed { is_orderly: false },
             None => Cause::Deadline(time_allowed),
         };
         if let RetryDecision::End(mark) = FailedRequest::CONNECTING.decide(cause) {
-            self.note(mark);
+            self.note_health(mark);
         }
         self.connection = None;
-        let context = self.context(Phase::Connect);
+        let context = self.unsent_context(Phase::Connect);
         Err(match reason {
             Some(reason) => Error::Unavailable(context, reason),
             None => Error::Deadline(context),
@@ -125,7 +125,7 @@ impl Call<'_> {
     }
 
     /// Notes what a failure to connect means for the server's health.
-    pub(super) fn note(&self, mark: HealthMark) {
+    pub(super) fn note_health(&self, mark: HealthMark) {
         self.server.health.note(mark);
         self.probe_if_down();
     }
@@ -138,7 +138,7 @@ impl Call<'_> {
     }
 
     /// Where a call ended of which no byte was sent.
-    pub(super) fn context(&self, phase: Phase) -> Context {
+    pub(super) fn unsent_context(&self, phase: Phase) -> Context {
         Context {
             server: self.server.name.clone(),
             phase,
@@ -146,13 +146,15 @@ impl Call<'_> {
         }
     }
 
-    pub(super) fn error(&self, phase: Phase, reason: String) -> Error {
-        Error::Unavailable(self.context(phase), reason)
+    /// The error of a call of which no byte was sent.
+    pub(super) fn unavailable_unsent(&self, phase: Phase, reason: String) -> Error {
+        Error::Unavailable(self.unsent_context(phase), reason)
     }
 
-    pub(super) fn cannot_connect(&self, reason: String) -> Error {
-        self.note(HealthMark::Down);
-        self.error(Phase::Connect, reason)
+    /// The error of a call that cannot connect; the server counts as down from now on.
+    pub(super) fn mark_down(&self, reason: String) -> Error {
+        self.note_health(HealthMark::Down);
+        self.unavailable_unsent(Phase::Connect, reason)
     }
 }
 

@@ -262,7 +262,7 @@ impl<'a> Call<'a> {
             return Ok(CallState::Finished);
         }
         if !self.process.is_current() {
-            return Err(self.error(Phase::Read, FORKED.into()));
+            return Err(self.unavailable_unsent(Phase::Read, FORKED.into()));
         }
         loop {
             let step_result = match self.stage {

@@ -114,7 +114,7 @@ impl Conversation {
                 self.counts.writes += 1;
                 if let Some(request) = self.current_request(now) {
                     request.begin_write();
-                    request.end();
+                    request.end_call();
                 }
             }
         }
@@ -123,8 +123,8 @@ impl Conversation {
     fn record_read(&mut self, key: &[u8], now: Instant) -> RecordedRead {
         self.counts.reads += 1;
         RecordedRead(self.current_request(now).map(|request| {
-            let call = request.begin([(key, None)]);
-            request.end();
+            let call = request.begin_read([(key, None)]);
+            request.end_call();
             (request, call)
         }))
     }

@@ -5,7 +5,7 @@
 
 use crate::flush::FlushSnapshot;
 use crate::index::{IndexSnapshot, OverflowSnapshot};
-use crate::prefix_flushes::{PREFIX_BYTES_MASK, PREFIXES_MAX};
+use crate::prefix_flushes::{LENGTH_MASK, PREFIXES_MAX};
 use crate::request::{KEY_BYTES_MAX, Seconds};
 use crate::segments::{ItemSegment, Queue, SegmentsSnapshot};
 use crate::store::{Config, Layout, segment_shift};
@@ -126,7 +126,7 @@ impl Snapshot {
     fn is_plausible(&self) -> bool {
         let flushes = &self.flushes;
         let is_prefix = |&(hash, number): &(u64, u64)| {
-            let length = (hash & PREFIX_BYTES_MASK) as usize;
+            let length = (hash & LENGTH_MASK) as usize;
             (1..=KEY_BYTES_MAX).contains(&length) && number <= flushes.flush_count
         };
         let segments = self.segments.items.len() + self.index.segments().count();
