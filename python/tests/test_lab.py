@@ -19,7 +19,7 @@ def test_results_of_the_measuring_commands_are_dicts(server: Server, tmp_path: P
     assert [row["bytes"] for row in found["by_size"]] == [10, 100]
     assert (tmp_path / "latency.json").exists()
     found = lab.bench(
-        server.address, for_="200ms", warm_up="50ms", keys=100, connections=2, meta=True
+        server.address, for_="200ms", warm_up="50ms", keys=100, connections=2, protocol="meta"
     )
     assert found["wrong_values"] == 0
     assert found["run"]["arguments"][0] == "bench"
