@@ -169,7 +169,7 @@ soak: release ## The same for an hour with flushes, full memory, resident memory
 	python3 tests/live/consistency.py --soak --server "$(GLASSCACHE) serve" --seconds $(or $(SOAK_SECONDS),3600) $(ARGS)
 
 .PHONY: clients
-clients: release ## Run unchanged clients of other projects against us (pip, apt, gem, go, mvn, cargo; ARGS="pymemcache dalli").
+clients: release ## Run unchanged clients of other projects against us, and two clients' own tests (pip, apt, gem, npm, go, mvn, cargo; ARGS="pymemcache memjs-sasl", ARGS="--server memcached").
 	python3 tests/clients/run.py --server "$(GLASSCACHE) serve" $(ARGS)
 
 # ---- the client: proofs -----------------------------------------------------------------------

@@ -8,9 +8,31 @@ import net.spy.memcached.CASValue;
 import net.spy.memcached.ConnectionFactory;
 import net.spy.memcached.DefaultConnectionFactory;
 import net.spy.memcached.MemcachedClient;
+import net.spy.memcached.auth.AuthDescriptor;
+import net.spy.memcached.auth.PlainCallbackHandler;
 
-/** Every operation of spymemcached over the text or the binary protocol: Spy PORT [binary]. */
+/**
+ * Every operation of spymemcached over the text or the binary protocol: Spy PORT [binary], with the login of a server
+ * that wants one in SASL_USER and SASL_PASSWORD.
+ */
 public class Spy {
+    /** Logs in by PLAIN on each connection. */
+    static class LoginFactory extends BinaryConnectionFactory {
+        @Override
+        public AuthDescriptor getAuthDescriptor() {
+            PlainCallbackHandler login =
+                new PlainCallbackHandler(System.getenv("SASL_USER"), System.getenv("SASL_PASSWORD"));
+            return new AuthDescriptor(new String[] {"PLAIN"}, login);
+        }
+    }
+
+    static ConnectionFactory factory(String protocol) {
+        if (System.getenv("SASL_USER") != null) {
+            return new LoginFactory();
+        }
+        return protocol.equals("binary") ? new BinaryConnectionFactory() : new DefaultConnectionFactory();
+    }
+
     static int count = 0;
     static int failed = 0;
 
@@ -25,8 +47,7 @@ public class Spy {
     public static void main(String[] arguments) throws Exception {
         System.setProperty("net.spy.log.LoggerImpl", "net.spy.memcached.compat.log.SunLogger");
         java.util.logging.Logger.getLogger("net.spy.memcached").setLevel(java.util.logging.Level.OFF);
-        boolean isBinary = arguments.length > 1 && arguments[1].equals("binary");
-        ConnectionFactory factory = isBinary ? new BinaryConnectionFactory() : new DefaultConnectionFactory();
+        ConnectionFactory factory = factory(arguments.length > 1 ? arguments[1] : "text");
         InetSocketAddress address = new InetSocketAddress("127.0.0.1", Integer.parseInt(arguments[0]));
         MemcachedClient client = new MemcachedClient(factory, List.of(address));
         check("flush", client.flush().get());

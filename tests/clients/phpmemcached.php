@@ -1,5 +1,6 @@
 <?php
-// Every operation of php-memcached over the text or the binary protocol: phpmemcached.php PORT [binary]
+// Every operation of php-memcached over the text or the binary protocol: phpmemcached.php PORT [binary], with the login of
+// a server that wants one in SASL_USER and SASL_PASSWORD.
 $count = 0;
 $failed = [];
 
@@ -14,9 +15,19 @@ function check(string $what, $condition): void
     }
 }
 
-$client = new Memcached();
-$client->setOption(Memcached::OPT_BINARY_PROTOCOL, ($argv[2] ?? 'text') === 'binary');
-$client->addServer('127.0.0.1', (int)$argv[1]);
+/** A client of the server, which logs in if the server wants it. */
+function connect(array $argv, string $password): Memcached
+{
+    $client = new Memcached();
+    $client->setOption(Memcached::OPT_BINARY_PROTOCOL, ($argv[2] ?? 'text') === 'binary');
+    if (getenv('SASL_USER')) {
+        $client->setSaslAuthData(getenv('SASL_USER'), $password);
+    }
+    $client->addServer('127.0.0.1', (int)$argv[1]);
+    return $client;
+}
+
+$client = connect($argv, (string)getenv('SASL_PASSWORD'));
 check('flush', $client->flush());
 check('set and get', $client->set('a', 'text') && $client->get('a') === 'text');
 check('miss', $client->get('none') === false && $client->getResultCode() === Memcached::RES_NOTFOUND);
@@ -56,5 +67,8 @@ for ($i = 0; $i < 100; $i++) {
 check('buffered writes', $client->get('b99') === 99);
 check('flush again', $client->flush() && $client->get('a') === false);
 $client->quit();
+if (getenv('SASL_USER')) {
+    check('wrong password', !connect($argv, 'wrong')->set('a', 'v'));
+}
 printf("%d of %d operations (php-memcached %s)\n", $count - count($failed), $count, phpversion('memcached'));
 exit($failed ? 1 : 0);

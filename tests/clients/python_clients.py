@@ -1,7 +1,8 @@
 """Python clients of other projects, unchanged, each through every operation it has.
 
-Run as `python_clients.py NAME PORT`, with the authority of a server that encrypts in TLS_AUTHORITY; prints
-one line an operation and ends with 1 when one failed.
+Run as `python_clients.py NAME PORT`, with the authority of a server that encrypts in TLS_AUTHORITY and the
+login of one that wants it in SASL_USER and SASL_PASSWORD; prints one line for each operation that failed and
+ends with 1 if there is one.
 """
 
 from __future__ import annotations
@@ -24,6 +25,12 @@ def tls_context() -> ssl.SSLContext | None:
     """What verifies the server, if it encrypts."""
     authority = os.environ.get("TLS_AUTHORITY")
     return ssl.create_default_context(cafile=authority) if authority else None
+
+
+def login() -> tuple[str, str] | tuple[None, None]:
+    """User and password, if the server wants them."""
+    user = os.environ.get("SASL_USER")
+    return (user, os.environ["SASL_PASSWORD"]) if user else (None, None)
 
 
 def check(what: str, condition: object) -> None:
@@ -127,7 +134,9 @@ def pylibmc(port: int, *, binary: bool = False) -> None:
     """pylibmc over libmemcached."""
     import pylibmc as lib
 
-    client = lib.Client([f"127.0.0.1:{port}"], binary=binary)
+    servers = [f"127.0.0.1:{port}"]
+    user, password = login()
+    client = lib.Client(servers, binary=binary, username=user, password=password)
     client.behaviors = {"cas": True, "tcp_nodelay": True}
     check("flush_all", client.flush_all())
     stores_and_reads(client)
@@ -148,13 +157,19 @@ def pylibmc(port: int, *, binary: bool = False) -> None:
     client.behaviors = {"no_block": True, "buffer_requests": False}
     check("no_block", client.set("nb", "v") and client.get("nb") == "v")
     client.disconnect_all()
+    if user:
+        wrong = {"username": user, "password": "wrong"}
+        refused = lib.Client(servers, binary=binary, **wrong)
+        check("wrong password", fails(lambda: refused.set("a", "v")))
 
 
 def python_binary_memcached(port: int) -> None:
     """python-binary-memcached, all operations of its client."""
     import bmemcached
 
-    client = bmemcached.Client((f"127.0.0.1:{port}",), tls_context=tls_context())
+    servers = (f"127.0.0.1:{port}",)
+    user, password = login()
+    client = bmemcached.Client(servers, user, password, tls_context=tls_context())
     check("flush_all", client.flush_all())
     check("set and get", client.set("a", "text") and client.get("a") == "text")
     check("miss", client.get("nothing") is None and client.get("nothing", default="d") == "d")
@@ -186,6 +201,9 @@ def python_binary_memcached(port: int) -> None:
     check("stats", next(iter(client.stats().values()))["pid"])
     check("stats settings", next(iter(client.stats("settings").values()))["maxconns"])
     client.disconnect_all()
+    if user:
+        refused = bmemcached.Client(servers, user, "wrong", tls_context=tls_context())
+        check("wrong password", fails(lambda: refused.set("a", "v")))
 
 
 def python_memcached(port: int) -> None:
@@ -362,6 +380,15 @@ def meta_memcache(port: int) -> None:
     check("touch of nothing", client.touch(Key("mm:none"), ttl=1) is False)
 
 
+def fails(call: Callable[[], object]) -> bool:
+    """Whether a call ends with an exception."""
+    try:
+        call()
+    except Exception:  # noqa: BLE001 - whichever class this client uses
+        return True
+    return False
+
+
 async def raises(call: Awaitable[object]) -> bool:
     """Whether a call is refused by an exception, as emcache words a condition that does not hold."""
     try:
@@ -387,7 +414,7 @@ def main() -> int:
     """Runs one client."""
     name, port = sys.argv[1], int(sys.argv[2])
     try:
-        CLIENTS[name.removesuffix("-tls")](port)
+        CLIENTS[name.removesuffix("-tls").removesuffix("-sasl")](port)
     except Exception:  # noqa: BLE001 - told as a failure
         traceback.print_exc()
         FAILED.append("exception")

@@ -16,6 +16,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from packets import RESPONSE, VERSION, request
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
@@ -111,6 +113,8 @@ class Server:
         plain_port: int | None = None,
     ) -> None:
         self.memory_mb = int(options[options.index("-m") + 1]) if "-m" in options else 64
+        # With a login by SASL alone it closes connections that speak text.
+        self.is_binary = "-S" in options and "-Y" not in options
         for _ in range(5):
             self.port = free_port()
             arguments = [
@@ -144,6 +148,9 @@ class Server:
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
                 with self.connect() as wire:
+                    if self.is_binary:
+                        wire.send(request(VERSION))
+                        return wire.socket.recv(1) == bytes([RESPONSE])
                     wire.send(b"version\r\n")
                     # A server that requires a login replies that.
                     return wire.line().startswith((b"VERSION", b"CLIENT_ERROR unauthenticated"))
