@@ -137,7 +137,7 @@ pub(crate) fn allow_core_files() -> Result<(), Failure> {
 ///
 /// Must be called after the store is mapped: without [`MlockAllFlags::FUTURE`] what is mapped later is not locked. The
 /// store maps more addresses than `-m` so that the limit can be raised; `MCL_ONFAULT` keeps the rest from becoming
-/// resident.
+/// resident. A server goes on where this is not allowed, as memcached does.
 pub(crate) fn lock_memory(user: Option<&str>) -> Result<(), Failure> {
     let is_unlimited = raise_lock_limit();
     let mut flags = MlockAllFlags::CURRENT | MlockAllFlags::ONFAULT;
@@ -149,9 +149,9 @@ pub(crate) fn lock_memory(user: Option<&str>) -> Result<(), Failure> {
     mlockall(flags).map_err(|error| {
         Failure::new(
             Exit::Unreachable,
-            format!("lock-memory (-k): not allowed: {error}"),
+            format!("lock-memory (-k) has no effect: not allowed: {error}"),
         )
-        .hint("raise the limit on locked memory (ulimit -l) above four times -m or leave -k out")
+        .hint("raise the limit on locked memory (ulimit -l) above four times -m")
     })
 }
 

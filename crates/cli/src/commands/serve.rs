@@ -150,7 +150,7 @@ fn start(
 ) -> Result<(server::RunningServer, Option<RuntimeFile>), Failure> {
     let prepared = server::prepare(config).map_err(|error| failure(&error))?;
     if settings.lock_memory {
-        daemon::lock_memory(settings.user.as_deref())?;
+        daemon::lock_memory(settings.user.as_deref()).unwrap_or_else(warn_of);
     }
     let tcp_addresses = tcp_addresses(&prepared.addresses());
     if let Some(file) = write_port_file(&tcp_addresses, udp_addresses)? {
@@ -183,7 +183,7 @@ fn replace(
     let connected = prepared.connect().map_err(|error| failure(&error))?;
     if settings.lock_memory {
         // The memory is mapped now, and the other server still serves.
-        daemon::lock_memory(settings.user.as_deref())?;
+        daemon::lock_memory(settings.user.as_deref()).unwrap_or_else(warn_of);
     }
     let taken_over = connected.take_over();
     // The other server does not serve until this one does.

@@ -1,7 +1,11 @@
 //! The memory of a server process as the kernel counts it: locked (`-k`), given back, and mapped where little may be.
 
-use std::process::Command;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+use nix::unistd::{Uid, User};
 
 use crate::server::{Server, Wire, glasscache};
 
@@ -96,11 +100,35 @@ fn locked_memory_stays_within_the_limit_and_is_released() {
 
 /// Whether this user may lock what the server maps: four times its limit and itself.
 fn may_lock() -> bool {
-    if nix::unistd::Uid::effective().is_root() {
+    if Uid::effective().is_root() {
         return true;
     }
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).maximum;
     limit.is_none_or(|bytes| bytes >= (MEMORY_MIB as u64 * 8) << 20)
+}
+
+#[test]
+fn a_server_that_may_not_lock_its_memory_warns_and_serves() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -l 64; exec \"$@\"", "sh"]);
+    let ours = glasscache();
+    command.arg(ours.get_program());
+    command.args(["serve", "-p", "-1", "-m", "8", "-k"]);
+    // The limit does not hold for root.
+    if Uid::effective().is_root() {
+        let user = User::from_name("nobody").unwrap().unwrap();
+        command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
+    }
+    let mut server = Server::run_with_stderr(command, Stdio::piped());
+    assert_eq!(server.connect().request("mn\r\n"), "MN");
+    let mut stderr = server.stderr();
+    drop(server);
+    let mut text = String::new();
+    stderr.read_to_string(&mut text).unwrap();
+    assert!(
+        text.contains("lock-memory (-k) has no effect: not allowed"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! A server process for a test: ours on a free port, or a real memcached, killed when dropped.
 
 use std::ffi::OsString;
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -68,6 +70,8 @@ impl Server {
     /// As [`Server::run`], with stderr where the test wants it.
     pub(crate) fn run_with_stderr(mut command: Command, stderr: Stdio) -> Server {
         let folder = tempfile::tempdir().unwrap();
+        // The server may be another user's.
+        std::fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
         let port_file = folder.path().join("ports");
         command
             .env("MEMCACHED_PORT_FILENAME", &port_file)
