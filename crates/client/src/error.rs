@@ -152,17 +152,3 @@ fn limit_text(limit: u64) -> String {
         limit => format!("limit {limit}"),
     }
 }
-
-impl Error {
-    /// Whether the cause is the server or the network: what `on_error="miss"` turns into a miss.
-    pub fn is_failure_of_server(&self) -> bool {
-        matches!(
-            self,
-            Self::Unavailable(..)
-                | Self::Deadline(_)
-                | Self::Protocol { .. }
-                | Self::Refused { .. }
-                | Self::LoginRefused { .. }
-        )
-    }
-}

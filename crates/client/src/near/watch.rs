@@ -99,11 +99,6 @@ impl WatchConversation {
         std::mem::take(&mut self.output)
     }
 
-    /// Whether the server has begun to report.
-    pub fn is_reporting(&self) -> bool {
-        self.stage == Stage::Reporting
-    }
-
     /// Takes what was received at `now`, and passes on what it says.
     pub fn receive(
         &mut self,

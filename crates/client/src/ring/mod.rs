@@ -233,47 +233,21 @@ impl Ring {
         })
     }
 
-    /// The index, in the list given to [`Ring::new`], of the server that holds `routing_key`.
-    ///
-    /// The routing key is the whole key with its namespace, unless the caller routes by a part ([`routing_part`]).
-    pub fn server_of(&self, routing_key: &[u8]) -> usize {
+    /// The index, in the list given to [`Ring::new`], of the server that holds `key`, which has its namespace.
+    pub fn server_of(&self, key: &[u8]) -> usize {
         if self.server_count == 1 {
             return 0;
         }
         match &self.table {
-            PlacementTable::Points { continuum, hash } => continuum.server_of(hash(routing_key)),
+            PlacementTable::Points { continuum, hash } => continuum.server_of(hash(key)),
             PlacementTable::Buckets { buckets, hash } => {
-                bucket_at(buckets, hash(routing_key) as usize % buckets.len().max(1))
+                bucket_at(buckets, hash(key) as usize % buckets.len().max(1))
             }
-            PlacementTable::Rendezvous { names } => highest_scoring_server(names, routing_key),
-            PlacementTable::Jump { buckets } => bucket_at(
-                buckets,
-                hash::jump_bucket(hash::xxh3(routing_key), buckets.len()),
-            ),
+            PlacementTable::Rendezvous { names } => highest_scoring_server(names, key),
+            PlacementTable::Jump { buckets } => {
+                bucket_at(buckets, hash::jump_bucket(hash::xxh3(key), buckets.len()))
+            }
         }
-    }
-
-    /// How many servers the ring was built from.
-    pub fn server_count(&self) -> usize {
-        self.server_count
-    }
-}
-
-/// The part of `key` between the first `delimiters` (a hash tag, as twemproxy's `hash_tag`), or the whole key.
-///
-/// `routing_part(b"{user:7}:name", Some((b'{', b'}')))` is `user:7`, so that all keys of that user share a server.
-/// An empty or unclosed tag leaves the whole key.
-pub fn routing_part(key: &[u8], delimiters: Option<(u8, u8)>) -> &[u8] {
-    let Some((open, close)) = delimiters else {
-        return key;
-    };
-    let Some(start) = memchr::memchr(open, key).map(|open_index| open_index + 1) else {
-        return key;
-    };
-    let rest = key.get(start..).unwrap_or_default();
-    match memchr::memchr(close, rest) {
-        Some(tag_bytes) if tag_bytes > 0 => rest.get(..tag_bytes).unwrap_or(key),
-        _ => key,
     }
 }
 

@@ -102,17 +102,6 @@ fn weights_are_refused_where_the_library_has_none() {
 }
 
 #[test]
-fn a_routing_part_is_the_text_between_the_delimiters() {
-    let braces = Some((b'{', b'}'));
-    assert_eq!(routing_part(b"{user:7}:name", braces), b"user:7");
-    assert_eq!(routing_part(b"a{b}c{d}", braces), b"b");
-    for whole in [&b"plain"[..], b"{}x", b"{open", b"shut}"] {
-        assert_eq!(routing_part(whole, braces), whole);
-    }
-    assert_eq!(routing_part(b"{a}b", None), b"{a}b");
-}
-
-#[test]
 fn hashes_equal_their_published_vectors() {
     assert_eq!(hash::one_at_a_time(b"a"), 0xca2e_9442);
     assert_eq!(hash::murmur3_of_chars("hello"), 0x248b_fa47);
