@@ -123,6 +123,40 @@ impl<'n> KeyEncoder<'n> {
     }
 }
 
+/// Keys as they go on the wire, one after the other in one buffer.
+#[derive(Debug, Default)]
+pub struct WireKeys {
+    bytes: Vec<u8>,
+    /// Where each of them ends, and whether it is in base64.
+    ends: Vec<(usize, bool)>,
+    scratch: Vec<u8>,
+}
+
+impl WireKeys {
+    /// Adds a key without its namespace, made into a wire key by `encoder`.
+    pub fn push(&mut self, encoder: KeyEncoder<'_>, key: &[u8]) -> Result<(), Error> {
+        let wire_key = encoder.wire_key(key, &mut self.scratch)?;
+        self.bytes.extend_from_slice(wire_key.bytes);
+        self.ends.push((self.bytes.len(), wire_key.is_base64));
+        Ok(())
+    }
+
+    /// The key at an index.
+    pub fn get(&self, index: usize) -> Option<WireKey<'_>> {
+        let &(end, is_base64) = self.ends.get(index)?;
+        let previous = index.checked_sub(1).and_then(|index| self.ends.get(index));
+        let begin = previous.map_or(0, |&(previous_end, _)| previous_end);
+        let bytes = self.bytes.get(begin..end)?;
+        Some(WireKey { bytes, is_base64 })
+    }
+
+    /// All of them.
+    pub fn all(&self) -> Vec<WireKey<'_>> {
+        let indices = 0..self.ends.len();
+        indices.filter_map(|index| self.get(index)).collect()
+    }
+}
+
 fn bad_key(key: &[u8], reason: &'static str) -> Error {
     const DISPLAYED_BYTES: usize = 60;
     let start = String::from_utf8_lossy(key.get(..DISPLAYED_BYTES).unwrap_or(key)).into_owned();

@@ -29,6 +29,7 @@ pub mod fork;
 pub mod key;
 pub mod login;
 mod members;
+mod membership;
 mod methods;
 pub mod near;
 pub mod observe;

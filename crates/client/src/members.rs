@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::pool::Server;
 use crate::ring::{self, Placement, Ring};
 
-/// The servers of one client in one process.
+/// The servers of one client in one process, from one change to the next.
 #[derive(Debug)]
 pub(crate) struct Members {
     /// The process that they belong to.
@@ -38,10 +38,7 @@ impl Members {
         options: &Arc<Options>,
         near: Option<Arc<ClientNearCache>>,
     ) -> Result<Self, Error> {
-        let server = |address: &Address| {
-            let endpoint = address.endpoint.clone();
-            Arc::new(Server::new(endpoint, options.clone(), near.clone()))
-        };
+        let server = |address: &Address| new_server(&address.endpoint, options, near.as_ref());
         Ok(Self {
             process: Process::current(),
             servers: addresses.iter().map(server).collect(),
@@ -65,11 +62,7 @@ impl Members {
                 .iter()
                 .position(|server| server.endpoint == address.endpoint);
             known_slot.unwrap_or_else(|| {
-                servers.push(Arc::new(Server::new(
-                    address.endpoint.clone(),
-                    options.clone(),
-                    self.near.clone(),
-                )));
+                servers.push(new_server(&address.endpoint, options, self.near.as_ref()));
                 servers.len() - 1
             })
         };
@@ -85,10 +78,8 @@ impl Members {
 
     /// The same servers for a child after a fork, without connections.
     pub(crate) fn for_child_process(&self, options: &Arc<Options>) -> Self {
-        let server = |server: &Arc<Server>| {
-            let endpoint = server.endpoint.clone();
-            Arc::new(Server::new(endpoint, options.clone(), self.near.clone()))
-        };
+        let server =
+            |server: &Arc<Server>| new_server(&server.endpoint, options, self.near.as_ref());
         Self {
             process: Process::current(),
             servers: self.servers.iter().map(server).collect(),
@@ -130,12 +121,21 @@ impl Members {
     pub(crate) fn update_presence(&self) {
         for (slot, server) in self.servers.iter().enumerate() {
             let is_present = self.present_slots.contains(&slot);
-            if is_present && server.has_left() {
+            if is_present && server.pool.has_left() {
                 server.health.mark_up();
             }
-            drop(server.set_present(is_present));
+            server.pool.set_present(is_present);
         }
     }
+}
+
+fn new_server(
+    endpoint: &Endpoint,
+    options: &Arc<Options>,
+    near: Option<&Arc<ClientNearCache>>,
+) -> Arc<Server> {
+    let server = Server::new(endpoint.clone(), options.clone(), near.cloned());
+    Arc::new(server)
 }
 
 pub(crate) fn build_ring(addresses: &[Address], placement: Placement) -> Result<Arc<Ring>, Error> {
@@ -189,7 +189,8 @@ mod tests {
             &new_members.servers[1]
         ));
         new_members.update_presence();
-        assert!(new_members.servers[0].has_left() && !new_members.servers[1].has_left());
+        assert!(new_members.servers[0].pool.has_left());
+        assert!(!new_members.servers[1].pool.has_left());
         new_members.servers[0].health.note(HealthMark::Down);
 
         let returned_members = change(&new_members, "a:1");
@@ -198,7 +199,7 @@ mod tests {
         assert_eq!(returned_members.slot_of(b"any"), 0);
         assert!(
             Arc::ptr_eq(&old_members.servers[0], &returned_members.servers[0])
-                && !returned_members.servers[0].has_left()
+                && !returned_members.servers[0].pool.has_left()
         );
         assert!(!returned_members.servers[0].health.is_down());
     }

@@ -9,47 +9,20 @@ use glasscache_protocol::text::request::StoreMode;
 #[cfg(feature = "tokio")]
 use crate::asynchronous::AsyncClient;
 use crate::bulk::{
-    BulkDelete, BulkFetch, BulkRead, BulkStore, Failures, IndexedValue, Partitioned, StoreFailures,
+    BulkDelete, BulkFetch, BulkRead, BulkStore, Failures, IndexedValue, Partitioned, ReadTotals,
+    StoreFailures, index_values,
 };
 use crate::client::{Budget, Client, Replies, Value};
 use crate::engine::interpret::refusal_to_error;
 use crate::engine::operation::{Calculate, Delete, Get, GetAndTouch, Inspect, Store, Touch};
-use crate::engine::uncertain::OwnedKey;
 use crate::engine::{Steps, TooLarge};
 use crate::error::Error;
-use crate::near::{ClientNearCache, Fetch, FetchedItems, NearRead, NearValue};
+use crate::key::WireKeys;
+use crate::near::{ClientNearCache, Fetch, FetchedItems, NearRead, NearValue, only_value};
 use crate::outcome::Outcome;
 use crate::pipeline::{MetaReply, Pipeline};
 use crate::pool::Server;
 use crate::request::{Item, Request};
-
-/// The value of a read of one key.
-fn first_value(values: Vec<Option<NearValue>>, failures: Failures) -> Result<Option<Value>, Error> {
-    if let Some((_, error)) = failures.into_iter().next() {
-        return Err(error);
-    }
-    let value = values.into_iter().next().flatten();
-    Ok(value.map(|value| Value {
-        flags: value.flags,
-        cas: 0,
-        bytes: value.bytes.to_vec(),
-    }))
-}
-
-/// Keys without their namespace as they go on the wire.
-fn to_wire_keys(client: &Client, keys: &[&[u8]]) -> Result<Vec<OwnedKey>, Error> {
-    let (encoder, mut scratch) = (client.keys(), Vec::new());
-    let wire = |key: &&[u8]| encoder.wire_key(key, &mut scratch).map(OwnedKey::from);
-    keys.iter().map(wire).collect()
-}
-
-/// The values that were found, with the indices of their keys.
-fn index_values(values: Vec<Option<NearValue>>) -> Vec<IndexedValue> {
-    let found = values.into_iter().enumerate();
-    found
-        .filter_map(|(index, value)| value.map(|value| (index, value.flags, value.bytes.to_vec())))
-        .collect()
-}
 
 macro_rules! methods {
     ($client:ident, ($($async:tt)?), ($($await:tt)*)) => {
@@ -73,8 +46,8 @@ macro_rules! methods {
             ) -> Result<Option<Value>, Error> {
                 if let Some(near) = self.core().near().filter(|_| !cas) {
                     let read = (near.clone(), &[key][..]);
-                    let (values, failures) = self.read_near(read, budget)$($await)*?;
-                    return first_value(values, failures);
+                    let value = only_value(self.read_near(read, budget)$($await)*?)?;
+                    return Ok(value.map(Value::from));
                 }
                 self.run(&Get { key, cas }, budget)$($await)*
             }
@@ -208,25 +181,22 @@ macro_rules! methods {
             ) -> Result<(Vec<IndexedValue>, Failures), Error> {
                 let core = self.core();
                 if let Some(near) = core.near() {
-                    let wire = to_wire_keys(core, keys)?;
-                    let wire_keys: Vec<WireKey<'_>> = wire.iter().map(OwnedKey::wire_key).collect();
-                    let read = (near.clone(), &wire_keys[..]);
+                    let mut wire_keys = WireKeys::default();
+                    keys.iter().try_for_each(|key| wire_keys.push(core.keys(), key))?;
+                    let read = (near.clone(), &wire_keys.all()[..]);
                     let (values, failures) = self.read_near(read, budget)$($await)*?;
                     return Ok((index_values(values), failures));
                 }
                 let bulk_read = BulkRead::new(core, keys, false)?;
                 let entries = bulk_read.entries_by_partition(keys);
                 let requests = bulk_read.requests(&entries);
-                let (mut values, mut bytes, mut read_time) = (Vec::new(), 0, Duration::ZERO);
+                let (mut values, mut totals) = (Vec::new(), ReadTotals::default());
                 let results = self.request_many(&requests, budget, &mut |reply| {
-                    let begin = Instant::now();
-                    bytes += bulk_read.for_each_value(reply, |index, found, body| {
+                    bulk_read.take(reply, &mut totals, |index, found, body| {
                         values.push((index, found.flags, body.to_vec()));
-                    })?;
-                    read_time += begin.elapsed();
-                    Ok(())
+                    })
                 })$($await)*?;
-                core.count_bulk(keys.len(), bytes, budget, read_time);
+                core.count_bulk(keys.len(), totals.bytes, budget, totals.time);
                 Ok((values, bulk_read.failures_without_reply(&results)))
             }
 
@@ -279,14 +249,13 @@ macro_rules! methods {
                 self.core().check_open()?;
                 request.check()?;
                 let (requests, mut replies) = ([request], Vec::new());
-                for (slot, server) in self.core().servers() {
+                for (_, server) in self.core().servers() {
                     let name = server.name.clone();
                     let mut reply_result = Err(Error::Closed);
                     let mut take = |reply, _: &Pipeline, server: &Arc<Server>| {
                         reply_result = refusal_to_error(reply, &server.name);
                         Ok(())
                     };
-                    let server = (slot, server);
                     match self.request_server(server, &requests, budget, &mut take)$($await)* {
                         Err(Error::Interrupted) => return Err(Error::Interrupted),
                         result => replies.push((name, result.and(reply_result))),
@@ -310,7 +279,7 @@ macro_rules! methods {
                 let budget = Budget::new(core.options().timeout);
                 for server in core.servers_ever() {
                     // One round trip makes sure that quiet writes have arrived.
-                    if server.1.has_unacknowledged_writes() {
+                    if server.has_unacknowledged_writes() {
                         let requests = [Request::Version];
                         let mut take = |_, _: &Pipeline, _: &Arc<Server>| Ok(());
                         let result = self.request_server(server, &requests, &budget, &mut take)$($await)*;

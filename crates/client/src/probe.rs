@@ -12,7 +12,7 @@ use crate::transport::background::Received;
 
 /// Starts to probe `server`, which has just gone down.
 pub(crate) fn start(server: &Arc<Server>) {
-    drop(server.take_idle());
+    server.pool.close_idle();
     let weak_server = Arc::downgrade(server);
     let thread = std::thread::Builder::new().name("glasscache-probe".into());
     if thread
@@ -31,7 +31,7 @@ fn probe_until_back(server: &Weak<Server>) {
             return;
         };
         // Should a server that left come back, its calls find out.
-        if server.has_left() || probe_once(&server) {
+        if server.pool.has_left() || probe_once(&server) {
             server.health.mark_up();
             return;
         }

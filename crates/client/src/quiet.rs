@@ -104,9 +104,7 @@ impl QuietWrites {
         drop(state);
         drop(lost_writes);
     }
-}
 
-impl QuietWrites {
     /// Enqueues a quiet write, if it follows another closely and `server` can take it.
     pub(crate) fn buffer_write(
         &self,

@@ -106,7 +106,7 @@ impl WatchThread {
     fn is_wanted(&self) -> bool {
         let server = self.server.upgrade();
         let is_present = server.is_some_and(|server| {
-            let is_wanted = server.is_watched() && !server.has_left();
+            let is_wanted = server.is_watched() && !server.pool.has_left();
             if !is_wanted {
                 server.end_watch();
             }

@@ -1,7 +1,7 @@
 //! The requests of a bulk call of the tokio client: to all servers at once.
 
-use super::AsyncClient;
 use super::driving::{drive, receive_all};
+use super::{AsyncClient, acquire_permit};
 use crate::bulk::{
     BulkReply, BulkResult, ServerRequest, counting_handler, handle_held_reply, request_rounds,
 };
@@ -21,7 +21,7 @@ impl AsyncClient {
             let mut permits = Vec::with_capacity(round.len());
             for (slot, _) in round.iter().filter_map(|&request| requests.get(request)) {
                 let server = self.core.server(*slot)?;
-                permits.push(self.acquire_permit(*slot, &server, budget).await?);
+                permits.push(acquire_permit(&server, budget).await?);
             }
             let mut calls = self.core.create_calls(requests, &round, budget)?;
             for (call, _) in &mut calls {

@@ -39,7 +39,8 @@ pub(crate) async fn drive(
 pub(super) async fn receive_all(calls: &mut [Pending<'_>]) {
     let first_replies = calls.iter_mut().map(|(call, error)| async move {
         match next(call).await {
-            Ok(state) => _ = call.hold_reply(state),
+            Ok(CallState::Reply(reply)) => call.hold_reply(reply),
+            Ok(_) => {} // a call without a reply
             Err(failure) => *error = Some(failure),
         }
     });
@@ -82,7 +83,7 @@ async fn next(call: &mut Call<'_>) -> Result<CallState, Error> {
                 call.step()?
             }
             Some(WaitFor::Socket(socket, interest)) => {
-                let wake_time = tokio::time::Instant::from_std(call.next_wake());
+                let wake_time = tokio::time::Instant::from_std(call.wait_deadline());
                 let mut step_result = Ok(CallState::Waiting);
                 let step = || {
                     step_result = call.step();

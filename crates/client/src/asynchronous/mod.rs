@@ -8,9 +8,9 @@
 mod bulk;
 pub(crate) mod driving;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout_at;
 
 use crate::address::Address;
@@ -18,7 +18,6 @@ use crate::call::Call;
 use crate::client::{Budget, Client, ReplyReader};
 use crate::engine::operation::Operation;
 use crate::error::{Context, Error, Phase};
-use crate::fork::Process;
 use crate::options::Options;
 use crate::pipeline::{Pipeline, Reply};
 use crate::pool::Server;
@@ -30,23 +29,22 @@ use driving::drive;
 #[derive(Debug)]
 pub struct AsyncClient {
     core: Client,
-    /// A semaphore for each slot: with a permit, a call finds a free connection in the pool.
-    semaphores: Mutex<Semaphores>,
 }
 
-/// The semaphores of one process: permits of its parent's calls are never returned in a child.
-#[derive(Debug)]
-struct Semaphores {
-    process: Process,
-    by_slot: Vec<Arc<Semaphore>>,
-}
-
-impl Semaphores {
-    fn new() -> Self {
-        Self {
-            process: Process::current(),
-            by_slot: Vec::new(),
-        }
+/// Waits until fewer than `connections_max` calls to a server are under way.
+async fn acquire_permit(
+    server: &Server,
+    budget: &Budget<'_>,
+) -> Result<OwnedSemaphorePermit, Error> {
+    let permits = server.pool.permits.clone();
+    let deadline = tokio::time::Instant::from_std(budget.deadline);
+    match timeout_at(deadline, permits.acquire_owned()).await {
+        Ok(permit) => permit.map_err(|_| Error::Closed),
+        Err(_) => Err(Error::Deadline(Context {
+            server: server.name.clone(),
+            phase: Phase::Wait,
+            retry_is_safe: true,
+        })),
     }
 }
 
@@ -59,7 +57,6 @@ impl AsyncClient {
     ) -> Result<Self, Error> {
         Ok(Self {
             core: Client::new(addresses, placement, options)?,
-            semaphores: Mutex::new(Semaphores::new()),
         })
     }
 
@@ -73,54 +70,14 @@ impl AsyncClient {
         self.core.set_servers(addresses)
     }
 
-    /// Waits until fewer than `connections_max` calls to a server are under way.
-    async fn acquire_permit(
-        &self,
-        slot: usize,
-        server: &Server,
-        budget: &Budget<'_>,
-    ) -> Result<OwnedSemaphorePermit, Error> {
-        let semaphore = self.semaphore_of(slot);
-        let deadline = tokio::time::Instant::from_std(budget.deadline);
-        match timeout_at(deadline, semaphore.acquire_owned()).await {
-            Ok(permit) => permit.map_err(|_| Error::Closed),
-            Err(_) => Err(Error::Deadline(Context {
-                server: server.name.clone(),
-                phase: Phase::Wait,
-                retry_is_safe: true,
-            })),
-        }
-    }
-
-    fn semaphore_of(&self, slot: usize) -> Arc<Semaphore> {
-        let mut semaphores = self
-            .semaphores
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if !semaphores.process.is_current() {
-            *semaphores = Semaphores::new();
-        }
-        let connections_max = self.core.options().connections_max;
-        while semaphores.by_slot.len() <= slot {
-            semaphores
-                .by_slot
-                .push(Arc::new(Semaphore::new(connections_max)));
-        }
-        semaphores
-            .by_slot
-            .get(slot)
-            .map_or_else(|| Arc::new(Semaphore::new(connections_max)), Arc::clone)
-    }
-
     /// Makes a call about one key and returns what its reply means; its cost is counted.
     pub async fn run<O: Operation>(
         &self,
         operation: &O,
         budget: &Budget<'_>,
     ) -> Result<O::Output, Error> {
-        let slot = self.core.slot_of(operation.key().bytes);
-        let server = self.core.server(slot)?;
-        let _permit = self.acquire_permit(slot, &server, budget).await?;
+        let server = self.core.server_of(operation.key().bytes)?;
+        let _permit = acquire_permit(&server, budget).await?;
         let requests = [operation.request()];
         let mut call = Call::new(server, &requests, budget.started, budget.deadline);
         call.set_nonblocking();
@@ -136,12 +93,12 @@ impl AsyncClient {
     /// Makes requests to one server and hands over each reply in order.
     pub(crate) async fn request_server(
         &self,
-        (slot, server): (usize, Arc<Server>),
+        server: Arc<Server>,
         requests: &[Request<'_>],
         budget: &Budget<'_>,
         handle_reply: &mut impl FnMut(Reply, &Pipeline, &Arc<Server>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let _permit = self.acquire_permit(slot, &server, budget).await?;
+        let _permit = acquire_permit(&server, budget).await?;
         let mut call = Call::new(server, requests, budget.started, budget.deadline);
         call.set_nonblocking();
         drive(&mut call, handle_reply).await

@@ -2,15 +2,12 @@
 
 use glasscache_protocol::meta::request::WireKey;
 
-use super::partition::{Partition, Partitioned, add_to_partition};
+use super::partition::{Partition, Partitioned, partition_keys};
 use super::requests::BulkReply;
 use crate::client::Client;
 use crate::engine::interpret::outcome_of_reply;
 use crate::error::Error;
 use crate::request::Request;
-
-/// Keys whose removals go to one server together.
-const BATCH_KEYS_MAX: usize = 10_000;
 
 /// A bulk removal, partitioned by server.
 #[derive(Debug)]
@@ -21,12 +18,9 @@ pub struct BulkDelete {
 impl BulkDelete {
     /// Partitions wire keys, which have their namespace.
     pub fn new(client: &Client, keys: &[WireKey<'_>]) -> Self {
-        let mut partitions = Vec::new();
-        for (index, key) in keys.iter().enumerate() {
-            let slot = client.slot_of(key.bytes);
-            add_to_partition(&mut partitions, index, slot, 1, BATCH_KEYS_MAX);
+        Self {
+            partitions: partition_keys(client, keys),
         }
-        Self { partitions }
     }
 
     /// The failure in a reply, if it is one.

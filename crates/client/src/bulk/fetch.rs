@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use glasscache_protocol::meta::request::WireKey;
 
-use super::partition::{Partition, Partitioned, add_to_partition};
+use super::IndexedValue;
+use super::partition::{Partition, Partitioned, partition_keys};
 use super::requests::BulkReply;
 use crate::client::{Budget, Client};
 use crate::costs::{CallClass, Operation};
@@ -16,9 +17,6 @@ use crate::pipeline::{FoundValue, MetaReply, Pipeline, Reply};
 use crate::request::Request;
 use crate::value::MANIFEST_FLAGS;
 
-/// Keys in one request: replies of this many keys are received while the next ones are sent.
-const REQUEST_KEYS_MAX: usize = 10_000;
-
 /// A bulk read of wire keys, partitioned by server.
 #[derive(Debug)]
 pub struct BulkFetch(Vec<Partition>);
@@ -26,13 +24,8 @@ pub struct BulkFetch(Vec<Partition>);
 impl BulkFetch {
     /// Partitions keys.
     pub fn new(client: &Client, keys: &[WireKey<'_>]) -> Self {
-        client.watch_servers();
-        let mut partitions = Vec::new();
-        for (index, key) in keys.iter().enumerate() {
-            let slot = client.slot_of(key.bytes);
-            add_to_partition(&mut partitions, index, slot, 1, REQUEST_KEYS_MAX);
-        }
-        Self(partitions)
+        client.membership.watch();
+        Self(partition_keys(client, keys))
     }
 
     /// Takes a reply: one for each key, or from a server that knows no meta commands one for all.
@@ -57,6 +50,14 @@ impl BulkFetch {
         }
         Ok(())
     }
+}
+
+/// The values of a read that were found, with the indices of their keys.
+pub(crate) fn index_values(values: Vec<Option<NearValue>>) -> Vec<IndexedValue> {
+    let found = values.into_iter().enumerate();
+    found
+        .filter_map(|(index, value)| value.map(|value| (index, value.flags, value.bytes.to_vec())))
+        .collect()
 }
 
 fn value_of(pipeline: &Pipeline, found: &FoundValue) -> NearValue {

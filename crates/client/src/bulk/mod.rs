@@ -10,8 +10,10 @@ mod store;
 pub use crate::engine::{BulkResult, Failures};
 pub use delete::BulkDelete;
 pub use fetch::BulkFetch;
+pub(crate) use fetch::index_values;
 pub use partition::{Partition, Partitioned};
 pub use read::BulkRead;
+pub(crate) use read::ReadTotals;
 pub use requests::{BulkReply, Pending, ServerRequest};
 #[cfg(feature = "tokio")]
 pub(crate) use requests::{counting_handler, handle_held_reply, request_rounds};

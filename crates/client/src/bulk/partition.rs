@@ -1,9 +1,15 @@
 //! The partitions of a bulk call: each goes to one server in one request.
 
+use glasscache_protocol::meta::request::WireKey;
+
 use super::Failures;
 use super::requests::ServerRequest;
+use crate::client::Client;
 use crate::engine::BulkResult;
 use crate::request::Request;
+
+/// Keys with a request each that go to one server together: their replies are received while the next ones are sent.
+const BATCH_KEYS_MAX: usize = 10_000;
 
 /// Keys or items of a bulk call that go to one server in one request.
 #[derive(Debug)]
@@ -81,6 +87,16 @@ pub trait Partitioned {
             })
             .collect()
     }
+}
+
+/// Partitions wire keys, which have their namespace.
+pub(super) fn partition_keys(client: &Client, keys: &[WireKey<'_>]) -> Vec<Partition> {
+    let mut partitions = Vec::new();
+    for (index, key) in keys.iter().enumerate() {
+        let slot = client.slot_of(key.bytes);
+        add_to_partition(&mut partitions, index, slot, 1, BATCH_KEYS_MAX);
+    }
+    partitions
 }
 
 /// Adds an entry to a partition of its slot, or to a new one if that would weigh more than `weight_max`.

@@ -26,6 +26,13 @@ pub struct BulkRead {
     cas: bool,
 }
 
+/// Bytes of the values that a bulk read has brought, and how long it took to read them.
+#[derive(Debug, Default)]
+pub(crate) struct ReadTotals {
+    pub(crate) bytes: u64,
+    pub(crate) time: Duration,
+}
+
 impl BulkRead {
     /// Partitions keys without their namespace; `cas` requests their CAS uniques.
     pub fn new(client: &Client, keys: &[&[u8]], cas: bool) -> Result<Self, Error> {
@@ -52,6 +59,19 @@ impl BulkRead {
             }
         }
         Ok(bulk_read)
+    }
+
+    /// As [`Self::for_each_value`]; adds the bytes, and the time that `read` takes, to `totals`.
+    pub(crate) fn take(
+        &self,
+        reply: BulkReply<'_>,
+        totals: &mut ReadTotals,
+        read: impl FnMut(usize, &FoundValue, &[u8]),
+    ) -> Result<(), Error> {
+        let begin = Instant::now();
+        totals.bytes += self.for_each_value(reply, read)?;
+        totals.time += begin.elapsed();
+        Ok(())
     }
 
     /// Hands over the values of a reply with the indices of their keys; returns their bytes.
@@ -109,15 +129,12 @@ impl Client {
     ) -> Result<Failures, Error> {
         let bulk_read = BulkRead::new(self, keys, cas)?;
         let entries = bulk_read.entries_by_partition(keys);
-        let (mut bytes, mut read_time) = (0, Duration::ZERO);
+        let mut totals = ReadTotals::default();
         let requests = bulk_read.requests(&entries);
         let results = self.request_many_with(&requests, budget, &mut receive, &mut |reply| {
-            let begin = Instant::now();
-            bytes += bulk_read.for_each_value(reply, &mut read)?;
-            read_time += begin.elapsed();
-            Ok(())
+            bulk_read.take(reply, &mut totals, &mut read)
         })?;
-        self.count_bulk(keys.len(), bytes, budget, read_time);
+        self.count_bulk(keys.len(), totals.bytes, budget, totals.time);
         Ok(bulk_read.failures_without_reply(&results))
     }
 }

@@ -64,12 +64,15 @@ impl Client {
         budget: &Budget<'_>,
         handle_reply: &mut impl FnMut(BulkReply<'_>) -> Result<(), Error>,
     ) -> Result<Vec<BulkResult>, Error> {
-        self.request_many_with(
-            requests,
-            budget,
-            &mut |calls| wait_for_all(calls, budget),
-            handle_reply,
-        )
+        let mut receive = |calls: &mut [Pending<'_>]| {
+            while !receive_all(calls) {
+                if !(budget.should_continue)() {
+                    return Err(Error::Interrupted);
+                }
+            }
+            Ok(())
+        };
+        self.request_many_with(requests, budget, &mut receive, handle_reply)
     }
 
     /// As [`Self::request_many`]; `receive` drives the calls with [`receive_all`], as it likes to wait.
@@ -182,16 +185,6 @@ pub(crate) fn handle_held_reply(
     if let Some(parsed) = call.take_held_reply() {
         read(parsed, call.pipeline().ok_or(Error::Closed)?, call.server())?;
         call.next();
-    }
-    Ok(())
-}
-
-/// Waits for all calls; at each signal the budget decides whether to continue.
-fn wait_for_all(calls: &mut [Pending<'_>], budget: &Budget<'_>) -> Result<(), Error> {
-    while !receive_all(calls) {
-        if !(budget.should_continue)() {
-            return Err(Error::Interrupted);
-        }
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use super::{Call, Stage, StopOrError};
 use crate::engine::connection::Progress;
 use crate::engine::retry::{Cause, FailedRequest, RetryDecision};
 use crate::error::{Error, Phase};
-use crate::pool::{Checkout, PooledConnection};
+use crate::pool::PooledConnection;
 use crate::quiet::BatchWaitTimedOut;
 use crate::transport::blocking::{Link, Stop, WaitLimit};
 #[cfg(feature = "tokio")]
@@ -40,22 +40,15 @@ impl Call<'_> {
             }
         };
         self.took_quiet_batch = self.quiet_batch.is_some();
-        match self.server.checkout(self.started, self.deadline) {
-            Checkout::Reused(link) => {
-                self.connection = Some(PooledConnection::new(self.server.clone(), Some(link)));
-                self.is_new_connection = false;
-                self.write()
-            }
-            Checkout::MayConnect => {
-                self.connection = Some(PooledConnection::new(self.server.clone(), None));
-                self.connect()
-            }
-            Checkout::PoolFull => Err(Error::Deadline(self.unsent_context(Phase::Wait)).into()),
+        self.connection = self.server.pool.checkout(self.times.started, self.deadline);
+        match &self.connection {
+            None => Err(Error::Deadline(self.unsent_context(Phase::Wait)).into()),
+            Some(connection) if connection.link_ref().is_none() => self.connect(),
+            Some(_) => self.write(self.times.started),
         }
     }
 
     pub(super) fn connect(&mut self) -> Result<(), StopOrError> {
-        self.is_new_connection = true;
         match self.try_begin_connect() {
             Ok(Some(fd)) => self.wait_for_connection(fd),
             Ok(None) => {
@@ -64,7 +57,7 @@ impl Call<'_> {
             }
             Err(ConnectError::Deadline) => {
                 // A name that cannot be looked up in time is a server that cannot be connected to.
-                let time_allowed = self.deadline.saturating_duration_since(self.started);
+                let time_allowed = self.deadline.saturating_duration_since(self.times.started);
                 if let RetryDecision::End(mark) =
                     FailedRequest::CONNECTING.decide(Cause::Deadline(time_allowed))
                 {
@@ -112,23 +105,20 @@ impl Call<'_> {
     }
 
     /// A socket as its driver waits for it.
-    #[cfg(feature = "tokio")]
-    fn socket(&self, fd: OwnedFd) -> std::io::Result<Socket> {
-        if matches!(self.driver, super::Driver::Thread) {
-            return Ok(fd.into());
-        }
-        let is_unix = matches!(self.server.endpoint, crate::address::Endpoint::Unix(_));
-        AsyncSocket::new(fd, is_unix).map(Socket::AsyncSocket)
-    }
-
-    /// A socket as its driver waits for it.
-    #[cfg(not(feature = "tokio"))]
-    #[expect(
-        clippy::unused_self,
-        clippy::unnecessary_wraps,
-        reason = "as with a runtime"
+    #[cfg_attr(
+        not(feature = "tokio"),
+        expect(
+            clippy::unused_self,
+            clippy::unnecessary_wraps,
+            reason = "as with a runtime"
+        )
     )]
     fn socket(&self, fd: OwnedFd) -> std::io::Result<Socket> {
+        #[cfg(feature = "tokio")]
+        if matches!(self.driver, super::Driver::Runtime(_)) {
+            let is_unix = matches!(self.server.endpoint, crate::address::Endpoint::Unix(_));
+            return AsyncSocket::new(fd, is_unix).map(Socket::AsyncSocket);
+        }
         Ok(fd.into())
     }
 
@@ -188,7 +178,7 @@ impl Call<'_> {
             return Err(Stop::WouldWait.into());
         }
         match link.engine.poll() {
-            Progress::Ready => self.write(),
+            Progress::Ready => self.write(Instant::now()),
             // The login was accepted, and the probe is to be sent.
             Progress::Needs(_) if !link.engine.output().is_empty() => Ok(()),
             Progress::Needs(missing_bytes) => {

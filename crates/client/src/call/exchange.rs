@@ -4,21 +4,25 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::{ACKNOWLEDGEMENTS_MAX, Call, CallState, DIRECT_BYTES_MIN, Stage, StopOrError};
+use super::{Call, CallState, Stage, StopOrError};
 use crate::engine::connection::Progress;
 use crate::engine::retry::FORKED;
 use crate::error::{Error, Phase};
 use crate::pool::PooledConnection;
 use crate::transport::blocking::{Stop, WaitLimit, wait};
 
+/// A value at least this long is handed out while it is still arriving, to be received into its target.
+const DIRECT_BYTES_MIN: usize = 16 << 10;
+
+/// Requests for acknowledgement that may be in flight while more is written: two, so that a quiet writer
+/// does not wait for a server that keeps up, and is never more than 3000 writes, or three batches of
+/// gathered ones, ahead of one that does not.
+const ACKNOWLEDGEMENTS_MAX: usize = 2;
+
 impl Call<'_> {
-    /// Writes the requests into the connection's output.
-    pub(super) fn write(&mut self) -> Result<(), StopOrError> {
-        self.connected_at = if self.is_new_connection {
-            Instant::now()
-        } else {
-            self.started
-        };
+    /// Writes the requests into the output of the connection, which the call has since `connected_at`.
+    pub(super) fn write(&mut self, connected_at: Instant) -> Result<(), StopOrError> {
+        self.times.connected_at = connected_at;
         let attempt = self.attempt();
         let link = PooledConnection::link_of(&mut self.connection)?;
         if let Some(quiet_batch) = &mut self.quiet_batch {
@@ -71,7 +75,7 @@ impl Call<'_> {
         }
         if link.engine.has_received_nothing() && !self.is_noreply {
             // The first wait begins when the call did.
-            link.receive(1, self.deadline, wait_limit, self.connected_at)?;
+            link.receive(1, self.deadline, wait_limit, self.times.connected_at)?;
         }
         match link.engine.poll() {
             Progress::Reply(_, reply) => Ok(Some(CallState::Reply(reply))),
@@ -113,16 +117,10 @@ impl Call<'_> {
         }
         let deadline = self.deadline;
         let link = PooledConnection::link_of(&mut self.connection)?;
-        let mut received_bytes = match self.unfinished_body {
-            Some((_, received_bytes)) => received_bytes,
-            None => match link.engine.pipeline().partial_value() {
-                Some(found) => {
-                    let received_bytes = link.engine.pipeline_mut().take_partial_value(target);
-                    self.unfinished_body = Some((found, received_bytes));
-                    received_bytes
-                }
-                None => return Ok(true),
-            },
+        let mut received_bytes = match self.received_body_bytes {
+            Some(received_bytes) => received_bytes,
+            None if link.engine.pipeline().partial_value().is_none() => return Ok(true),
+            None => link.engine.pipeline_mut().take_partial_value(target),
         };
         while let Some(rest) = target
             .get_mut(received_bytes..)
@@ -139,9 +137,7 @@ impl Call<'_> {
             match received {
                 Ok(bytes) => received_bytes += bytes,
                 Err(Stop::Interrupted) => {
-                    if let Some((_, done)) = &mut self.unfinished_body {
-                        *done = received_bytes;
-                    }
+                    self.received_body_bytes = Some(received_bytes);
                     return Ok(false);
                 }
                 Err(stop) => {
@@ -150,7 +146,7 @@ impl Call<'_> {
                 }
             }
         }
-        self.unfinished_body = None;
+        self.received_body_bytes = None;
         self.took_large_body = true;
         Ok(true)
     }

@@ -12,6 +12,25 @@ use crate::pool::PooledConnection;
 use crate::quiet::QuietBatch;
 use crate::transport::blocking::Stop;
 
+/// Why a step did not succeed.
+#[derive(Debug)]
+pub(super) enum StopOrError {
+    Stop(Stop),
+    Error(Error),
+}
+
+impl From<Stop> for StopOrError {
+    fn from(stop: Stop) -> Self {
+        Self::Stop(stop)
+    }
+}
+
+impl From<Error> for StopOrError {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
 impl Call<'_> {
     /// Does what follows a wait that brought nothing: another try on a fresh connection, or the end.
     pub(super) fn handle_stop(&mut self, stop: Stop) -> Result<(), Error> {
@@ -68,7 +87,7 @@ impl Call<'_> {
 
     /// Ends a call that has no connection yet.
     fn end_unconnected(&mut self, reason: Option<String>) -> Result<(), Error> {
-        let time_allowed = self.deadline.saturating_duration_since(self.started);
+        let time_allowed = self.deadline.saturating_duration_since(self.times.started);
         let cause = match &reason {
             Some(_) => Cause::Closed { is_orderly: false },
             None => Cause::Deadline(time_allowed),
@@ -88,7 +107,7 @@ impl Call<'_> {
     pub(super) fn handle_failure(&mut self, failure: Failure) -> Result<(), Error> {
         match failure.decision {
             RetryDecision::Retry => {
-                drop(self.server.take_idle()); // they are as stale as this one
+                self.server.pool.close_idle(); // they are as stale as this one
                 self.retry();
                 Ok(())
             }

@@ -13,6 +13,7 @@ mod poll_many;
 mod sender;
 #[cfg(test)]
 mod tests;
+mod times;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -30,19 +31,13 @@ use crate::quiet::QuietBatch;
 use crate::request::Request;
 use crate::transport::blocking::{Link, Stop, WaitLimit, wait};
 use crate::transport::connect::Candidates;
+use failure::StopOrError;
 #[cfg(feature = "tokio")]
-use crate::transport::resolver::Resolved;
+use nonblocking::Driver;
 #[cfg(feature = "tokio")]
 pub(crate) use nonblocking::WaitFor;
 pub use poll_many::receive_all;
-
-/// A value at least this long is handed out while it is still arriving, to be received into its target.
-const DIRECT_BYTES_MIN: usize = 16 << 10;
-
-/// Requests for acknowledgement that may be in flight while more is written: two, so that a quiet writer
-/// does not wait for a server that keeps up, and is never more than 3000 writes, or three batches of
-/// gathered ones, ahead of one that does not.
-const ACKNOWLEDGEMENTS_MAX: usize = 2;
+pub use times::CallTimes;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -73,16 +68,6 @@ pub enum CallState {
     Waiting,
 }
 
-/// What drives a call.
-#[cfg(feature = "tokio")]
-#[derive(Debug)]
-enum Driver {
-    /// A thread that it may keep waiting.
-    Thread,
-    /// A runtime: it looks up names, and this is what it found.
-    Runtime(Option<Resolved>),
-}
-
 /// One or more requests to one server, and their replies.
 #[derive(Debug)]
 pub struct Call<'a> {
@@ -95,18 +80,15 @@ pub struct Call<'a> {
     candidates: Candidates,
     stage: Stage,
     deadline: Instant,
-    started: Instant,
-    connected_at: Instant,
-    is_new_connection: bool,
+    times: CallTimes,
     was_retried: bool,
     hands_out_bodies: bool,
     #[cfg(feature = "tokio")]
     driver: Driver,
-    finished_at: Instant,
-    arrived_at: Option<Instant>,
     /// All its requests are quiet.
     is_noreply: bool,
-    unfinished_body: Option<(pipeline::FoundValue, usize)>,
+    /// How much of a large value was received before a signal came.
+    received_body_bytes: Option<usize>,
     /// A large value was received past the pipeline.
     took_large_body: bool,
     /// The server closed on `mn`: classic text is tried, and learned from the first reply.
@@ -137,17 +119,13 @@ impl<'a> Call<'a> {
             candidates: Candidates::default(),
             stage: Stage::Start,
             deadline,
-            started: now,
-            connected_at: now,
-            is_new_connection: false,
+            times: CallTimes::new(now),
             was_retried: false,
             hands_out_bodies: false,
             #[cfg(feature = "tokio")]
             driver: Driver::Thread,
-            finished_at: now,
-            arrived_at: None,
             is_noreply: false,
-            unfinished_body: None,
+            received_body_bytes: None,
             took_large_body: false,
             presumes_classic: false,
             held_reply: None,
@@ -168,41 +146,24 @@ impl<'a> Call<'a> {
         Some(link.engine.pipeline())
     }
 
-    /// How long the call waited for its connection.
-    pub fn wait_time(&self) -> Duration {
-        self.connected_at.saturating_duration_since(self.started)
-    }
-
-    /// How long network and server took, once the call is finished.
-    pub fn wire_time(&self) -> Duration {
-        let arrived_at = self.arrived_at.unwrap_or(self.finished_at);
-        arrived_at.saturating_duration_since(self.connected_at)
+    /// When it began, had its connection and its reply, and ended.
+    pub fn times(&self) -> &CallTimes {
+        &self.times
     }
 
     /// How long the caller worked on the reply between [`Self::note_arrival`] and the end.
     pub fn reading_time(&self) -> Duration {
-        let arrived_at = self.arrived_at.unwrap_or(self.finished_at);
-        self.finished_at.saturating_duration_since(arrived_at)
+        self.times.reading_time()
     }
 
     /// Notes that the reply is here and that what follows is the caller's own work.
     pub fn note_arrival(&mut self) {
-        self.arrived_at = Some(Instant::now());
+        self.times.arrived_at = Some(Instant::now());
     }
 
     /// Asks for [`CallState::Body`]: a large value is then handed out while it arrives. For one `get`.
     pub fn hand_out_bodies(&mut self) {
         self.hands_out_bodies = true;
-    }
-
-    /// When the call's time began to run.
-    pub fn started(&self) -> Instant {
-        self.started
-    }
-
-    /// Whether everything was sent and read.
-    pub fn is_finished(&self) -> bool {
-        self.stage == Stage::Done
     }
 
     /// Drives the call alone until there is something for the caller.
@@ -227,7 +188,7 @@ impl<'a> Call<'a> {
     }
 
     /// When a wait must end: at the deadline, or before it when the next address is tried.
-    fn wait_deadline(&self) -> Instant {
+    pub(crate) fn wait_deadline(&self) -> Instant {
         if self.stage == Stage::Connecting {
             return self.candidates.wait_deadline(self.deadline);
         }
@@ -306,7 +267,7 @@ impl<'a> Call<'a> {
 
     fn attempt(&self) -> Attempt {
         Attempt {
-            started: self.started,
+            started: self.times.started,
             deadline: self.deadline,
             is_retry: self.was_retried,
         }
@@ -315,28 +276,9 @@ impl<'a> Call<'a> {
     fn finish(&mut self) {
         self.stage = Stage::Done;
         if let Some(connection) = self.connection.take() {
-            self.finished_at = Instant::now();
-            connection.give_back(self.finished_at);
+            self.times.finished_at = Instant::now();
+            connection.give_back(self.times.finished_at);
         }
         self.quiet_batch = None;
-    }
-}
-
-/// Why a step did not succeed.
-#[derive(Debug)]
-enum StopOrError {
-    Stop(Stop),
-    Error(Error),
-}
-
-impl From<Stop> for StopOrError {
-    fn from(stop: Stop) -> Self {
-        Self::Stop(stop)
-    }
-}
-
-impl From<Error> for StopOrError {
-    fn from(error: Error) -> Self {
-        Self::Error(error)
     }
 }

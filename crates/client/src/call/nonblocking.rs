@@ -5,11 +5,21 @@ use std::time::Instant;
 use rustix::io::Errno;
 use tokio::io::Interest;
 
-use super::{Call, CallState, Driver, Stage};
+use super::{Call, CallState, Stage};
 use crate::error::Error;
+use crate::pipeline::Reply;
 use crate::transport::blocking::{Stop, WaitLimit};
 use crate::transport::resolver::Resolved;
 use crate::transport::socket::AsyncSocket;
+
+/// What drives a call.
+#[derive(Debug)]
+pub(super) enum Driver {
+    /// A thread that it may keep waiting.
+    Thread,
+    /// A runtime: it looks up names, and this is what it found.
+    Runtime(Option<Resolved>),
+}
 
 /// What a call waits for.
 pub(crate) enum WaitFor {
@@ -28,11 +38,6 @@ impl Call<'_> {
     /// When the call must end.
     pub(crate) fn deadline(&self) -> Instant {
         self.deadline
-    }
-
-    /// When a wait for the socket must end: at the deadline, or when the next address is tried.
-    pub(crate) fn next_wake(&self) -> Instant {
-        self.wait_deadline()
     }
 
     /// Advances as far as it can without waiting.
@@ -75,15 +80,8 @@ impl Call<'_> {
         self.handle_stop(Stop::Closed(Some(Errno::NOTCONN)))
     }
 
-    /// Continues, but leaves the first reply unread, as [`receive_all`](super::receive_all) does.
-    pub(crate) fn hold_reply(&mut self, state: CallState) -> bool {
-        match state {
-            CallState::Reply(reply) => {
-                self.held_reply = Some(reply);
-                true
-            }
-            CallState::Finished => true,
-            CallState::Body(_) | CallState::Interrupted | CallState::Waiting => false,
-        }
+    /// Leaves a reply for the caller to read, as [`receive_all`](super::receive_all) does.
+    pub(crate) fn hold_reply(&mut self, reply: Reply) {
+        self.held_reply = Some(reply);
     }
 }

@@ -212,7 +212,7 @@ fn a_call_tries_the_next_address_after_a_silent_one_and_the_next_call_begins_wit
                 assert_eq!(accepted_count.load(Ordering::SeqCst), 1, "{driver}");
 
                 full_listener.take_connections();
-                drop(server.take_idle());
+                server.pool.close_idle();
                 assert_eq!(drive(&server, MINUTE), Ok(()), "{driver}");
                 assert_eq!(accepted_count.load(Ordering::SeqCst), 2, "{driver}");
                 assert!(!full_listener.has_new_connection(), "{driver}");

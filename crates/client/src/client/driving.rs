@@ -73,7 +73,7 @@ impl Client {
     #[expect(clippy::unused_self, reason = "the tokio client's waits for a permit")]
     pub(crate) fn request_server(
         &self,
-        (_, server): (usize, Arc<Server>),
+        server: Arc<Server>,
         requests: &[Request<'_>],
         budget: &Budget<'_>,
         handle_reply: &mut impl FnMut(Reply, &Pipeline, &Arc<Server>) -> Result<(), Error>,
@@ -91,7 +91,7 @@ impl Client {
             let encode_time = Duration::from_nanos(
                 spent.part_ns(CostPart::Serialise) + spent.part_ns(CostPart::Compress),
             );
-            let (wait_time, wire_time) = (call.wait_time(), call.wire_time());
+            let (wait_time, wire_time) = (call.times().wait_time(), call.times().wire_time());
             let encode_after_wait = encode_time.saturating_sub(wait_time);
             spent.add_time(CostPart::Wait, wait_time.saturating_sub(encode_time));
             spent.add_time(CostPart::Wire, wire_time.saturating_sub(encode_after_wait));

@@ -1,7 +1,4 @@
 //! The client: its servers on a ring, and calls that block until they are driven to their end.
-//!
-//! After a fork the child must not share a socket with its parent: each call checks whether this is
-//! still the process that made the connections, and a child starts with none.
 
 mod budget;
 mod driving;
@@ -15,15 +12,13 @@ use crate::costs::Costs;
 pub use crate::engine::operation::Value;
 use crate::error::Error;
 use crate::key::KeyEncoder;
-use crate::members::{self, Members};
+use crate::membership::Membership;
 use crate::near::{ClientNearCache, RequestScope};
 use crate::observe::{Observer, RequestSummary};
 use crate::options::Options;
 use crate::pipeline::Reply;
 use crate::pool::Server;
 use crate::ring::Placement;
-use crate::watch;
-use arc_swap::ArcSwap;
 pub use budget::Budget;
 #[cfg(feature = "tokio")]
 pub(crate) use driving::ReplyReader;
@@ -38,9 +33,8 @@ pub type Replies = Vec<(String, Result<Reply, Error>)>;
 /// A client of one or more servers; shared by threads, and good again after a fork.
 #[derive(Debug)]
 pub struct Client {
-    placement: Placement,
     options: Arc<Options>,
-    members: ArcSwap<Members>,
+    pub(crate) membership: Membership,
     costs: Costs,
     near: Option<Arc<ClientNearCache>>,
     is_closed: AtomicBool,
@@ -63,12 +57,11 @@ impl Client {
         let near = strategy.map(|strategy| ClientNearCache::new(strategy, keys).map(Arc::new));
         let near = near.transpose()?;
         let options = Arc::new(options);
-        let members = Members::new(addresses, placement, &options, near.clone())?;
+        let membership = Membership::new(addresses, placement, options.clone(), near.clone())?;
         Ok(Self {
             near,
-            placement,
             options,
-            members: ArcSwap::from_pointee(members),
+            membership,
             costs: Costs::default(),
             is_closed: AtomicBool::new(false),
         })
@@ -86,7 +79,7 @@ impl Client {
 
     /// Which server a key belongs to.
     pub fn placement(&self) -> Placement {
-        self.placement
+        self.membership.placement
     }
 
     /// Whether finished calls are observed: else their times need not be taken.
@@ -125,26 +118,6 @@ impl Client {
         scope.transpose()
     }
 
-    /// Watches the present servers if the near cache is coherent: from the first read of a process on, and again after
-    /// the servers have changed.
-    pub(crate) fn watch_servers(&self) {
-        let near = self.near.as_ref();
-        let Some(near) = near.filter(|near| near.options().is_coherent) else {
-            return;
-        };
-        let members = self.current_members();
-        if members.has_watches.load(Ordering::Relaxed)
-            || members.has_watches.swap(true, Ordering::AcqRel)
-        {
-            return;
-        }
-        let slots: Vec<usize> = members.present_servers().map(|(slot, _)| slot).collect();
-        near.expect_watches(&slots);
-        for (slot, server) in members.present_servers() {
-            watch::start(slot, server, near);
-        }
-    }
-
     /// Makes wire keys by this client's settings.
     pub fn keys(&self) -> KeyEncoder<'_> {
         KeyEncoder {
@@ -157,38 +130,22 @@ impl Client {
     ///
     /// Connections to servers that stay are kept, idle ones to those that leave are closed.
     pub fn set_servers(&self, addresses: &[Address]) -> Result<(), Error> {
-        self.options.check_servers(addresses)?;
-        let ring = members::build_ring(addresses, self.placement)?;
-        drop(self.current_members()); // in a child this creates its own members, so that the parent's are not changed
-        self.members
-            .rcu(|members| members.with_servers(addresses, &ring, &self.options));
-        // The last thread to change the members also updates the servers last: else a present server might be marked as gone.
-        loop {
-            let members = self.members.load_full();
-            members.update_presence();
-            // Keys have other servers, which may have other values.
-            if let Some(near) = &self.near {
-                near.clear();
-            }
-            if Arc::ptr_eq(&members, &self.members.load()) {
-                return Ok(());
-            }
-        }
+        self.membership.set_servers(addresses)
     }
 
     /// The slot of a key's server; the key with its namespace, before base64.
     pub fn slot_of(&self, key: &[u8]) -> usize {
-        self.current_members().slot_of(key)
+        self.membership.current().slot_of(key)
     }
 
     /// The slot of the only server, if there is just one.
     pub fn only_slot(&self) -> Option<usize> {
-        self.current_members().only_slot()
+        self.membership.current().only_slot()
     }
 
     /// The present servers and their slots, in the order given.
     pub fn servers(&self) -> Vec<(usize, Arc<Server>)> {
-        let members = self.current_members();
+        let members = self.membership.current();
         members
             .present_servers()
             .map(|(slot, server)| (slot, server.clone()))
@@ -197,20 +154,20 @@ impl Client {
 
     /// How many slots there are: one for each server that there has been.
     pub fn slots_count(&self) -> usize {
-        self.current_members().servers.len()
+        self.membership.current().servers.len()
     }
 
     /// The server in a slot.
     pub fn server(&self, slot: usize) -> Result<Arc<Server>, Error> {
         self.check_open()?;
-        let members = self.current_members();
+        let members = self.membership.current();
         members.servers.get(slot).cloned().ok_or(Error::Closed)
     }
 
     /// The server that a key belongs to; the key with its namespace, before base64.
     pub fn server_of(&self, key: &[u8]) -> Result<Arc<Server>, Error> {
         self.check_open()?;
-        let members = self.current_members();
+        let members = self.membership.current();
         let server = members.servers.get(members.slot_of(key));
         server.cloned().ok_or(Error::Closed)
     }
@@ -223,38 +180,9 @@ impl Client {
         Ok(())
     }
 
-    /// The state of this process: a child's own if it was made by a fork.
-    fn current_members(&self) -> arc_swap::Guard<Arc<Members>> {
-        let members = self.members.load();
-        if members.process.is_current() {
-            return members;
-        }
-        self.detach_after_fork(&members);
-        self.members.load()
-    }
-
-    /// Creates the members of a child after a fork: its copies of the parent's idle connections are closed.
-    #[cold]
-    fn detach_after_fork(&self, members: &Arc<Members>) {
-        for server in &members.servers {
-            server.abandon();
-        }
-        // A lock in it may be held by a thread that does not exist here: it is never dropped.
-        std::mem::forget(Arc::clone(members));
-        // Of several threads that arrive here at once, the first one's servers are used by all.
-        self.members.rcu(|members| {
-            if members.process.is_current() {
-                Arc::clone(members)
-            } else {
-                Arc::new(members.for_child_process(&self.options))
-            }
-        });
-    }
-
-    /// Every server that there has been and its slot: one that left may still have quiet writes under way.
-    pub(crate) fn servers_ever(&self) -> Vec<(usize, Arc<Server>)> {
-        let members = self.current_members();
-        members.servers.iter().cloned().enumerate().collect()
+    /// Every server that there has been: one that left may still have quiet writes under way.
+    pub(crate) fn servers_ever(&self) -> Vec<Arc<Server>> {
+        self.membership.current().servers.clone()
     }
 
     /// Sends the gathered writes, within `timeout`.
@@ -262,7 +190,7 @@ impl Client {
     /// What cannot be sent is counted. Calls do this by themselves, and so does dropping the client: this is
     /// for code that leaves the process without either.
     pub fn flush_quiet_writes(&self, timeout: Duration) {
-        let members = self.current_members();
+        let members = self.membership.current();
         for server in members
             .servers
             .iter()
@@ -276,23 +204,19 @@ impl Client {
     /// Closes the idle connections as they are; later calls fail.
     pub(crate) fn abandon(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
-        for server in &self.current_members().servers {
-            drop(server.take_idle());
+        for server in &self.membership.current().servers {
+            server.pool.close_idle();
             server.end_watch();
         }
     }
-}
 
-impl Client {
     /// Whether this process has gathered writes that are not sent yet.
     pub fn has_buffered_writes(&self) -> bool {
-        // Servers of another process are not touched: a lock of theirs may never be free.
-        let members = self.members.load();
-        members.process.is_current()
-            && members
-                .servers
-                .iter()
-                .any(|server| server.quiet_writes.has_buffered())
+        let members = self.membership.unless_inherited();
+        members.is_some_and(|members| {
+            let mut servers = members.servers.iter();
+            servers.any(|server| server.quiet_writes.has_buffered())
+        })
     }
 
     /// Sends what is gathered before the client is dropped; waits a quarter of a second at most.

@@ -21,9 +21,8 @@ pub struct Tries {
 impl Tries {
     /// Of a request that has not waited for a connection yet.
     pub fn new(is_retry: bool) -> Self {
-        let connections = 0;
         Self {
-            connections,
+            connections: 0,
             is_retry,
         }
     }

@@ -36,7 +36,7 @@ use crate::fork::Process;
 use crate::key::KeyEncoder;
 pub use entry::NearValue;
 pub use options::{ChildrenOf, CountedBytes, StrategyOptions};
-pub use read::{Fetch, FetchReason, FetchedItems, NearRead};
+pub use read::{Fetch, FetchReason, FetchedItems, NearRead, only_value};
 pub use scope::RequestScope;
 pub use stats::NearStats;
 pub(crate) use writes::WriteMark;

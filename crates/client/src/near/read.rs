@@ -396,6 +396,16 @@ impl NearRead {
     }
 }
 
+/// The value that a read of one key has found.
+pub fn only_value(
+    (values, failures): (Vec<Option<NearValue>>, Failures),
+) -> Result<Option<NearValue>, Error> {
+    match failures.into_iter().next() {
+        Some((_, error)) => Err(error),
+        None => Ok(values.into_iter().next().flatten()),
+    }
+}
+
 /// Bytes of the values that a call brought.
 fn value_bytes(items: &[Option<FetchedItem>]) -> usize {
     let values = items

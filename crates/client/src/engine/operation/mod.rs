@@ -10,6 +10,7 @@ use glasscache_protocol::meta::request::WireKey;
 
 use crate::costs::CallClass;
 use crate::error::Error;
+use crate::near::NearValue;
 use crate::pipeline::{Pipeline, Reply};
 use crate::request::Request;
 
@@ -25,6 +26,16 @@ pub struct Value {
     pub cas: u64,
     /// Its bytes.
     pub bytes: Vec<u8>,
+}
+
+impl From<NearValue> for Value {
+    fn from(value: NearValue) -> Self {
+        Self {
+            flags: value.flags,
+            cas: 0,
+            bytes: value.bytes.to_vec(),
+        }
+    }
 }
 
 /// A call about one key.

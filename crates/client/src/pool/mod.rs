@@ -1,0 +1,100 @@
+//! One server as the calls to it share it: its endpoint, what is known of it, and the connections to it.
+
+mod connections;
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+pub(crate) use connections::{ConnectionPool, PooledConnection};
+
+use crate::address::Endpoint;
+use crate::engine::server::ServerState;
+use crate::near::ClientNearCache;
+use crate::options::Options;
+use crate::quiet::QuietWrites;
+use crate::transport::background::{BackgroundConnection, Peer};
+use crate::transport::resolver::Resolver;
+
+/// One server: its endpoint, its state, and the connections to it.
+#[derive(Debug)]
+pub struct Server {
+    /// Where it listens.
+    pub endpoint: Endpoint,
+    /// What is known of it.
+    pub state: Arc<ServerState>,
+    pub(crate) options: Arc<Options>,
+    /// Finds its addresses.
+    pub(crate) resolver: Resolver,
+    pub(crate) quiet_writes: Arc<QuietWrites>,
+    pub(crate) pool: Arc<ConnectionPool>,
+    /// A thread watches it, or is to end.
+    is_watched: AtomicBool,
+}
+
+impl Deref for Server {
+    type Target = ServerState;
+
+    fn deref(&self) -> &ServerState {
+        &self.state
+    }
+}
+
+impl Server {
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        options: Arc<Options>,
+        near: Option<Arc<ClientNearCache>>,
+    ) -> Self {
+        Self {
+            state: Arc::new(
+                ServerState::new(endpoint.to_string())
+                    .with_login(options.login.clone())
+                    .with_command_set(options.protocol.command_set())
+                    .with_near(near),
+            ),
+            endpoint,
+            resolver: Resolver::default(),
+            quiet_writes: Arc::default(),
+            pool: Arc::new(ConnectionPool::new(options.connections_max)),
+            options,
+            is_watched: AtomicBool::new(false),
+        }
+    }
+
+    /// A connection for a background thread.
+    pub(crate) fn connect_in_background(&self, deadline: Instant) -> Option<BackgroundConnection> {
+        let peer = Peer {
+            endpoint: &self.endpoint,
+            resolver: &self.resolver,
+            tls: self.options.tls.as_ref(),
+        };
+        BackgroundConnection::connect(&peer, deadline)
+    }
+
+    /// Connections that are open, and those of them that are idle.
+    pub fn connection_counts(&self) -> (usize, usize) {
+        self.pool.counts()
+    }
+
+    /// Whether quiet writes were not sent, or not acknowledged.
+    pub(crate) fn has_unacknowledged_writes(&self) -> bool {
+        self.quiet_writes.has_buffered() || self.pool.has_unacknowledged_writes()
+    }
+
+    /// Notes that a thread watches it; false if one does.
+    pub(crate) fn begin_watch(&self) -> bool {
+        !self.is_watched.swap(true, Ordering::Relaxed)
+    }
+
+    /// Notes that no thread is to watch it any more.
+    pub(crate) fn end_watch(&self) {
+        self.is_watched.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether a thread is to watch it.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.is_watched.load(Ordering::Relaxed)
+    }
+}
