@@ -99,37 +99,61 @@ impl Plan {
     /// How many items of this mix a memory holds before memcached has to evict.
     ///
     /// Pages go to the classes one by one as the mix arrives, so each class has begun a page that is not full; a
-    /// class that expects less than one item has no page.
+    /// class that expects less than one item has no page. memcached refuses a page only to a class that has one: the
+    /// first page of a class may lie beyond `-m`, and then counts against it like the others. So it begins to evict
+    /// when a class needs a further page and the limit is reached.
     pub fn items_that_fit(&self, memory_bytes: u64) -> u64 {
-        let pages = memory_bytes / u64::from(PAGE_BYTES);
-        let pages_needed = |items: u64| -> u64 {
-            let share = items as f64 / self.items.max(1) as f64;
-            let pages_of = |class: &ClassUse| {
-                let chunks = class.chunks as f64 * share;
-                if chunks < 0.5 {
-                    0
-                } else {
-                    (chunks / f64::from(class.per_page())).ceil() as u64
-                }
-            };
-            self.classes.iter().map(pages_of).sum()
-        };
         if self.items == 0 {
             return 0;
         }
+        let pages = memory_bytes / u64::from(PAGE_BYTES);
         // No item takes less than the smallest chunk, which bounds the result.
-        let (mut fitting_items, mut excess_items) =
-            (0, memory_bytes / u64::from(self.classes[0].chunk_bytes) + 1);
-        while fitting_items + 1 < excess_items {
-            let middle = u64::midpoint(fitting_items, excess_items);
-            if pages_needed(middle) <= pages {
-                fitting_items = middle;
-            } else {
-                excess_items = middle;
-            }
-        }
-        fitting_items
+        let bytes_max = memory_bytes + self.classes.len() as u64 * u64::from(PAGE_BYTES);
+        let items_max = bytes_max / u64::from(self.classes[0].chunk_bytes);
+        let items_within_limit = most_items(items_max, |items| self.pages_taken(items) <= pages);
+        let further_pages = self.further_pages(items_within_limit);
+        most_items(items_max, |items| {
+            self.further_pages(items) <= further_pages
+        })
     }
+
+    /// Pages of all classes when this many items of the mix have arrived.
+    pub fn pages_taken(&self, items: u64) -> u64 {
+        self.pages_by_class(items).sum()
+    }
+
+    /// Pages other than the first of each class.
+    fn further_pages(&self, items: u64) -> u64 {
+        self.pages_by_class(items)
+            .map(|pages| pages.saturating_sub(1))
+            .sum()
+    }
+
+    fn pages_by_class(&self, items: u64) -> impl Iterator<Item = u64> {
+        let share = items as f64 / self.items.max(1) as f64;
+        self.classes.iter().map(move |class| {
+            let chunks = class.chunks as f64 * share;
+            if chunks < 0.5 {
+                0
+            } else {
+                (chunks / f64::from(class.per_page())).ceil() as u64
+            }
+        })
+    }
+}
+
+/// The largest number up to `items_max` that fits, if all below it fit.
+fn most_items(items_max: u64, fits: impl Fn(u64) -> bool) -> u64 {
+    let (mut fitting_items, mut excess_items) = (0, items_max + 1);
+    while fitting_items + 1 < excess_items {
+        let middle = u64::midpoint(fitting_items, excess_items);
+        if fits(middle) {
+            fitting_items = middle;
+        } else {
+            excess_items = middle;
+        }
+    }
+    fitting_items
 }
 
 /// Share of the memory that glasscache's segments keep free ahead of need.
@@ -167,6 +191,41 @@ mod tests {
         let expected = 1.0 - 96.0 / (1_048_576.0 / 10_922.0);
         assert!((plan.waste() - expected).abs() < 1e-9);
         assert_eq!(plan.items_that_fit(64 << 20), 64 * 10_922);
+    }
+
+    #[test]
+    fn the_first_page_of_a_class_may_lie_beyond_the_limit() {
+        let classes = SlabClasses::new(&SlabConfig::default());
+        // A page holds 10,922 chunks of the small items and 885 of the large ones.
+        let halves = Plan::new(&classes, &demand(&[(27, 1000), (1000, 1000)]));
+        let fitting = [0, 1, 2, 3, 4].map(|mib| halves.items_that_fit(mib << 20));
+        assert_eq!(
+            fitting,
+            [2 * 885, 2 * 885, 2 * 885, 4 * 885, 6 * 885],
+            "each class has a page whatever -m is"
+        );
+        // The class of the one very large item begins its page when the two others have used up the limit.
+        let rare = Plan::new(&classes, &demand(&[(27, 1000), (1000, 1000), (20_000, 1)]));
+        assert_eq!(rare.items_that_fit(2 << 20), 2 * 885);
+        assert_eq!(rare.pages_taken(2 * 885), 3);
+        // With one page more, that page is used up by then, and no class gets a second one.
+        assert_eq!(rare.items_that_fit(3 << 20), 2 * 885);
+        assert_eq!(rare.items_that_fit(4 << 20), 4 * 885 + 1);
+    }
+
+    #[test]
+    fn more_memory_never_holds_fewer_items() {
+        let sizes: Vec<(u32, u64)> = (1..200).map(|i| (i * 137, u64::from(20_000 / i))).collect();
+        for factor in [1.08, 1.25, 2.0] {
+            let config = SlabConfig {
+                factor,
+                ..SlabConfig::default()
+            };
+            let plan = Plan::new(&SlabClasses::new(&config), &demand(&sizes));
+            let fitting: Vec<u64> = (0..128).map(|mib| plan.items_that_fit(mib << 20)).collect();
+            assert!(fitting.is_sorted(), "{factor}: {fitting:?}");
+            assert!(fitting[0] > 0, "{factor}");
+        }
     }
 
     #[test]
