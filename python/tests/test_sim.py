@@ -160,6 +160,9 @@ def test_slab_classes_are_memcacheds_and_the_optimum_is_no_worse() -> None:
     assert sim.slab_plan(distinct, counts) == now
     trap = sim.slab_plan([100, 20_000], [1000, 1000], config=sim.SlabConfig(factor=1.08))
     assert trap.trap_above == 13_800
+    # Two classes, of 10,922 and of 885 chunks a page: each has its first page whatever the memory is.
+    first_pages = sim.slab_plan([27, 1000], [1000, 1000], key_bytes=10, memory=1 << 20)
+    assert first_pages.items_that_fit == 2 * 885
 
 
 @pytest.fixture
@@ -210,6 +213,18 @@ def test_simulate_refuses_in_a_sentence(log: Path) -> None:
         sim.simulate(log, ["remote"])
     with pytest.raises(FileNotFoundError, match="items"):
         sim.simulate(log / "absent", ["remote"])
+
+
+def test_a_part_that_is_cut_short_is_left_out_with_a_warning(log: Path) -> None:
+    for stem in ("items", "requests"):
+        (log / f"{stem}.jsonl").rename(log / f"{stem}-0-000000.jsonl")
+        (log / f"{stem}-0-000001.parquet").write_bytes(b"PAR1 of which no more was copied")
+    with pytest.warns(UserWarning, match=r"requests-0-000001.parquet \(32 bytes\) is left out"):
+        outcomes = sim.simulate(log, ["remote"])
+    assert outcomes["remote"]["all"]["requests"] == 2
+    (log / "requests-0-000000.jsonl").unlink()
+    with pytest.raises(BadTrace, match="holds no part that is whole"):
+        sim.simulate(log, ["remote"])
 
 
 def test_the_interpreter_runs_on_while_a_curve_is_computed() -> None:

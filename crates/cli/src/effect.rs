@@ -3,10 +3,12 @@
 //! What clap cannot express stands here: one table of rules over the arguments that were given on the command line.
 //! Arguments that exclude or require each other whatever their values are declared where they are defined.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;
+use glasscache_sim::policy::PolicyKind;
 
 use crate::output::Failure;
 
@@ -48,8 +50,75 @@ const RULES: &[Rule] = &[
         reason: "no policy is replayed at these sizes: leave out --policies none",
     },
     Rule {
+        command: "curve",
+        settings: &["size_column"],
+        is_without_effect: |matches| {
+            !matches.get_flag("server")
+                && has_matching_value(matches, "mode", |mode| mode == "objects")
+        },
+        reason: "objects are counted, not their bytes: add --mode bytes or --server, or leave it out",
+    },
+    Rule {
+        command: "curve",
+        settings: &["seed"],
+        is_without_effect: |matches| {
+            matches.get_flag("server")
+                || (!is_given(matches, "sample")
+                    && !has_matching_value(matches, "policies", is_random_policy))
+        },
+        reason: "nothing is drawn, neither a sample nor by a policy: leave it out",
+    },
+    Rule {
+        command: "curve",
+        settings: &["misses", "at", "cost_per_gb"],
+        is_without_effect: |matches| {
+            matches.get_flag("json")
+                && !is_given(matches, "html")
+                && !matches.get_flag("server")
+                && !has_summary_in_json(matches)
+        },
+        reason: "the JSON results of named policies are their misses alone: leave out --policies or --json",
+    },
+    Rule {
+        command: "curve",
+        settings: &["all"],
+        is_without_effect: |matches| {
+            let is_group = |name: &str| matches!(name, "all" | "common");
+            !has_matching_value(matches, "policies", is_group)
+        },
+        reason: "only without the names of policies is any left out: leave one out",
+    },
+    Rule {
+        command: "inspect",
+        settings: TRACE_FORM_SETTINGS,
+        is_without_effect: |matches| {
+            has_matching_value(matches, "trace", |path| Path::new(path).is_dir())
+        },
+        reason: "a folder is a request log, whose files have one form: leave it out",
+    },
+    Rule {
+        command: "inspect",
+        settings: &["time_unit"],
+        is_without_effect: |_| true,
+        reason: "times are printed as they are in the file: leave it out",
+    },
+    Rule {
+        command: "inspect",
+        settings: &["all"],
+        is_without_effect: |matches| {
+            has_matching_value(matches, "trace", |path| Path::new(path).is_file())
+        },
+        reason: "everything is printed of a key stream: leave it out",
+    },
+    Rule {
         command: "slabs",
-        settings: &["memory", "classes", "key_bytes", "html"],
+        settings: &["time_column", "op_column", "ttl_column", "time_unit"],
+        is_without_effect: |_| true,
+        reason: "of a trace only keys and sizes are read: leave it out",
+    },
+    Rule {
+        command: "slabs",
+        settings: &["memory", "classes", "key_bytes", "all", "html"],
         is_without_effect: |matches| !is_given(matches, "source"),
         reason: "the classes alone have no items: name a server, a trace or a histogram",
     },
@@ -114,11 +183,23 @@ const RULES: &[Rule] = &[
     },
 ];
 
+/// Commands whose text has less than their JSON, unless these settings say otherwise.
+const COMMANDS_WITH_MORE_TEXT: [&str; 6] =
+    ["codec", "curve", "inspect", "profile", "simulate", "slabs"];
+const MORE_TEXT_SETTINGS: [&str; 2] = ["all", "wide"];
+
 /// Refuses the first setting of a command that would have no effect.
 pub(crate) fn check(command: &str, matches: &ArgMatches) -> Result<(), Failure> {
     let mut innermost = matches;
     while let Some((_, inner)) = innermost.subcommand() {
         innermost = inner;
+    }
+    if COMMANDS_WITH_MORE_TEXT.contains(&command) && innermost.get_flag("json") {
+        let is_flag = |name: &&str| is_known(innermost, name) && innermost.get_flag(name);
+        if let Some(name) = MORE_TEXT_SETTINGS.iter().find(|name| is_flag(name)) {
+            let message = format!("--{name} has no effect: the JSON results have everything");
+            return Err(Failure::usage(message));
+        }
     }
     for rule in RULES.iter().filter(|rule| rule.command == command) {
         let given_setting = rule.settings.iter().find(|name| is_given(innermost, name));
@@ -131,6 +212,26 @@ pub(crate) fn check(command: &str, matches: &ArgMatches) -> Result<(), Failure> 
         }
     }
     Ok(())
+}
+
+/// Whether the command has an argument of this name.
+fn is_known(matches: &ArgMatches, name: &str) -> bool {
+    matches.ids().any(|id| id == name)
+}
+
+/// Whether `--policies` names one whose misses depend on the seed, alone or among others.
+fn is_random_policy(name: &str) -> bool {
+    match name {
+        "all" | "common" => true,
+        name => name.parse().is_ok_and(PolicyKind::is_random),
+    }
+}
+
+/// Whether the JSON results of `curve` have a summary besides the misses: not if policies are named.
+fn has_summary_in_json(matches: &ArgMatches) -> bool {
+    let mut policies = matches.get_raw("policies").into_iter().flatten();
+    let is_group = |name: &OsStr| name == "common" || name == "none";
+    policies.next().is_none_or(is_group) && policies.next().is_none()
 }
 
 /// Whether an argument is on the command line.
@@ -172,6 +273,30 @@ mod tests {
                 "curve a.csv --policies none --capacities 5",
                 "--policies none",
             ),
+            ("curve a.csv --size-column bytes", "objects are counted"),
+            (
+                "curve a.csv --policies lru,sieve --seed 3",
+                "nothing is drawn",
+            ),
+            ("curve a.csv --server --seed 3", "nothing is drawn"),
+            (
+                "curve a.csv --policies lru --json --misses 5",
+                "named policies",
+            ),
+            (
+                "curve a.csv --policies common,lru --json --at 5",
+                "named policies",
+            ),
+            ("curve a.csv --policies lru --all", "names of policies"),
+            ("curve a.csv --policies none --all", "names of policies"),
+            ("curve a.csv --all --json", "--all has no effect: the JSON"),
+            ("profile --wide --json", "--wide has no effect: the JSON"),
+            ("inspect src --key-column url", "a folder is a request log"),
+            ("inspect a.csv --time-unit ms", "as they are in the file"),
+            ("inspect Cargo.toml --all", "of a key stream"),
+            ("slabs a.csv --time-unit ms", "only keys and sizes are read"),
+            ("slabs a.csv --op-column op", "only keys and sizes are read"),
+            ("slabs --all", "the classes alone"),
             ("slabs --memory 2g", "--memory has no effect"),
             ("slabs --key-column url", "no trace is read"),
             ("slabs 127.0.0.1:1 --factor 1.1", "the server are used"),
@@ -197,6 +322,18 @@ mod tests {
         for line in [
             "curve a.csv --time --json",
             "curve a.csv --policies lru --capacities 5",
+            "curve a.csv --mode bytes --size-column bytes",
+            "curve a.csv --server --size-column bytes",
+            "curve a.csv --seed 3",
+            "curve a.csv --policies lru,lhd --seed 3",
+            "curve a.csv --policies lru --sample 10 --seed 3",
+            "curve a.csv --policies none --json --misses 5",
+            "curve a.csv --policies lru --json --misses 5 --html a.html",
+            "curve a.csv --server --json --misses 5",
+            "curve a.csv --policies all --all",
+            "inspect src --all",
+            "inspect a.csv --time-column at",
+            "slabs a.csv --all",
             "slabs sizes.csv --memory 2g --factor 1.1",
             "slabs --factor 1.1",
             "slabs a.csv --key-column url",

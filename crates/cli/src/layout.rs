@@ -151,7 +151,9 @@ fn wrap_cell(cell: &str, width: usize) -> Vec<String> {
     if cell.chars().count() <= width {
         return vec![cell.to_owned()];
     }
-    let options = textwrap::Options::new(width.max(1)).break_words(false);
+    let options = textwrap::Options::new(width.max(1))
+        .break_words(false)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
     let lines = textwrap::wrap(cell, options);
     lines
         .into_iter()
@@ -206,6 +208,13 @@ mod tests {
         let expected =
             "name  meaning\n-m    memory limit in\n      megabytes of the whole\n      server\n";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_word_with_hyphens_is_not_cut() {
+        let rows: [&[&str]; 1] = [&["part", "the file items-0-000001.parquet is cut"]];
+        let text = printed(&rows, &[false, false], 30);
+        assert!(text.contains("items-0-000001.parquet"), "{text}");
     }
 
     #[test]

@@ -108,6 +108,14 @@ impl Failure {
         self
     }
 
+    /// Replaces the hint if a server could not be reached, where a command has an option of its own for it.
+    pub(crate) fn hint_if_unreachable(self, hint: &str) -> Failure {
+        match self.exit {
+            Exit::Unreachable => self.hint(hint),
+            _ => self,
+        }
+    }
+
     /// Prints the message on stderr and returns the exit code.
     fn report(&self) -> ExitCode {
         self.print();

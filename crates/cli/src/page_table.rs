@@ -3,6 +3,39 @@
 use glasscache_sim::page::Table;
 
 use crate::layout::{Layout, format_table};
+use crate::table::counted;
+use crate::word_wrap::wrap;
+
+/// Rows that a table has without --all.
+pub(crate) const ROWS_WITHOUT_ALL: usize = 6;
+
+/// Formats the first rows of a table that has the best first, with a line about the others; all rows if `prints_all`.
+pub(crate) fn best_rows_text(table: &Table, prints_all: bool) -> String {
+    let hidden_rows = table.rows.len().saturating_sub(ROWS_WITHOUT_ALL);
+    if prints_all || hidden_rows == 0 {
+        return table_text(table);
+    }
+    let best_rows = Table {
+        title: table.title.clone(),
+        header: table.header.clone(),
+        rows: table.rows[..ROWS_WITHOUT_ALL].to_vec(),
+    };
+    let note = format!(
+        "--all prints {}.",
+        counted(hidden_rows as u64, "more row", "more rows")
+    );
+    table_text(&best_rows) + &wrap(&note) + "\n"
+}
+
+/// The sentence of a command, then its tables with an empty line before each.
+pub(crate) fn sentence_and_tables(sentence: &str, tables: &[Table], prints_all: bool) -> String {
+    let tables = tables
+        .iter()
+        .map(|table| format!("\n{}", best_rows_text(table, prints_all)));
+    std::iter::once(wrap(sentence) + "\n")
+        .chain(tables)
+        .collect()
+}
 
 /// Formats a table with two spaces between the columns, below its title if it has one.
 pub(crate) fn table_text(table: &Table) -> String {
@@ -17,8 +50,30 @@ pub(crate) fn table_text(table: &Table) -> String {
     };
     let mut text = String::new();
     if !table.title.is_empty() {
-        text.push_str(&crate::word_wrap::wrap(&table.title));
+        text.push_str(&wrap(&table.title));
         text.push('\n');
     }
     text + &format_table(&rows, layout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn six_rows_are_printed_and_the_others_are_counted() {
+        let table = |rows: usize| Table {
+            title: String::new(),
+            header: vec!["name".to_owned()],
+            rows: (0..rows).map(|row| vec![format!("row-{row}")]).collect(),
+        };
+        let text = best_rows_text(&table(8), false);
+        assert!(text.contains("row-5") && !text.contains("row-6"), "{text}");
+        assert!(text.ends_with("--all prints 2 more rows.\n"), "{text}");
+        assert!(best_rows_text(&table(7), false).ends_with("--all prints 1 more row.\n"));
+        for (rows, prints_all) in [(6, false), (8, true)] {
+            let text = best_rows_text(&table(rows), prints_all);
+            assert_eq!(text.lines().count(), 1 + rows, "{text}");
+        }
+    }
 }

@@ -4,9 +4,8 @@ use std::fs::File;
 use std::path::Path;
 
 use clap::ValueEnum;
-use glasscache_record::{ReadError, read_folder};
+use glasscache_record::{FolderLog, ReadError, read_folder};
 use glasscache_sim::TraceError;
-use glasscache_sim::trace::log::RequestLog;
 use glasscache_sim::trace::{
     self, ColumnNames, Columns, Format, KeyStream, Layout, Pattern, StreamFacts, TimeUnit,
 };
@@ -45,9 +44,9 @@ pub(crate) struct InputArgs {
     /// Read the lines of a log: a regular expression with the groups key, time, size, op, ttl
     #[arg(long, value_name = "REGEX")]
     regex: Option<String>,
-    /// Unit of times that are numbers
-    #[arg(long, value_enum, value_name = "UNIT", default_value = "s")]
-    time_unit: UnitFlag,
+    /// Unit of times that are numbers [default: s]
+    #[arg(long, value_enum, value_name = "UNIT")]
+    time_unit: Option<UnitFlag>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -95,7 +94,7 @@ impl InputArgs {
                 "--regex reads the lines of a log: leave out --format",
             ));
         }
-        if is_watch && self.time_unit != UnitFlag::S {
+        if is_watch && self.time_unit.is_some() {
             return Err(Failure::usage(
                 "the times of watch have their own unit: leave out --time-unit",
             ));
@@ -110,7 +109,7 @@ impl InputArgs {
             }),
             names,
             pattern: pattern.map_err(|fault| Failure::usage(format!("{fault} (--regex)")))?,
-            time_unit: Some(match self.time_unit {
+            time_unit: Some(match self.time_unit.unwrap_or_default() {
                 UnitFlag::S => TimeUnit::Seconds,
                 UnitFlag::Ms => TimeUnit::Milliseconds,
                 UnitFlag::Us => TimeUnit::Microseconds,
@@ -121,6 +120,34 @@ impl InputArgs {
     /// Whether any of these flags is given.
     pub(crate) fn is_given(&self) -> bool {
         *self != Self::default()
+    }
+
+    /// Refuses any of these flags, for a file that has a form of its own.
+    pub(crate) fn refuse_all(&self, reason: &str) -> Result<(), Failure> {
+        refuse_first_given(
+            &[
+                ("--format", self.format.is_some()),
+                ("--key-column", self.key_column.is_some()),
+                ("--size-column", self.size_column.is_some()),
+                ("--time-column", self.time_column.is_some()),
+                ("--op-column", self.op_column.is_some()),
+                ("--ttl-column", self.ttl_column.is_some()),
+                ("--regex", self.regex.is_some()),
+                ("--time-unit", self.time_unit.is_some()),
+            ],
+            reason,
+        )
+    }
+
+    /// Refuses the flags about times, where no time of the trace matters.
+    pub(crate) fn refuse_times(&self, reason: &str) -> Result<(), Failure> {
+        refuse_first_given(
+            &[
+                ("--time-unit", self.time_unit.is_some()),
+                ("--time-column", self.time_column.is_some()),
+            ],
+            reason,
+        )
     }
 
     /// Opens a key stream, its times in microseconds.
@@ -159,6 +186,13 @@ impl InputArgs {
     }
 }
 
+fn refuse_first_given(flags: &[(&str, bool)], reason: &str) -> Result<(), Failure> {
+    match flags.iter().find(|(_, is_given)| *is_given) {
+        Some((flag, _)) => Err(Failure::usage(format!("{flag} has no effect: {reason}"))),
+        None => Ok(()),
+    }
+}
+
 /// Notes on stderr about what a stream left out.
 pub(crate) fn note_left_out(name: &str, rows: u64, stream: &dyn KeyStream) {
     let StreamFacts {
@@ -191,16 +225,21 @@ pub(crate) fn open_file(path: &Path) -> Result<File, Failure> {
     File::open(path).map_err(|error| Failure::new(Exit::Unreachable, fault(error)))
 }
 
-/// Reads the request log in a folder.
-pub(crate) fn read_log(folder: &Path) -> Result<RequestLog, Failure> {
-    read_folder(folder).map_err(|error| match error {
+/// Reads the request log in a folder; warns on stderr of its parts that are left out.
+pub(crate) fn read_log(folder: &Path) -> Result<FolderLog, Failure> {
+    let read = read_folder(folder).map_err(|error| match error {
         ReadError::Trace(error) => error.into(),
         ReadError::Open { .. } | ReadError::NoFolder(_) => {
             Failure::new(Exit::Unreachable, error.to_string())
         }
         ReadError::NotAFolder(_) => Failure::new(Exit::BadData, error.to_string())
             .hint("a key stream in one file is what glasscache curve and inspect read"),
+        ReadError::NoWholePart { .. } => Failure::new(Exit::BadData, error.to_string()),
         ReadError::NoLog(_) => Failure::new(Exit::BadData, error.to_string())
             .hint("docs/reference/formats.md describes the files of a request log"),
-    })
+    })?;
+    for part in &read.left_out {
+        eprintln!("warning: {part}");
+    }
+    Ok(read)
 }

@@ -52,6 +52,92 @@ fn table_sentence_and_json_of_a_generated_trace() {
     insta::assert_snapshot!("curve_json", text);
 }
 
+/// The first cell of each row of the table of policies.
+fn printed_policies(text: &str) -> Vec<&str> {
+    let rows = text.lines().skip_while(|line| !line.starts_with("policy "));
+    let rows = rows.skip(1).take_while(|line| line.contains("0."));
+    rows.filter_map(|line| line.split_whitespace().next())
+        .collect()
+}
+
+#[test]
+fn the_six_policies_that_miss_least_are_printed_best_first_and_the_others_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let generate = "generate zipf t.csv --requests 20000 --keys 1000";
+    stdout(folder.path(), &generate.split(' ').collect::<Vec<_>>());
+    let run = |more: &str| {
+        let arguments = format!("curve t.csv{more}");
+        stdout(folder.path(), &arguments.split(' ').collect::<Vec<_>>())
+    };
+    let text = run("");
+    assert!(text.starts_with("LRU's curve bends at"), "{text}");
+    let best = printed_policies(&text);
+    assert_eq!(best.len(), 6, "{text}");
+    assert!(text.contains("--all prints 10 more rows."), "{text}");
+    let whole = run(" --all");
+    let all = printed_policies(&whole);
+    assert_eq!((all.len(), &all[..6]), (16, &best[..]), "{whole}");
+    assert!(!whole.contains("--all prints"), "{whole}");
+    // By the misses at the size that the table names.
+    let at_size = whole.split(", fewest misses at ").nth(1).unwrap();
+    let size = at_size.split(' ').next().unwrap();
+    let arguments = ["curve", "t.csv", "--capacities", size, "--json"];
+    let document: serde_json::Value =
+        serde_json::from_str(&stdout(folder.path(), &arguments)).unwrap();
+    let rows = document["result"]["results"].as_array().unwrap();
+    let misses = |policy: &&str| {
+        let row = rows.iter().find(|row| row["policy"] == *policy);
+        row.unwrap()["misses"].as_u64().unwrap()
+    };
+    assert!(all.iter().map(misses).is_sorted(), "{whole}");
+    // The JSON results have every policy in the usual order, and so has the text those that are named.
+    assert_eq!((rows.len(), &rows[0]["policy"]), (16, &"LRU".into()));
+    let named = run(" --policies lru,fifo,clock,lfu,sieve,arc,2q,slru");
+    assert_eq!(printed_policies(&named).len(), 8, "{named}");
+}
+
+#[test]
+fn settings_about_times_are_refused_where_no_time_matters() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("t.csv", "time,at,key,size\n0,0,1,5\n1,1,1,5\n");
+    write("clockless.csv", "key,ttl\n1,2\n1,2\n");
+    write("sizes.csv", "size,count\n100,5\n");
+    for (line, fault) in [
+        (
+            "curve t.csv --time-unit ms",
+            "--time-unit has no effect: t.csv has no TTLs",
+        ),
+        (
+            "curve t.csv --time-unit s",
+            "--time-unit has no effect: t.csv has no TTLs",
+        ),
+        (
+            "curve t.csv --server --time-unit ms",
+            "--time-unit has no effect",
+        ),
+        (
+            "curve t.csv --time-column at",
+            "--time-column has no effect: t.csv has no TTLs",
+        ),
+        (
+            "curve clockless.csv --time-unit ms",
+            "--time-unit has no effect: clockless.csv has no times",
+        ),
+        ("slabs t.csv --time-unit ms", "--time-unit has no effect"),
+        ("inspect t.csv --time-unit ms", "--time-unit has no effect"),
+        (
+            "slabs sizes.csv --key-column url",
+            "--key-column has no effect: a histogram",
+        ),
+    ] {
+        let output = glasscache(folder.path(), &line.split(' ').collect::<Vec<_>>());
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{line}: {message}");
+        assert!(message.contains(fault), "{line}: {message}");
+    }
+}
+
 #[test]
 fn help_names_every_flag() {
     let folder = tempfile::tempdir().unwrap();

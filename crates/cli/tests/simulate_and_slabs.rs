@@ -312,6 +312,172 @@ fn slab_plan_of_a_histogram() {
 }
 
 #[test]
+fn a_small_memory_holds_what_the_first_pages_of_the_classes_hold() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("sizes.csv");
+    let rows: Vec<String> = (1..200)
+        .map(|i| format!("{},{}\n", i * 137, 20_000 / i))
+        .collect();
+    std::fs::write(&file, format!("size,count\n{}", rows.concat())).unwrap();
+    let path = file.to_str().unwrap();
+    let run = |memory: &str| {
+        let output = glasscache(&["slabs", path, "--memory", memory, "--json"]);
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        document["result"].clone()
+    };
+    let (small, large) = (run("8m"), run("64m"));
+    let items = |result: &serde_json::Value| result["options"][0]["items_that_fit"].as_u64();
+    // 21 classes are in use: each has its first page, whatever -m is.
+    assert_eq!(small["options"][0]["used_classes"], 21);
+    assert!(items(&small).map(|items| items * 4) > small["items_in_segments"].as_u64());
+    assert!(items(&small) < items(&large), "{small}");
+    let output = glasscache(&["slabs", path, "--memory", "8m"]);
+    let printed = text(&output.stdout);
+    let note = "memcached gives each class its first page even where -m is used up";
+    let printed = printed.replace('\n', " ");
+    assert!(
+        printed.contains("in 8.00 MiB, taking 62.0 MiB (today 21.0 MiB)"),
+        "{printed}"
+    );
+    assert!(printed.contains(note), "{printed}");
+}
+
+#[test]
+fn the_sentence_comes_first_and_then_six_rows_of_each_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = folder.path().join("site");
+    let site = site.to_str().unwrap();
+    let generated = glasscache(&[
+        "generate",
+        "topic-tree",
+        site,
+        "--requests",
+        "2000",
+        "--items",
+        "300",
+    ]);
+    assert_eq!(generated.status.code(), Some(0));
+    let sizes = folder.path().join("sizes.csv");
+    let rows: Vec<String> = (1..100).map(|i| format!("{},9\n", i * 300)).collect();
+    std::fs::write(&sizes, format!("size,count\n{}", rows.concat())).unwrap();
+    let sizes = sizes.to_str().unwrap();
+    for (arguments, answer, hidden) in [
+        (&["simulate", site][..], "Under `remote`", true),
+        (&["simulate", site, "--all"], "Under `remote`", false),
+        (
+            &[
+                "simulate",
+                site,
+                "--strategies",
+                "remote,lru:1,lru:2,lru:3,lru:4,lru:5,lru:6",
+            ],
+            "Under `remote`",
+            false,
+        ),
+        (
+            &["simulate", site, "--search", "--memory", "64k"],
+            "Within 64k",
+            true,
+        ),
+        (
+            &["slabs", sizes],
+            "% of the memory holds no item today",
+            true,
+        ),
+        (
+            &["slabs", sizes, "--all"],
+            "% of the memory holds no item today",
+            false,
+        ),
+        (&["inspect", site], "2,000 requests read", true),
+        (&["inspect", site, "--all"], "2,000 requests read", false),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_glasscache"))
+            .args(arguments)
+            .env("COLUMNS", "80")
+            .output()
+            .unwrap();
+        let printed = text(&output.stdout);
+        let first = printed.split("\n\n").next().unwrap_or_default();
+        assert!(first.replace('\n', " ").contains(answer), "{printed}");
+        assert_eq!(printed.contains("--all prints"), hidden, "{printed}");
+        assert!(
+            printed
+                .lines()
+                .all(|line| line.chars().count() <= 80 || line.starts_with("To copy: ")),
+            "{printed}"
+        );
+    }
+}
+
+#[test]
+fn the_table_of_strategies_is_best_first_and_wide_on_request() {
+    let folder = log(ITEMS, REQUESTS);
+    let arguments = ["--strategies", "remote,lru:2,children"];
+    let narrow = text(&simulate(folder.path(), &arguments).stdout);
+    let row = |name: &str| narrow.find(&format!("\n{name} ")).unwrap();
+    assert!(
+        row("lru:2") < row("children") && row("children") < row("remote"),
+        "{narrow}"
+    );
+    assert!(!narrow.contains(">=100 %"), "{narrow}");
+    let wide = [&arguments[..], &["--wide"]].concat();
+    let wide = text(&simulate(folder.path(), &wide).stdout);
+    assert!(
+        wide.contains(">=100 %") && wide.contains("used keys"),
+        "{wide}"
+    );
+}
+
+#[test]
+fn routes_of_a_log_without_routes_are_refused() {
+    let requests = REQUESTS
+        .replace("\"route\":\"home\",", "")
+        .replace("\"route\":\"page\",", "");
+    let folder = log(ITEMS, &requests);
+    let (code, line) = failure(folder.path(), &["--by", "route"]);
+    assert_eq!(code, Some(2), "{line}");
+    assert!(line.contains("--by route has no effect"), "{line}");
+}
+
+#[test]
+fn a_part_that_is_cut_short_is_named_and_the_others_are_simulated() {
+    let folder = tempfile::tempdir().unwrap();
+    let write =
+        |name: &str, content: &str| std::fs::write(folder.path().join(name), content).unwrap();
+    write("latency.json", LATENCY);
+    write("items-0-000000.jsonl", ITEMS);
+    write("requests-0-000000.jsonl", REQUESTS);
+    write("items-0-000001.parquet", "PAR1 and some pages");
+    write("requests-0-000001.parquet", "PAR1");
+    let arguments = ["--strategies", "remote", "--json"];
+    let output = simulate(folder.path(), &arguments);
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let log = &document["result"]["log"];
+    assert_eq!(log["requests"], 2, "{document}");
+    let part = log["left_out_parts"][0].as_str().unwrap();
+    let expected = "requests-0-000001.parquet (4 bytes) is left out: items-0-000001.parquet: not a valid Parquet file";
+    assert!(part.starts_with(expected), "{part}");
+    let warning = format!("warning: {part}\n");
+    assert!(text(&output.stderr).contains(&warning), "{output:?}");
+    let printed = text(&simulate(folder.path(), &arguments[..2]).stdout);
+    assert!(
+        printed.contains("requests-0-000001.parquet (4 bytes)"),
+        "{printed}"
+    );
+    let inspected = glasscache(&["inspect", folder.path().to_str().unwrap(), "--json"]);
+    let document: serde_json::Value = serde_json::from_slice(&inspected.stdout).unwrap();
+    assert_eq!(document["result"]["left_out_parts"][0], part);
+    std::fs::remove_file(folder.path().join("requests-0-000000.jsonl")).unwrap();
+    let (code, line) = failure(folder.path(), &[]);
+    assert_eq!(code, Some(4), "{line}");
+    assert!(
+        line.contains("LOG: holds no part that is whole; requests-0"),
+        "{line}"
+    );
+}
+
+#[test]
 fn slab_classes_without_a_source() {
     let output = glasscache(&[
         "slabs",

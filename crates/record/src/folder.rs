@@ -1,5 +1,6 @@
 //! Reads the folder of a request log: `items` and `requests`, in one pair of files or in parts of several processes.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,6 +10,9 @@ use glasscache_sim::trace::log::RequestLog;
 
 /// The extensions of the files of a log.
 const EXTENSIONS: [&str; 2] = ["parquet", "jsonl"];
+
+/// What the name of a file has at its end while the file is being written.
+pub(crate) const TEMPORARY_SUFFIX: &str = ".tmp";
 
 /// Why a folder could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -33,14 +37,42 @@ pub enum ReadError {
         .0.display()
     )]
     NoLog(PathBuf),
+    /// No part of the log can be read.
+    #[error("{}: holds no part that is whole; {first}", folder.display())]
+    NoWholePart {
+        /// The folder.
+        folder: PathBuf,
+        /// The first of the parts.
+        first: LeftOutPart,
+    },
     /// The files are not a log.
     #[error(transparent)]
     Trace(#[from] TraceError),
 }
 
+/// The log in a folder, and what of the folder is not in it.
+#[derive(Debug)]
+pub struct FolderLog {
+    /// All parts that could be read, as one log.
+    pub log: RequestLog,
+    /// The parts that could not, because they were never completed or were cut short.
+    pub left_out: Vec<LeftOutPart>,
+}
+
+/// A part that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOutPart {
+    /// The file with its requests.
+    pub name: String,
+    /// The bytes of that file.
+    pub bytes: u64,
+    /// Why, as the rest of a sentence.
+    pub reason: String,
+}
+
 /// Reads the log in a folder: `items.*` and `requests.*`, or all parts `requests-<instance>-<number>.*` with their
-/// `items-...`. A part without items was never completed and is left out.
-pub fn read_folder(folder: &Path) -> Result<RequestLog, ReadError> {
+/// `items-...`. A part that was never completed, or of which only the beginning is there, is left out.
+pub fn read_folder(folder: &Path) -> Result<FolderLog, ReadError> {
     if folder.is_file() {
         return Err(ReadError::NotAFolder(folder.to_owned()));
     }
@@ -48,14 +80,62 @@ pub fn read_folder(folder: &Path) -> Result<RequestLog, ReadError> {
         return Err(ReadError::NoFolder(folder.to_owned()));
     }
     if let Some(pair) = find_single_pair(folder) {
-        return read_pair(&pair);
+        let (log, left_out) = (read_pair(&pair)?, Vec::new());
+        return Ok(FolderLog { log, left_out });
     }
-    let parts = list_parts(folder)?;
-    let logs = parts.iter().map(read_pair).collect::<Result<Vec<_>, _>>()?;
+    let (parts, mut left_out) = list_parts(folder)?;
+    let mut logs = Vec::new();
+    for part in &parts {
+        match read_pair(part) {
+            Ok(log) => logs.push(log),
+            Err(ReadError::Trace(error)) if error.is_cut_short => {
+                left_out.push(LeftOutPart::new(&part.1, cut_reason(&error)));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    left_out.sort_by(|a, b| a.name.cmp(&b.name));
     if logs.is_empty() {
-        return Err(ReadError::NoLog(folder.to_owned()));
+        let folder = folder.to_owned();
+        return Err(match left_out.into_iter().next() {
+            Some(first) => ReadError::NoWholePart { folder, first },
+            None => ReadError::NoLog(folder),
+        });
     }
-    Ok(RequestLog::merge(&logs, &folder.to_string_lossy())?)
+    let log = RequestLog::merge(&logs, &folder.to_string_lossy())?;
+    Ok(FolderLog { log, left_out })
+}
+
+impl fmt::Display for LeftOutPart {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            name,
+            bytes,
+            reason,
+        } = self;
+        write!(out, "{name} ({bytes} bytes) is left out: {reason}")
+    }
+}
+
+impl LeftOutPart {
+    fn new(requests: &Path, reason: String) -> Self {
+        let name = requests.file_name().unwrap_or_default();
+        Self {
+            name: name.to_string_lossy().into_owned(),
+            bytes: requests.metadata().map_or(0, |metadata| metadata.len()),
+            reason,
+        }
+    }
+}
+
+/// Which file of the part is cut, and where.
+fn cut_reason(error: &TraceError) -> String {
+    let file = Path::new(&error.file).file_name().unwrap_or_default();
+    let error = TraceError {
+        file: file.to_string_lossy().into_owned(),
+        ..error.clone()
+    };
+    error.to_string()
 }
 
 /// The paths of items and requests that belong together.
@@ -69,25 +149,35 @@ fn find_single_pair(folder: &Path) -> Option<LogFiles> {
     })
 }
 
-/// The complete parts by instance and number.
-fn list_parts(folder: &Path) -> Result<Vec<LogFiles>, ReadError> {
+/// The parts by instance and number, and those that were never completed.
+fn list_parts(folder: &Path) -> Result<(Vec<LogFiles>, Vec<LeftOutPart>), ReadError> {
     let open_error = |error| ReadError::Open {
         path: folder.to_owned(),
         error,
     };
-    let mut parts = Vec::new();
+    let (mut parts, mut left_out) = (Vec::new(), Vec::new());
     for entry in std::fs::read_dir(folder).map_err(open_error)? {
         let name = entry.map_err(open_error)?.file_name();
         let name = name.to_string_lossy();
+        let requests = folder.join(&*name);
+        let final_name = name.strip_suffix(TEMPORARY_SUFFIX);
         if let Some((instance, part_number, _)) = parse_part_name(&name, "requests") {
-            let items = folder.join(name.replacen("requests", "items", 1));
+            let items_name = name.replacen("requests", "items", 1);
+            let items = folder.join(&items_name);
             if items.is_file() {
-                parts.push(((instance, part_number), (items, folder.join(&*name))));
+                parts.push(((instance, part_number), (items, requests)));
+            } else {
+                let reason = format!("there is no {items_name}");
+                left_out.push(LeftOutPart::new(&requests, reason));
             }
+        } else if final_name.is_some_and(|name| parse_part_name(name, "requests").is_some()) {
+            let reason = "its recorder has not completed it".to_owned();
+            left_out.push(LeftOutPart::new(&requests, reason));
         }
     }
     parts.sort();
-    Ok(parts.into_iter().map(|(_, pair)| pair).collect())
+    let parts = parts.into_iter().map(|(_, pair)| pair).collect();
+    Ok((parts, left_out))
 }
 
 /// Instance, number and extension of a part's file name such as `requests-3-000017.parquet`.

@@ -220,7 +220,7 @@ mod tests {
             recorder.begin_request().unwrap().finish();
             while !recorder.close() {}
         }
-        let log = crate::read_folder(folder.path()).unwrap();
+        let log = crate::read_folder(folder.path()).unwrap().log;
         assert_eq!(log.requests.instance, [0, 1]);
     }
 

@@ -12,7 +12,7 @@ use glasscache_sim::trace::log::RequestLog;
 use serde_json::{Map, Value, json};
 
 use crate::finished::FinishedRequest;
-use crate::folder::parse_part_name;
+use crate::folder::{TEMPORARY_SUFFIX, parse_part_name};
 use crate::options::{FileFormat, Options};
 use crate::part::LogPart;
 use crate::sink::{Message, WriterState};
@@ -280,7 +280,7 @@ struct TemporaryFile {
 impl TemporaryFile {
     fn create(path: PathBuf) -> io::Result<Self> {
         let mut temporary_path = path.clone().into_os_string();
-        temporary_path.push(".tmp");
+        temporary_path.push(TEMPORARY_SUFFIX);
         let temporary_path = PathBuf::from(temporary_path);
         Ok(Self {
             file: File::create(&temporary_path)?,

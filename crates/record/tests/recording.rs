@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use glasscache_record::{FileFormat, Options, ParentPatterns, Recorder, read_folder};
+use glasscache_record::{FileFormat, FolderLog, Options, ParentPatterns, Recorder, read_folder};
 use glasscache_sim::trace::log::{NONE, RequestLog};
 
 fn recorder(folder: &Path, change: impl FnOnce(&mut Options)) -> Recorder {
@@ -58,7 +58,7 @@ fn a_log_holds_each_request_with_its_items_in_order_and_with_repeats() {
         drop(request);
         record(&recorder, &[]);
         close(&recorder);
-        let log = read_folder(folder.path()).unwrap();
+        let log = read_folder(folder.path()).unwrap().log;
         assert_eq!(log.requests.len(), 2, "{format:?}");
         assert_eq!(keys(&log, 0), ["a", "b", "a"]);
         assert!(keys(&log, 1).is_empty());
@@ -95,7 +95,7 @@ fn base_time_leaves_out_the_union_of_pending_calls() {
     request.finish();
     let all = began.elapsed();
     close(&recorder);
-    let base = read_folder(folder.path()).unwrap().requests.base_us[0];
+    let base = read_folder(folder.path()).unwrap().log.requests.base_us[0];
     let base = Duration::from_micros(base.into());
     assert!(
         base >= Duration::from_millis(20) && base + in_calls_at_least <= all,
@@ -124,7 +124,7 @@ fn threads_record_requests_that_stay_whole_over_several_parts() {
     close(&recorder);
     let stats = recorder.stats();
     assert!(stats.parts > 5 && stats.dropped == 0, "{stats:?}");
-    let log = read_folder(folder.path()).unwrap();
+    let log = read_folder(folder.path()).unwrap().log;
     assert_eq!(log.requests.len(), 2000);
     assert!(log.requests.time_us.is_sorted());
     let mut seen = vec![0; 4];
@@ -158,7 +158,7 @@ fn recorders_of_one_folder_have_instances_of_their_own() {
     let third = recorder(folder.path(), |_| {});
     record(&third, &["c"]);
     close(&third);
-    let log = read_folder(folder.path()).unwrap();
+    let log = read_folder(folder.path()).unwrap().log;
     assert_eq!(log.requests.len(), 3);
     let mut instances = log.requests.instance.clone();
     instances.sort_unstable();
@@ -216,7 +216,7 @@ fn requests_beyond_the_memory_are_dropped_and_counted() {
     let stats = recorder.stats();
     assert_eq!(stats.recorded + stats.dropped, 1001);
     assert!(stats.dropped > 1, "{stats:?}");
-    let log = read_folder(folder.path()).unwrap();
+    let log = read_folder(folder.path()).unwrap().log;
     assert_eq!(log.requests.len() as u64, stats.recorded);
 }
 
@@ -232,7 +232,7 @@ fn a_part_is_written_when_it_is_old() {
         assert!(Instant::now() < deadline, "no part is written");
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(read_folder(folder.path()).unwrap().requests.len(), 1);
+    assert_eq!(read_folder(folder.path()).unwrap().log.requests.len(), 1);
 }
 
 #[test]
@@ -252,7 +252,100 @@ fn an_incomplete_part_is_left_out_and_an_empty_folder_is_an_error() {
     close(&recorder);
     std::fs::write(folder.path().join("requests-0-000007.jsonl"), "{}").unwrap();
     std::fs::write(folder.path().join("requests-0-000008.jsonl.tmp"), "{}").unwrap();
-    assert_eq!(read_folder(folder.path()).unwrap().requests.len(), 1);
+    let read = read_folder(folder.path()).unwrap();
+    assert_eq!(read.log.requests.len(), 1);
+    assert_eq!(
+        messages(&read),
+        [
+            "requests-0-000007.jsonl (2 bytes) is left out: there is no items-0-000007.jsonl",
+            "requests-0-000008.jsonl.tmp (2 bytes) is left out: its recorder has not completed it",
+        ]
+    );
+}
+
+/// Records three parts of one request each and cuts a file of the second to `bytes`.
+fn log_with_a_cut_part(format: FileFormat, stem: &str, bytes: u64) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for key in ["a", "b", "c"] {
+        let recorder = recorder(folder.path(), |options| options.format = format);
+        record(&recorder, &[key]);
+        close(&recorder);
+    }
+    let extension = match format {
+        FileFormat::Parquet => "parquet",
+        FileFormat::JsonLines => "jsonl",
+    };
+    let file = format!("{stem}-0-000001.{extension}");
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(folder.path().join(file))
+        .unwrap();
+    file.set_len(bytes.min(file.metadata().unwrap().len() - 1))
+        .unwrap();
+    folder
+}
+
+fn messages(read: &FolderLog) -> Vec<String> {
+    read.left_out.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_part_that_is_cut_short_is_left_out_by_name_and_the_others_are_read() {
+    for (stem, bytes) in [
+        ("requests", u64::MAX),
+        ("requests", 100),
+        ("requests", 5),
+        ("requests", 2),
+        ("requests", 0),
+        ("items", u64::MAX),
+    ] {
+        let folder = log_with_a_cut_part(FileFormat::Parquet, stem, bytes);
+        let read = read_folder(folder.path()).unwrap();
+        assert_eq!(read.log.items.keys, ["a", "c"], "{stem} {bytes}");
+        assert_eq!(read.log.requests.len(), 2);
+        let requests = folder.path().join("requests-0-000001.parquet");
+        let requests_bytes = requests.metadata().unwrap().len();
+        let expected = format!(
+            "requests-0-000001.parquet ({requests_bytes} bytes) is left out: {stem}-0-000001.parquet: not a valid \
+             Parquet file: it is cut short, and without its footer none of its rows can be read"
+        );
+        assert_eq!(messages(&read), [expected], "{stem} {bytes}");
+    }
+}
+
+#[test]
+fn items_of_a_part_that_are_cut_within_a_line_leave_that_part_out() {
+    let folder = log_with_a_cut_part(FileFormat::JsonLines, "items", 9);
+    let read = read_folder(folder.path()).unwrap();
+    assert_eq!(read.log.items.keys, ["a", "c"]);
+    let messages = messages(&read);
+    assert_eq!(messages.len(), 1, "{messages:?}");
+    assert!(
+        messages[0].contains("items-0-000001.jsonl, row 1: not a valid JSON object"),
+        "{messages:?}"
+    );
+}
+
+#[test]
+fn a_log_without_a_whole_part_is_an_error_with_the_reason_and_so_is_a_part_of_another_kind() {
+    let folder = log_with_a_cut_part(FileFormat::Parquet, "requests", 50);
+    for number in [0, 2] {
+        std::fs::remove_file(
+            folder
+                .path()
+                .join(format!("requests-0-{number:06}.parquet")),
+        )
+        .unwrap();
+    }
+    let error = read_folder(folder.path()).unwrap_err().to_string();
+    assert!(
+        error.contains("holds no part that is whole; requests-0-000001.parquet (50 bytes)"),
+        "{error}"
+    );
+    let foreign = folder.path().join("requests-0-000001.parquet");
+    std::fs::write(foreign, "PK not a Parquet file at all").unwrap();
+    let error = read_folder(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("not a valid Parquet file"), "{error}");
 }
 
 #[test]

@@ -16,6 +16,8 @@ pub struct TraceError {
     pub column: Option<Cow<'static, str>>,
     /// What is wrong, as the rest of a sentence.
     pub fault: String,
+    /// Whether the file ends before its content does, as after a copy that was stopped.
+    pub is_cut_short: bool,
 }
 
 impl fmt::Display for TraceError {
@@ -39,6 +41,7 @@ impl TraceError {
             row: None,
             column: None,
             fault: fault.to_string(),
+            is_cut_short: false,
         }
     }
 
@@ -47,6 +50,15 @@ impl TraceError {
         Self {
             row: Some(row),
             ..Self::file(file, fault)
+        }
+    }
+
+    /// The same error, of a file that ends before its content does.
+    #[must_use]
+    pub(crate) fn of_cut_file(self) -> Self {
+        Self {
+            is_cut_short: true,
+            ..self
         }
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, NotRequired, TypedDict, cast
 
@@ -207,10 +208,13 @@ def search(
 def _read_log(
     log: str | os.PathLike[str], latency: str | os.PathLike[str] | None, exclude: Iterable[str]
 ) -> _native.RequestLog:
-    """Return the log with its latency table."""
+    """Return the log with its latency table; warn of parts of the folder that are not in it."""
     folder = os.fspath(log)
     table = os.path.join(folder, "latency.json") if latency is None else os.fspath(latency)  # noqa: PTH118
-    return _native.RequestLog.read(folder, latency=table, exclude=list(exclude))
+    native_log = _native.RequestLog.read(folder, latency=table, exclude=list(exclude))
+    for part in native_log.left_out_parts:
+        warnings.warn(part, stacklevel=3)
+    return native_log
 
 
 def _open_cluster(address: str, native_log: _native.RequestLog, exclude: Iterable[str]) -> Cluster:

@@ -179,3 +179,25 @@ fn bad_input_is_named_and_leaves_an_old_page_whole() {
         assert!(message.contains(part), "{part} in {message}");
     }
 }
+
+#[test]
+fn an_unreachable_server_gets_a_hint_about_the_option_that_names_it() {
+    let output = codec(&["--from", "127.0.0.1:1"]);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{message}");
+    assert!(
+        message.contains("hint: --from names the server"),
+        "{message}"
+    );
+    assert!(!message.contains("--server"), "{message}");
+}
+
+#[test]
+fn prefixes_of_values_without_keys_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = lines(folder.path());
+    let output = codec(&[path.to_str().unwrap(), "--prefix-of", ":"]);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("--prefix-of has no effect"), "{message}");
+}

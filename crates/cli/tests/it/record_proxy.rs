@@ -117,7 +117,7 @@ fn commands_and_keys_are_recorded(server: &Server) {
     );
     assert!(result["hop_us"].as_f64() > Some(0.0));
 
-    let log = read_folder(folder.path()).unwrap();
+    let log = read_folder(folder.path()).unwrap().log;
     let key = |&item: &u32| log.items.keys[item as usize].as_str();
     let mut requests: Vec<Vec<&str>> = (0..log.requests.len())
         .map(|request| log.requests.items_of(request).iter().map(key).collect())
@@ -166,7 +166,8 @@ fn large_values_pass_in_both_directions() {
     );
     drop(stream);
     assert_eq!(proxy.stop().1["reads"], 1);
-    assert_eq!(read_folder(folder.path()).unwrap().items.sizes, [900_000]);
+    let log = read_folder(folder.path()).unwrap().log;
+    assert_eq!(log.items.sizes, [900_000]);
 }
 
 #[test]

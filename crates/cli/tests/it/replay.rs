@@ -138,6 +138,29 @@ fn a_replay_makes_the_calls_of_the_forecast_whatever_the_number_of_clients() {
 }
 
 #[test]
+fn the_text_begins_with_whether_the_forecast_held_and_fits_the_terminal() {
+    let server = Server::start(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    log_with_strategy(folder.path(), "lru:20");
+    let target = format!("127.0.0.1:{}", server.port());
+    for columns in [60, 80, 120] {
+        let line = format!(
+            "replay site --target {target} --strategy best.strategy --fill --within {ANY_TIME}"
+        );
+        let output = glasscache()
+            .current_dir(folder.path())
+            .args(line.split(' '))
+            .env("COLUMNS", columns.to_string())
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.starts_with("The forecast held within "), "{text}");
+        let is_too_long = |line: &&str| line.chars().count() > columns && line.contains(' ');
+        assert_eq!(text.lines().find(is_too_long), None, "{text}");
+    }
+}
+
+#[test]
 fn a_memcached_gives_the_same_calls() {
     let Some(path) = std::env::var_os("GLASSCACHE_TEST_ORACLE") else {
         return;
@@ -171,6 +194,16 @@ fn a_forecast_is_written_before_the_replay_and_never_again() {
         Value::Null,
         "nothing was replayed"
     );
+}
+
+#[test]
+fn more_clients_than_processes_of_the_log_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    log_with_strategy(folder.path(), "remote");
+    let output = replay_at(folder.path(), "127.0.0.1:1", &["--clients", "5"]);
+    assert_eq!(output.status.code(), Some(2));
+    let message = document(&output)["error"]["message"].to_string();
+    assert!(message.contains("the log has 4 processes"), "{message}");
 }
 
 #[test]

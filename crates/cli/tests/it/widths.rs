@@ -55,6 +55,15 @@ fn data() -> tempfile::TempDir {
         None,
     );
     printed(path, "generate zipf again.csv --requests 10", None);
+    // The same log as a part, beside one of which only the beginning is there.
+    let cut = path.join("cut");
+    std::fs::create_dir(&cut).unwrap();
+    std::fs::copy(path.join("site/latency.json"), cut.join("latency.json")).unwrap();
+    for stem in ["items", "requests"] {
+        let whole = std::fs::read(path.join(format!("site/{stem}.parquet"))).unwrap();
+        std::fs::write(cut.join(format!("{stem}-0-000000.parquet")), &whole).unwrap();
+        std::fs::write(cut.join(format!("{stem}-0-000001.parquet")), &whole[..100]).unwrap();
+    }
     std::fs::write(
         path.join("sizes.csv"),
         "size,count\n100,50\n2000,20\n90000,3\n",
@@ -75,13 +84,21 @@ fn commands_on_files_fit_the_terminal_and_lose_no_word() {
         "curve keys.csv",
         "curve keys.csv --mode bytes --policies all --capacities 10k,50k,100k,200k,400k,600k",
         "curve keys.csv --server --capacities 2m,64m --cost-per-gb 10 --miss-cost-ms 5",
+        "curve keys.csv --all",
         "curve keys.csv --policies none --sample 100",
         "inspect keys.csv",
         "inspect site",
+        "inspect site --all",
+        "inspect cut",
         "slabs sizes.csv",
         "slabs sizes.csv --memory 64m --classes 8",
+        "slabs sizes.csv --memory 1m --all",
+        "slabs keys.csv",
         "simulate site --by route",
+        "simulate site --by route --all --wide",
         "simulate site --search --memory 64k",
+        "simulate site --search --memory 64k --wide",
+        "simulate cut --strategies remote",
         "bench --list",
         "generate zipf again.csv --requests 10",
     ] {

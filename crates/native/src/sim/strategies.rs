@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use glasscache_record::{ReadError, read_folder};
+use glasscache_record::{FolderLog, ReadError, read_folder};
 use glasscache_sim::packed::{pack_log, unpack_log};
 use glasscache_sim::search::{
     BestSoFar, Candidate, Evaluation, LearnedByShare, added_ns, candidates, pareto_front,
@@ -28,6 +28,8 @@ pub(crate) struct SimulatedLog {
     /// The latency table as it was read.
     latency_json: String,
     exclude: Vec<String>,
+    /// The parts of the folder that are not in the log, each with its reason.
+    left_out_parts: Vec<String>,
     /// Rules learned for a search, by evaluation: past, hindsight.
     learned_rules: [OnceLock<LearnedByShare>; 2],
 }
@@ -43,9 +45,10 @@ impl SimulatedLog {
         latency: PathBuf,
         exclude: Vec<String>,
     ) -> PyResult<Self> {
-        let log = read_log(py, &folder)?;
+        let FolderLog { log, left_out } = read_log(py, &folder)?;
         let latency_json = std::io::read_to_string(super::open_file(&latency)?)?;
-        let simulated = Self::new(py, log, latency_json, &latency.to_string_lossy(), exclude)?;
+        let mut simulated = Self::new(py, log, latency_json, &latency.to_string_lossy(), exclude)?;
+        simulated.left_out_parts = left_out.iter().map(ToString::to_string).collect();
         if py.detach(|| simulated.prepare_log().len()) < 2 {
             let fault = format!(
                 "{}: fewer than 2 requests, one for each half",
@@ -78,6 +81,12 @@ impl SimulatedLog {
     #[getter]
     fn latency_json(&self) -> &str {
         &self.latency_json
+    }
+
+    /// The parts of the folder that are not in the log, each with its reason.
+    #[getter]
+    fn left_out_parts(&self) -> Vec<String> {
+        self.left_out_parts.clone()
     }
 
     /// Refuse strategies that do not exist and draws that the latency table does not have.
@@ -240,6 +249,7 @@ impl SimulatedLog {
             cost,
             latency_json,
             exclude,
+            left_out_parts: Vec::new(),
             learned_rules: Default::default(),
         })
     }
@@ -290,10 +300,15 @@ fn select_candidates(
     indices.iter().map(candidate).collect()
 }
 
-fn read_log(py: Python<'_>, folder: &Path) -> PyResult<RequestLog> {
+fn read_log(py: Python<'_>, folder: &Path) -> PyResult<FolderLog> {
     py.detach(|| read_folder(folder))
         .map_err(|fault| match fault {
             ReadError::Trace(fault) => error::from_trace_error(py, &fault),
+            ReadError::NoWholePart { folder, first } => {
+                let reason = format!("holds no part that is whole; {first}");
+                let fault = glasscache_sim::TraceError::file(&folder.to_string_lossy(), reason);
+                error::from_trace_error(py, &fault)
+            }
             ReadError::Open { .. }
             | ReadError::NoLog(_)
             | ReadError::NotAFolder(_)

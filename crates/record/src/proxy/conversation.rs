@@ -236,7 +236,7 @@ mod tests {
             let recorder = self.conversation.recorder.clone();
             drop(self.conversation);
             while !recorder.close() {}
-            read_folder(self.folder.path()).unwrap()
+            read_folder(self.folder.path()).unwrap().log
         }
     }
 
@@ -314,7 +314,7 @@ mod tests {
         let recorder = connection.conversation.recorder.clone();
         drop(connection.conversation);
         while !recorder.close() {}
-        let log = read_folder(&folder).unwrap();
+        let log = read_folder(&folder).unwrap().log;
         assert_eq!(keys(&log), [vec!["a", "b", "c", "d", "e", "a", "f", "g"]]);
         let sizes = ["a", "b", "c", "d", "e", "f", "g"].map(|key| size(&log, key));
         assert_eq!(sizes, [7, 4, 1, 0, 2, 0, 5]);

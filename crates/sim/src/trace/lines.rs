@@ -89,6 +89,15 @@ impl<R: BufRead> Lines<R> {
         Ok(())
     }
 
+    /// The error of the last line: of a cut file if the line has no line end.
+    pub(super) fn mark_if_cut(&self, error: TraceError) -> TraceError {
+        if self.line.last() == Some(&b'\n') {
+            error
+        } else {
+            error.of_cut_file()
+        }
+    }
+
     pub(super) fn is_truncated(&self) -> bool {
         self.is_truncated
     }

@@ -23,6 +23,11 @@ pub(super) struct ColumnRef {
 
 impl<S: ChunkReader + 'static> Table<S> {
     pub(super) fn open(file: &str, source: S) -> Result<Self, TraceError> {
+        if lacks_end(&source) {
+            let fault = "not a valid Parquet file: it is cut short, and without its footer none of its rows can be \
+                         read";
+            return Err(TraceError::file(file, fault).of_cut_file());
+        }
         let reader = catch_panics(|| SerializedFileReader::new(source)).map_err(|error| {
             TraceError::file(file, format!("not a valid Parquet file: {error}"))
         })?;
@@ -199,6 +204,23 @@ impl<S: ChunkReader + 'static> Table<S> {
     ) -> TraceError {
         TraceError::row(&self.file, row + 1, format!("cannot be read: {error}")).in_column(name)
     }
+}
+
+/// What a Parquet file begins and ends with.
+const MAGIC: &[u8] = b"PAR1";
+
+/// Whether a file begins as Parquet and does not end so, as a part of a file does.
+fn lacks_end<S: ChunkReader>(source: &S) -> bool {
+    let (bytes, magic_bytes) = (source.len(), MAGIC.len() as u64);
+    let bytes_at = |start: u64, count: u64| {
+        let read = catch_panics(|| source.get_bytes(start, count as usize));
+        read.unwrap_or_default()
+    };
+    if bytes < magic_bytes {
+        return bytes == 0 || MAGIC.starts_with(&bytes_at(0, bytes));
+    }
+    let has_magic_at = |start: u64| bytes_at(start, magic_bytes) == MAGIC;
+    has_magic_at(0) && (bytes < 2 * magic_bytes || !has_magic_at(bytes - magic_bytes))
 }
 
 /// The rows of a file in ranges that stay within one row group.

@@ -73,9 +73,22 @@ impl Args {
 }
 
 fn print(out: &Output, comparison: &Comparison, layout: &str) -> Result<(), Failure> {
+    let mean_of_pairs = &comparison.mean_of_pairs;
+    let worst_text = comparison.worst().map_or_else(String::new, |worst| {
+        format!(
+            "; the worst scenario, {}, {:.3}, at most {WORST_RATIO_MAX}: {}",
+            worst.scenario.name,
+            worst.cpu.median,
+            check_text(worst.cpu.median, WORST_RATIO_MAX),
+        )
+    });
     out.line(wrap(&format!(
-        "{layout}. CPU is the server's, user and kernel, microseconds per request; ratio is new / old in the same pair, \
-         the median with its 95 % interval; * marks a median above what a scenario may cost."
+        "The new build uses {:.3} times the CPU of the old, the geometric mean of the medians, at most {MEAN_RATIO_MAX}: \
+         {} (pair by pair {:.3} {}){worst_text}.",
+        comparison.mean,
+        check_text(comparison.mean, MEAN_RATIO_MAX),
+        mean_of_pairs.median,
+        interval_text(mean_of_pairs),
     )))?;
     out.line("")?;
     let mut table = Table::new(&[
@@ -92,23 +105,10 @@ fn print(out: &Output, comparison: &Comparison, layout: &str) -> Result<(), Fail
         table.row(row(compared));
     }
     out.line(table.to_string())?;
-    let mean_of_pairs = &comparison.mean_of_pairs;
     out.line(wrap(&format!(
-        "geometric mean of the medians {:.3}, at most {MEAN_RATIO_MAX}: {}; pair by pair {:.3} {}",
-        comparison.mean,
-        check_text(comparison.mean, MEAN_RATIO_MAX),
-        mean_of_pairs.median,
-        interval_text(mean_of_pairs),
-    )))?;
-    match comparison.worst() {
-        Some(worst) => out.line(wrap(&format!(
-            "worst scenario {} {:.3}, at most {WORST_RATIO_MAX}: {}",
-            worst.scenario.name,
-            worst.cpu.median,
-            check_text(worst.cpu.median, WORST_RATIO_MAX),
-        ))),
-        None => Ok(()),
-    }
+        "{layout}. CPU is the server's, user and kernel, microseconds per request; ratio is new / old in the same pair, \
+         the median with its 95 % interval; * marks a median above what a scenario may cost."
+    )))
 }
 
 fn row(compared: &ComparedScenario) -> [String; 8] {

@@ -1,6 +1,8 @@
 //! `glasscache bench memory`: user bytes per resident byte, compared with memcached, and the bounds that a server
 //! always keeps.
 
+use std::fmt::Write as _;
+
 use clap::builder::PossibleValuesParser;
 use glasscache_lab::bench::ServerPair;
 use glasscache_lab::bench::bounds::{self, Finding};
@@ -61,16 +63,15 @@ impl Args {
             ..self.common.servers()?
         };
         let is_part_wanted = |part: Part| self.part.is_empty() || self.part.contains(&part);
-        let mut figures = serde_json::Map::new();
-        if is_part_wanted(Part::Fills) {
-            figures.insert("fills".to_owned(), self.run_fills(out, &servers)?);
+        let mut results = Vec::new();
+        let outcome = self.run_parts(&servers, is_part_wanted, &mut results);
+        if !out.is_json() && !results.is_empty() {
+            print(out, &results)?;
         }
-        if is_part_wanted(Part::Chain) {
-            figures.insert("chain".to_owned(), self.run_chain(out, &servers)?);
-        }
-        if is_part_wanted(Part::Bounds) {
-            figures.insert("bounds".to_owned(), self.check_bounds(out, &servers)?);
-        }
+        // What was measured before an end or an error has been printed, and is not kept.
+        outcome?;
+        let figures = results.into_iter();
+        let figures = figures.map(|result| (result.name.to_owned(), result.figures));
         let ours = bounds::request_version(&servers).map_err(failure)?;
         let settings = json!({ "memory_mib": self.memory_mib, "seed": 1, "key_bytes": 20 });
         let part = self
@@ -85,7 +86,7 @@ impl Args {
             &name,
             &[("glasscache", &ours)],
             settings,
-            Value::Object(figures),
+            Value::Object(figures.collect()),
         );
         if out.is_json() {
             out.document(&json!(record));
@@ -94,8 +95,27 @@ impl Args {
         Ok(Exit::Success)
     }
 
-    fn run_fills(&self, out: &Output, servers: &ServerPair) -> Result<Value, Failure> {
+    fn run_parts(
+        &self,
+        servers: &ServerPair,
+        is_wanted: impl Fn(Part) -> bool,
+        results: &mut Vec<PartResult>,
+    ) -> Result<(), Failure> {
+        if is_wanted(Part::Fills) {
+            results.push(self.run_fills(servers)?);
+        }
+        if is_wanted(Part::Chain) {
+            results.push(self.run_chain(servers)?);
+        }
+        if is_wanted(Part::Bounds) {
+            results.push(self.check_bounds(servers)?);
+        }
+        Ok(())
+    }
+
+    fn run_fills(&self, servers: &ServerPair) -> Result<PartResult, Failure> {
         let mut rows = Vec::new();
+        let mut fills = Vec::new();
         let mut table = Table::new(&[
             "value bytes",
             "-m",
@@ -119,18 +139,19 @@ impl Args {
                 eprintln!("  {}", fill.describe());
                 table.row(fill.row());
                 rows.push(fill.json());
+                fills.push(fill);
             }
         }
-        if !out.is_json() {
-            out.line(wrap(
-                "User bytes per resident byte after a fill of at least twice the limit, all read back:",
-            ))?;
-            out.line(table.to_string())?;
-        }
-        Ok(Value::Array(rows))
+        Ok(PartResult {
+            name: "fills",
+            conclusion: fills_conclusion(&fills),
+            title: "User bytes per resident byte after a fill of at least twice the limit, all read back:".to_owned(),
+            table,
+            figures: Value::Array(rows),
+        })
     }
 
-    fn run_chain(&self, out: &Output, servers: &ServerPair) -> Result<Value, Failure> {
+    fn run_chain(&self, servers: &ServerPair) -> Result<PartResult, Failure> {
         let memory_mib = self.memory_mib.first().copied().unwrap_or(256);
         let ours = measure_chain(servers, &servers.ours(memory_mib)).map_err(failure)?;
         let theirs = if self.alone {
@@ -138,25 +159,28 @@ impl Args {
         } else {
             Some(measure_chain(servers, &servers.theirs(memory_mib)).map_err(failure)?)
         };
-        if !out.is_json() {
-            out.line(wrap(&format!(
-                "One server at -m {memory_mib} through fills of shifting sizes, each once -m:"
-            )))?;
-            out.line(chain_table(&ours, theirs.as_ref(), memory_mib).to_string())?;
-        }
         let resident_max = ours
             .links
             .iter()
             .map(|link| link.resident_bytes)
             .max()
             .unwrap_or(0);
-        Ok(
-            json!({ "glasscache": ours, "memcached": theirs, "user_share": ours.held.share_of_limit(),
-            "most_resident_mib": resident_max as f64 / f64::from(1 << 20) }),
-        )
+        Ok(PartResult {
+            name: "chain",
+            conclusion: format!(
+                "after fills of shifting sizes {:.3} of -m {memory_mib} are user bytes",
+                ours.held.share_of_limit()
+            ),
+            title: format!(
+                "One server at -m {memory_mib} through fills of shifting sizes, each once -m:"
+            ),
+            table: chain_table(&ours, theirs.as_ref(), memory_mib),
+            figures: json!({ "glasscache": ours, "memcached": theirs, "user_share": ours.held.share_of_limit(),
+                "most_resident_mib": resident_max as f64 / f64::from(1 << 20) }),
+        })
     }
 
-    fn check_bounds(&self, out: &Output, servers: &ServerPair) -> Result<Value, Failure> {
+    fn check_bounds(&self, servers: &ServerPair) -> Result<PartResult, Failure> {
         let mut findings: Vec<Finding> = Vec::new();
         for (name, check) in bounds::ALL_CHECKS {
             if self.bound.is_empty() || self.bound.iter().any(|wanted| wanted == name) {
@@ -164,24 +188,78 @@ impl Args {
                 findings.extend(check(servers).map_err(failure)?);
             }
         }
-        if !out.is_json() {
-            let mut table = Table::new(&["", "at most", "found", ""]);
-            for finding in &findings {
-                table.row([
-                    finding.what.clone(),
-                    format!("{:.1}", finding.at_most),
-                    format!("{:.2}", finding.found),
-                    format!(
-                        "{} {}",
-                        if finding.is_met() { "met   " } else { "MISSED" },
-                        finding.note
-                    ),
-                ]);
-            }
-            out.line(table.to_string())?;
+        let mut table = Table::new(&["", "at most", "found", ""]);
+        for finding in &findings {
+            table.row([
+                finding.what.clone(),
+                format!("{:.1}", finding.at_most),
+                format!("{:.2}", finding.found),
+                format!(
+                    "{} {}",
+                    if finding.is_met() { "met   " } else { "MISSED" },
+                    finding.note
+                ),
+            ]);
         }
-        Ok(json!(findings))
+        let met_count = findings.iter().filter(|finding| finding.is_met()).count();
+        Ok(PartResult {
+            name: "bounds",
+            conclusion: format!("{met_count} of {} bounds are met", findings.len()),
+            title: "Bounds that a server always keeps:".to_owned(),
+            table,
+            figures: json!(findings),
+        })
     }
+}
+
+/// What one part of the benchmark found.
+struct PartResult {
+    /// Its name in JSON.
+    name: &'static str,
+    /// A clause of the sentence.
+    conclusion: String,
+    title: String,
+    table: Table,
+    figures: Value,
+}
+
+/// The conclusion of all parts, then their tables.
+fn print(out: &Output, results: &[PartResult]) -> Result<(), Failure> {
+    let conclusions: Vec<&str> = results
+        .iter()
+        .map(|result| result.conclusion.as_str())
+        .collect();
+    out.line(wrap(&format!("In memory: {}.", conclusions.join("; "))))?;
+    for result in results {
+        out.line(format!("\n{}", wrap(&result.title)))?;
+        out.line(result.table.to_string().trim_end())?;
+    }
+    Ok(())
+}
+
+fn fills_conclusion(fills: &[Fill]) -> String {
+    let range = |figures: &mut dyn Iterator<Item = f64>| {
+        let (low, high) = figures
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), figure| {
+                (figure.min(low), figure.max(high))
+            });
+        format!("{low:.2} to {high:.2}")
+    };
+    let mut conclusion = format!(
+        "{} user bytes per resident byte",
+        range(&mut fills.iter().map(|fill| fill.ours.density()))
+    );
+    let compared: Vec<&Fill> = fills.iter().filter(|fill| fill.theirs.is_some()).collect();
+    if !compared.is_empty() {
+        let missed_count = compared.iter().filter(|fill| fill.is_missed()).count();
+        let _ = write!(
+            conclusion,
+            ", {} times memcached's, {missed_count} of {} fills below what is demanded",
+            range(&mut compared.iter().map(|fill| fill.ratio())),
+            compared.len()
+        );
+    }
+    conclusion
 }
 
 /// One size at one limit, on both sides.
@@ -228,6 +306,12 @@ impl Fill {
         })
     }
 
+    /// Whether the ratio is below what is demanded of it.
+    fn is_missed(&self) -> bool {
+        let demand = self.size.demand.filter(|_| self.theirs.is_some());
+        demand.is_some_and(|ratio_wanted| self.ratio() < ratio_wanted)
+    }
+
     fn describe(&self) -> String {
         let (name, ours) = (self.size.name, self.ours.density());
         format!(
@@ -250,8 +334,10 @@ impl Fill {
             .as_ref()
             .map(|(_, best_fill)| self.ours.density() / best_fill.density());
         let ratio_wanted = self.size.demand.map_or(String::new(), |ratio_wanted| {
-            let is_missed = self.theirs.is_some() && self.ratio() < ratio_wanted;
-            format!("{ratio_wanted:.2}{}", if is_missed { " *" } else { "  " })
+            format!(
+                "{ratio_wanted:.2}{}",
+                if self.is_missed() { " *" } else { "  " }
+            )
         });
         [
             self.size.name.to_owned(),

@@ -57,29 +57,18 @@ impl Args {
         let mut progress = |line: &str| eprintln!("  {line}");
         let mut speed = SpeedBenchmark::start(servers.clone()).map_err(failure)?;
         let versions = speed.versions();
-        if !out.is_json() {
-            out.line(wrap(&format!(
-                "glasscache {} beside memcached {}; {layout}. CPU is the server's, user and kernel, per request; ratio \
-                 is glasscache / memcached in the same round, the median with its range; * marks a demand that is \
-                 missed.",
-                versions[0].1, versions[1].1
-            )))?;
-        }
         let mut figures_of_all = Vec::new();
-        for scenario in &scenarios {
+        let outcome: Result<(), Failure> = scenarios.iter().try_for_each(|scenario| {
             let rounds = self.rounds.unwrap_or(scenario.rounds).max(1);
             let figures = match scenario.interference {
                 Some(interference) => {
                     interference::run(&servers, scenario, interference, rounds, &mut progress)
                 }
                 None => speed.run(scenario, 0..rounds, &mut progress),
-            }
-            .map_err(failure)?;
-            if !out.is_json() {
-                print(out, &figures)?;
-            }
-            figures_of_all.push(figures);
-        }
+            };
+            figures_of_all.push(figures.map_err(failure)?);
+            Ok(())
+        });
         let settings =
             json!({ "layout": layout, "rounds": self.rounds, "seed": "the number of the round" });
         let versions_text = versions
@@ -87,11 +76,13 @@ impl Args {
             .map(|(name, version)| (*name, version.as_str()));
         let name = super::record_name("speed", self.scenario.iter().cloned());
         let record = Record::new(&name, &versions_text, settings, json!(figures_of_all));
-        if out.is_json() {
+        if !figures_of_all.is_empty() && out.is_json() {
             out.document(&json!(record));
-        } else {
-            print_demands(out, &figures_of_all)?;
+        } else if !figures_of_all.is_empty() {
+            print(out, &figures_of_all, &versions_text, &layout)?;
         }
+        // What was measured before an end or an error has been printed, and is not kept.
+        outcome?;
         self.common.write_record(&record)?;
         Ok(Exit::Success)
     }
@@ -122,7 +113,29 @@ const COLUMN_TITLES: [&str; 8] = [
     "p99.9 us",
 ];
 
-fn print(out: &Output, figures: &Figures) -> Result<(), Failure> {
+/// The conclusion, what was demanded, then each scenario.
+fn print(
+    out: &Output,
+    figures_of_all: &[Figures],
+    [(_, ours), (_, theirs)]: &[(&str, &str); 2],
+    layout: &str,
+) -> Result<(), Failure> {
+    let demands = demands(figures_of_all);
+    out.line(wrap(&sentence(figures_of_all, &demands)))?;
+    if !demands.is_empty() {
+        out.line(format!("\n{}", demands_table(&demands)))?;
+    }
+    for figures in figures_of_all {
+        print_scenario(out, figures)?;
+    }
+    out.line("")?;
+    out.line(wrap(&format!(
+        "glasscache {ours} beside memcached {theirs}; {layout}. CPU is the server's, user and kernel, per request; ratio is \
+         glasscache / memcached in the same round, the median with its range; * marks a demand that is missed."
+    )))
+}
+
+fn print_scenario(out: &Output, figures: &Figures) -> Result<(), Failure> {
     let is_meta_against_text = figures.scenario.versus == glasscache_lab::bench::Versus::OwnText;
     let names = if is_meta_against_text {
         ["meta", "text"]
@@ -233,19 +246,73 @@ fn notes(figures: &Figures) -> String {
     notes.join("; ")
 }
 
-fn print_demands(out: &Output, figures_of_all: &[Figures]) -> Result<(), Failure> {
-    let mut table = Table::new(&["", "what", "at most", "found", ""]);
+/// A ratio that a scenario may have at most, and what was found.
+struct Demand<'f> {
+    scenario: &'f Scenario,
+    name: &'static str,
+    bound: f64,
+    found: f64,
+}
+
+impl Demand<'_> {
+    fn is_met(&self) -> bool {
+        self.found <= self.bound
+    }
+}
+
+/// All demands, the one furthest from being met first.
+fn demands(figures_of_all: &[Figures]) -> Vec<Demand<'_>> {
+    let mut demands = Vec::new();
     for figures in figures_of_all {
         for (name, bound, found) in figures.compare_with_demands() {
-            table.row([
-                figures.scenario.title.clone(),
-                name.to_owned(),
-                format!("{bound:.2}"),
-                format!("{found:.2}"),
-                if found <= bound { "met" } else { "missed" }.to_owned(),
-            ]);
+            demands.push(Demand {
+                scenario: &figures.scenario,
+                name,
+                bound,
+                found,
+            });
         }
     }
-    out.line("")?;
-    out.line(table.to_string())
+    demands.sort_by(|a, b| (b.found / b.bound).total_cmp(&(a.found / a.bound)));
+    demands
+}
+
+fn sentence(figures_of_all: &[Figures], demands: &[Demand<'_>]) -> String {
+    let mut by_ratio: Vec<&Figures> = figures_of_all.iter().collect();
+    by_ratio.sort_by(|a, b| a.cpu.median.total_cmp(&b.cpu.median));
+    let ratio =
+        |figures: &Figures| format!("{:.2} ({})", figures.cpu.median, figures.scenario.name);
+    let ratios = match by_ratio.as_slice() {
+        [] => return "Nothing was measured.".to_owned(),
+        [only] => ratio(only),
+        [lowest, .., highest] => format!("{} to {}", ratio(lowest), ratio(highest)),
+    };
+    let met_count = demands.iter().filter(|demand| demand.is_met()).count();
+    let missed = match demands.first() {
+        None => String::new(),
+        Some(_) if met_count == demands.len() => format!("; all {met_count} demands are met"),
+        Some(worst) => format!(
+            "; {met_count} of {} demands are met, and the {} of {} is {:.2} instead of at most {:.2}",
+            demands.len(),
+            worst.name,
+            worst.scenario.name,
+            worst.found,
+            worst.bound
+        ),
+    };
+    format!("CPU per request over the other side's: {ratios}{missed}.")
+}
+
+fn demands_table(demands: &[Demand<'_>]) -> Table {
+    let mut table = Table::new(&["", "what", "at most", "found", ""]);
+    for demand in demands {
+        table.row([
+            demand.scenario.title.clone(),
+            demand.name.to_owned(),
+            format!("{:.2}", demand.bound),
+            format!("{:.2}", demand.found),
+            if demand.is_met() { "met" } else { "missed" }.to_owned(),
+        ]);
+    }
+    table
 }

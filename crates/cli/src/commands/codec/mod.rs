@@ -44,6 +44,9 @@ Examples:
 /// Values that every form is measured with.
 const VALUES_MAX: usize = 1000;
 
+/// Characters at which the prefix of a key ends, unless configured otherwise.
+const PREFIX_ENDS: &str = ":/";
+
 /// Bytes of these values.
 const VALUES_BYTES_MAX: usize = 2 << 20;
 
@@ -70,9 +73,9 @@ pub(crate) struct Args {
     /// Gets for each set
     #[arg(long, value_name = "N", default_value_t = 10.0, value_parser = parse_reads)]
     reads: f64,
-    /// A prefix ends at the first of these characters in a key
-    #[arg(long, value_name = "CHARS", default_value = ":/")]
-    prefix_of: String,
+    /// A prefix ends at the first of these characters in a key [default: :/]
+    #[arg(long, value_name = "CHARS")]
+    prefix_of: Option<String>,
     /// Print every form and prefix, not only the six best
     #[arg(long)]
     all: bool,
@@ -169,6 +172,12 @@ impl Args {
             return Err(Failure::new(
                 Exit::BadData,
                 "no values to measure: every one is empty or longer than 1,000,000 bytes",
+            ));
+        }
+        let has_keys = samples.values.iter().any(|sample| sample.key.is_some());
+        if self.prefix_of.is_some() && !has_keys {
+            return Err(Failure::usage(
+                "--prefix-of has no effect: lines of a file have no keys; leave it out",
             ));
         }
         let target = LiveTarget::open(
@@ -274,7 +283,8 @@ impl Args {
         )?;
         self.recommend(&forms, &measured_samples, &mut caller, result)?;
         if !is_stopped() {
-            result.prefix_rows = prefixes::prefix_rows(samples, self.prefix_of.as_bytes(), result)?;
+            let prefix_of = self.prefix_of.as_deref().unwrap_or(PREFIX_ENDS);
+            result.prefix_rows = prefixes::prefix_rows(samples, prefix_of.as_bytes(), result)?;
             self.measure_storage(samples, &mut caller.rust_client, (stop, bar), result)?;
         }
         Ok(())

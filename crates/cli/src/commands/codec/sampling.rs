@@ -19,6 +19,14 @@ const KEYS_PER_GET: usize = 100;
 
 /// Draws up to `count` values of the server at `address`.
 pub(super) fn draw(address: &str, count: usize, seed: u64) -> Result<Samples, Failure> {
+    draw_values(address, count, seed).map_err(|failure| {
+        failure.hint_if_unreachable(
+            "--from names the server whose values are drawn; it has ten seconds for each call",
+        )
+    })
+}
+
+fn draw_values(address: &str, count: usize, seed: u64) -> Result<Samples, Failure> {
     let target = Target {
         server: address.to_owned(),
         timeout_ms: TIMEOUT_MS,

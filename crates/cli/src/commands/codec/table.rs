@@ -7,11 +7,9 @@ use glasscache_sim::key_prefix::NO_PREFIX;
 
 use super::calls::codec_expression;
 use super::{CodecResult, StorageRow};
-use crate::table::{Table, bytes, count, decimal};
+use crate::page_table::ROWS_WITHOUT_ALL;
+use crate::table::{Table, bytes, count, counted, decimal};
 use crate::word_wrap::wrap;
-
-/// Rows of a table without `--all`.
-const ROWS_WITHOUT_ALL: usize = 6;
 
 /// Characters of the longest bar.
 const BAR_WIDTH: f64 = 36.0;
@@ -222,9 +220,19 @@ fn notes(result: &CodecResult, prints_all: bool) -> String {
     if !result.left_out.is_empty() {
         notes.push(format!("Left out: {}.", result.left_out.join("; ")));
     }
-    if !prints_all && result.candidates.len() > ROWS_WITHOUT_ALL {
-        let hidden_forms = result.candidates.len() - ROWS_WITHOUT_ALL;
-        notes.push(format!("--all prints {hidden_forms} more forms."));
+    let hidden = |rows: usize, singular, plural| {
+        let hidden_rows = rows.saturating_sub(ROWS_WITHOUT_ALL) as u64;
+        (hidden_rows > 0 && !prints_all).then(|| counted(hidden_rows, singular, plural))
+    };
+    let hidden_rows: Vec<String> = [
+        hidden(result.candidates.len(), "more form", "more forms"),
+        hidden(result.prefix_rows.len(), "more prefix", "more prefixes"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if !hidden_rows.is_empty() {
+        notes.push(format!("--all prints {}.", hidden_rows.join(" and ")));
     }
     notes.join(" ")
 }

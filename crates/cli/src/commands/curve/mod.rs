@@ -32,6 +32,9 @@ use summary::Summary;
 /// Sizes that are replayed if none are named, as shares of all objects.
 const DEFAULT_SIZES: [&str; 5] = ["0.1%", "1%", "5%", "10%", "20%"];
 
+/// The words of `--policies` that are not the name of a policy.
+const POLICY_GROUPS: [&str; 3] = ["all", "common", "none"];
+
 /// Bytes of a key if none are named.
 const DEFAULT_KEY_BYTES: u32 = 30;
 
@@ -62,7 +65,7 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',')]
     capacities: Vec<String>,
     /// Show the misses over -m of memcached and of glasscache; sizes are then values of -m
-    #[arg(long, conflicts_with_all = ["mode", "policies", "sample", "at", "time"])]
+    #[arg(long, conflicts_with_all = ["mode", "policies", "sample", "at", "time", "all"])]
     server: bool,
     /// Bytes of a key [default: 30]
     #[arg(long, value_name = "BYTES", requires = "server", value_parser = clap::value_parser!(u32).range(1..=250))]
@@ -82,6 +85,9 @@ pub(crate) struct Args {
     /// Estimate LRU's curve from a sample of this many keys (SHARDS), with an interval over eight seeds
     #[arg(long, value_name = "KEYS")]
     sample: Option<usize>,
+    /// Print every policy, not only the six that miss least; those that --policies names are all printed
+    #[arg(long)]
+    all: bool,
     /// Write a page with the curves
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -189,13 +195,19 @@ impl Args {
         } else {
             out.line(wrap(&summary.text()))?;
             out.line("")?;
-            out.bytes(table::text(&self, &trace, &results).as_bytes())?;
+            out.bytes(table::text(&self, &trace, &results, &summary).as_bytes())?;
         }
         if results.is_complete {
             return Ok(Exit::Success);
         }
         eprintln!("stopped: this is what was known by then");
         Ok(Exit::Interrupted)
+    }
+
+    /// Whether the table has every policy: the user named them, or said so.
+    fn prints_every_policy(&self) -> bool {
+        let is_named = |name: &String| !POLICY_GROUPS.contains(&name.as_str());
+        self.all || self.policies.iter().any(is_named)
     }
 
     fn key_bytes(&self) -> u32 {
@@ -232,6 +244,7 @@ impl Args {
             eprintln!("note: {name} has no times, so the TTLs of {rows} rows are not honoured");
         }
         let has_size = requests.without_size == 0;
+        let has_times = requests.without_clock == 0;
         let trace = PreparedTrace::new(requests);
         if trace.requests() == 0 {
             let missing_request = if has_size {
@@ -244,7 +257,14 @@ impl Args {
                 format!("{name}: has no {missing_request}"),
             ));
         }
-        if self.sample.is_some() && trace.timeline().is_some() {
+        let timeline = trace.timeline();
+        if timeline.is_none_or(|timeline| timeline.rows_with_ttl() == 0) {
+            let missing = if has_times { "TTLs" } else { "times" };
+            self.input.refuse_times(&format!(
+                "{name} has no {missing}, so the times of its rows do not matter: leave it out"
+            ))?;
+        }
+        if self.sample.is_some() && timeline.is_some() {
             return Err(Failure::usage(
                 "a sample cannot honour TTLs, writes and deletes: leave out --sample",
             ));

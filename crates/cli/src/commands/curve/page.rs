@@ -15,8 +15,7 @@ pub(super) fn page(
     results: &CurveResults,
     summary: &Summary,
 ) -> Page {
-    let grid = Grid::from_results(results);
-    let table = grid.table(args, trace);
+    let table = Grid::best_first(results, summary).table(args, trace);
     Page {
         title: format!("Miss-ratio curve of {}", describe_trace(args, trace)),
         sentence: summary.text(),

@@ -48,7 +48,8 @@ impl Summary {
         let curve = results.curves.first();
         let knee = curve.and_then(Curve::knee);
         let first_use_ratio = curve.map_or(1.0, |curve| curve.miss_ratio(u64::MAX));
-        let compared_size = requested_size.or_else(|| nearest_replayed_size(results, knee?.size));
+        let nearest_knee = |size| nearest_replayed_size(results, size).unwrap_or(size);
+        let compared_size = requested_size.or_else(|| knee.map(|knee| nearest_knee(knee.size)));
         let sizes = curve
             .map(|curve| curve.points(JSON_POINTS))
             .unwrap_or_default();
@@ -190,13 +191,11 @@ impl Summary {
     }
 }
 
-/// The replayed size nearest to another, by ratio.
-fn nearest_replayed_size(results: &CurveResults, wanted_size: u64) -> Option<u64> {
+/// The replayed size nearest to another, by ratio; `None` if none was replayed.
+pub(super) fn nearest_replayed_size(results: &CurveResults, wanted_size: u64) -> Option<u64> {
     let distance = |size: u64| (size as f64 / wanted_size.max(1) as f64).ln().abs();
     let sizes = results.rows.iter().map(|row| row.capacity);
-    sizes
-        .min_by(|&a, &b| distance(a).total_cmp(&distance(b)))
-        .or(Some(wanted_size))
+    sizes.min_by(|&a, &b| distance(a).total_cmp(&distance(b)))
 }
 
 /// Compares memory with the policies that a cache could have.

@@ -1,5 +1,5 @@
-//! The table of `curve`: one row per policy, one column per size; a star marks the fewest misses of the realisable
-//! policies.
+//! The table of `curve`: one row per policy, that of the fewest misses first, one column per size; a star marks the
+//! fewest misses of the realisable policies.
 
 use std::fmt::Write as _;
 
@@ -9,9 +9,9 @@ use glasscache_sim::replay::PreparedTrace;
 use glasscache_sim::trace::intern::Mode;
 
 use super::jobs::{CurveResults, ReplayedPoint};
-use super::summary::size_text;
+use super::summary::{Summary, nearest_replayed_size, size_text};
 use super::{Args, ModeFlag};
-use crate::page_table;
+use crate::page_table::best_rows_text;
 use crate::table::count;
 use crate::word_wrap::wrap;
 
@@ -20,6 +20,8 @@ pub(super) struct Grid<'a> {
     pub(super) policies: Vec<PolicyKind>,
     pub(super) sizes: Vec<u64>,
     rows: &'a [ReplayedPoint],
+    /// The size by which the policies are in order, if they are.
+    ranked_at: Option<u64>,
 }
 
 impl<'a> Grid<'a> {
@@ -37,7 +39,26 @@ impl<'a> Grid<'a> {
             policies,
             sizes,
             rows: &results.rows,
+            ranked_at: None,
         }
+    }
+
+    /// The policies in order of their misses at the size at which the summary compares them, or the replayed one next
+    /// to it; those that were not replayed there are the last.
+    pub(super) fn best_first(results: &'a CurveResults, summary: &Summary) -> Self {
+        let mut grid = Self::from_results(results);
+        let compared_size = summary.compared_size();
+        let ranked_at = compared_size.and_then(|size| nearest_replayed_size(results, size));
+        let ranked_at = ranked_at.or(grid.sizes.last().copied());
+        if let Some(size) = ranked_at {
+            let mut policies = std::mem::take(&mut grid.policies);
+            policies.sort_by_key(|&policy| {
+                let row = grid.find(policy, size);
+                row.map_or(u64::MAX, |row| row.result.misses)
+            });
+            grid.policies = policies;
+        }
+        Self { ranked_at, ..grid }
     }
 
     /// The grid as a table: one row per policy, one column per size.
@@ -53,8 +74,16 @@ impl<'a> Grid<'a> {
                 .chain(cells)
                 .collect()
         };
+        let order = self.ranked_at.map(|size| {
+            let size = size_text(trace.mode(), size);
+            format!(", fewest misses at {size} first")
+        });
         Table {
-            title: format!("miss ratio by size in {} (share of all)", args.mode.name()),
+            title: format!(
+                "miss ratio by size in {} (share of all){}",
+                args.mode.name(),
+                order.unwrap_or_default()
+            ),
             header: std::iter::once("policy".to_owned())
                 .chain(self.sizes.iter().map(size_heading))
                 .collect(),
@@ -104,13 +133,19 @@ impl<'a> Grid<'a> {
 }
 
 /// The header line and the table.
-pub(super) fn text(args: &Args, trace: &PreparedTrace, results: &CurveResults) -> String {
+pub(super) fn text(
+    args: &Args,
+    trace: &PreparedTrace,
+    results: &CurveResults,
+    summary: &Summary,
+) -> String {
     let mut text = wrap(&describe_trace(args, trace)) + "\n";
-    let grid = Grid::from_results(results);
+    let grid = Grid::best_first(results, summary);
     if !grid.policies.is_empty() {
-        text.push_str(&page_table::table_text(&grid.table(args, trace)));
+        let table = grid.table(args, trace);
+        text.push_str(&best_rows_text(&table, args.prints_every_policy()));
         text.push_str(&wrap(
-            "* fewest misses of a policy that does not know the future",
+            "* fewest misses of a policy that does not know the future, as those of Belady do",
         ));
         text.push('\n');
     }

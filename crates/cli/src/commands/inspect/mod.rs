@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::layout::two_column_list;
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use crate::page_table::table_text;
+use crate::page_table::best_rows_text;
 use crate::traces::InputArgs;
 use crate::word_wrap::wrap;
 use fact::Fact;
@@ -31,6 +31,9 @@ Examples:
 pub(crate) struct Args {
     /// Key stream (.parquet, .csv, .jsonl, or a log) or folder of a request log
     trace: PathBuf,
+    /// Print up to a thousand of the most used items and prefixes of a request log, not only six
+    #[arg(long)]
+    all: bool,
     /// Write what it holds as a page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -62,7 +65,7 @@ impl Args {
             out.bytes(two_column_list(contents.listed_facts()).as_bytes())?;
             for table in &contents.tables {
                 out.line("")?;
-                out.bytes(table_text(table).as_bytes())?;
+                out.bytes(best_rows_text(table, self.all).as_bytes())?;
             }
         }
         if let Some(path) = &self.html {
@@ -71,6 +74,14 @@ impl Args {
         }
         Ok(Exit::Success)
     }
+}
+
+/// Rows of a table on the page.
+const PAGE_ROWS_MAX: usize = 50;
+
+fn page_rows(mut table: Table) -> Table {
+    table.rows.truncate(PAGE_ROWS_MAX);
+    table
 }
 
 impl Contents {
@@ -100,7 +111,9 @@ impl Contents {
         Page {
             title,
             sentence: self.sentence,
-            tables: std::iter::once(facts).chain(self.tables).collect(),
+            tables: std::iter::once(facts)
+                .chain(self.tables.into_iter().map(page_rows))
+                .collect(),
             ..Page::default()
         }
     }

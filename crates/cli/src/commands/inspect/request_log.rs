@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use glasscache_record::{FolderLog, LeftOutPart};
 use glasscache_sim::key_prefix::NO_PREFIX;
 use glasscache_sim::page::{Table, short_bytes};
 use glasscache_sim::strategy::cost::CostModel;
@@ -20,15 +21,12 @@ use crate::output::{Exit, Failure};
 use crate::table::{count, counted, percent};
 use crate::traces::read_log;
 
-/// Rows of the tables of items and of prefixes.
-const TABLE_ROWS_MAX: usize = 10;
-
-/// Items and prefixes in JSON.
-const DOCUMENT_ROWS_MAX: usize = 1000;
+/// Items and prefixes in the tables and in JSON.
+const ROWS_MAX: usize = 1000;
 
 /// Reads a request log and returns what it holds.
 pub(super) fn inspect(folder: &Path) -> Result<Contents, Failure> {
-    let log = read_log(folder)?;
+    let FolderLog { log, left_out } = read_log(folder)?;
     let prepared = PreparedLog::new(&log, |_| true);
     let usage = LogUsage::new(&prepared);
     let rows = items_histogram(&log);
@@ -36,14 +34,15 @@ pub(super) fn inspect(folder: &Path) -> Result<Contents, Failure> {
     facts.push(cache_share(folder, &log, &prepared)?);
     facts.extend(usage_facts(&log, &usage, file_bytes(folder)));
     facts.extend(ends(&log));
+    facts.push(left_out_fact(&left_out));
     facts.push(Fact::in_table(
         "requests_by_items",
         rows.iter().map(histogram_document),
     ));
     let item_document = |item: &ItemUsage| item_document(&log, *item);
-    let items = usage.items.iter().take(DOCUMENT_ROWS_MAX);
+    let items = usage.items.iter().take(ROWS_MAX);
     facts.push(Fact::in_table("most_used_items", items.map(item_document)));
-    let prefixes = usage.prefixes.iter().take(DOCUMENT_ROWS_MAX);
+    let prefixes = usage.prefixes.iter().take(ROWS_MAX);
     facts.push(Fact::in_table(
         "most_used_prefixes",
         prefixes.map(prefix_document),
@@ -105,6 +104,16 @@ fn ends(log: &RequestLog) -> [Fact; 3] {
         Fact::new("last_time_us", times.last().copied().unwrap_or(0)),
         Fact::new("cut_within_a_row", log.truncated_after.is_some()),
     ]
+}
+
+/// The parts that are not in the log, each with its reason.
+fn left_out_fact(left_out: &[LeftOutPart]) -> Fact {
+    let parts: Vec<String> = left_out.iter().map(ToString::to_string).collect();
+    let printed = match parts.as_slice() {
+        [] => "none".to_owned(),
+        parts => parts.join("; "),
+    };
+    Fact::printed("left_out_parts", parts, Some(printed))
 }
 
 /// What never comes back, and what a day brings.
@@ -189,6 +198,8 @@ fn prefix_document(usage: &PrefixUsage) -> Value {
 }
 
 fn histogram_table(rows: &[RequestsBySize], requests: usize) -> Table {
+    let mut most_first: Vec<&RequestsBySize> = rows.iter().collect();
+    most_first.sort_by_key(|row| std::cmp::Reverse(row.requests));
     let range = |row: &RequestsBySize| {
         if row.items_from == row.items_to {
             row.items_from.to_string()
@@ -206,7 +217,7 @@ fn histogram_table(rows: &[RequestsBySize], requests: usize) -> Table {
     Table {
         title: "Requests by items".to_owned(),
         header: header(&["items", "requests", "share"]),
-        rows: rows.iter().map(cells).collect(),
+        rows: most_first.into_iter().map(cells).collect(),
     }
 }
 
@@ -227,7 +238,7 @@ fn items_table(log: &RequestLog, usage: &LogUsage) -> Table {
     Table {
         title: "Most used items".to_owned(),
         header: header(&["item", "requests", "share", "bytes"]),
-        rows: usage.items.iter().take(TABLE_ROWS_MAX).map(cells).collect(),
+        rows: usage.items.iter().take(ROWS_MAX).map(cells).collect(),
     }
 }
 
@@ -245,12 +256,7 @@ fn prefixes_table(usage: &LogUsage, requests: usize) -> Table {
     Table {
         title: "Most used prefixes".to_owned(),
         header: header(&["prefix", "requests", "share", "reads", "items", "bytes"]),
-        rows: usage
-            .prefixes
-            .iter()
-            .take(TABLE_ROWS_MAX)
-            .map(cells)
-            .collect(),
+        rows: usage.prefixes.iter().take(ROWS_MAX).map(cells).collect(),
     }
 }
 

@@ -11,6 +11,7 @@ use super::Args;
 use crate::live_target::stop_flag;
 use crate::output::{Exit, Failure, Output};
 use crate::table::count;
+use crate::word_wrap::wrap;
 
 /// How soon the end is noticed.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -67,17 +68,17 @@ fn report(args: &Args, stats: &ProxyStats, out: &Output) -> Result<(), Failure> 
         return Ok(());
     }
     let folder = args.out.display();
-    out.line(format!(
+    out.line(wrap(&format!(
         "{folder}: {} requests of {} connections, {} keys read, {} writes",
         count(stats.recorded),
         count(stats.connections),
         count(stats.reads),
         count(stats.writes),
-    ))?;
-    out.line(format!(
+    )))?;
+    out.line(wrap(&format!(
         "the proxy's own part of the hop: {:.1} us in each direction",
         stats.hop_us
-    ))?;
+    )))?;
     let problems = [
         (
             stats.refused,
@@ -94,7 +95,7 @@ fn report(args: &Args, stats: &ProxyStats, out: &Output) -> Result<(), Failure> 
     ];
     for (problem_count, problem) in problems {
         if problem_count > 0 {
-            out.line(format!("{} {problem}", count(problem_count)))?;
+            out.line(wrap(&format!("{} {problem}", count(problem_count))))?;
         }
     }
     out.line(format!("next: glasscache inspect {folder}"))

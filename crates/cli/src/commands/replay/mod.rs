@@ -28,7 +28,8 @@ use super::target;
 use crate::live_target::{progress_bar, stop_flag};
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use crate::page_table::table_text;
+use crate::page_table::sentence_and_tables;
+use crate::table::counted;
 use crate::traces::read_log;
 use crate::word_wrap::wrap;
 use forecast_file::ForecastFile;
@@ -116,10 +117,11 @@ impl Args {
     /// Measures, writes the forecast, replays, compares.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let strategy_file = self.read_strategy_file()?;
-        let log = with_tree_of(&read_log(&self.log)?, &strategy_file)
+        let log = with_tree_of(&read_log(&self.log)?.log, &strategy_file)
             .map_err(|error| self.strategy_failure(&error))?;
         let prepared = PreparedLog::new(&log, |_| true);
         super::simulate::check_halves(&self.log, &prepared)?;
+        self.check_clients(prepared.instances())?;
         let servers = Address::parse_list(&self.target).map_err(|error| failure(&error))?;
         if self.fill {
             fill::fill(&servers, &log.items)?;
@@ -172,10 +174,7 @@ impl Args {
         if out.is_json() {
             out.document(&results.document(&page.sentence));
         } else {
-            for table in &page.tables {
-                out.line(table_text(table))?;
-            }
-            out.line(wrap(&page.sentence))?;
+            out.line(sentence_and_tables(&page.sentence, &page.tables, true))?;
             page.notes
                 .iter()
                 .try_for_each(|note| out.line(wrap(note)))?;
@@ -204,6 +203,18 @@ impl Args {
             Exit::BadData,
             format!("{}: {error}", self.strategy.display()),
         )
+    }
+
+    /// Refuses threads that would make no request, for the latency table would be measured with their calls.
+    fn check_clients(&self, processes: usize) -> Result<(), Failure> {
+        let clients = self.clients;
+        if clients as usize <= processes {
+            return Ok(());
+        }
+        let processes = counted(processes as u64, "process", "processes");
+        Err(Failure::usage(format!(
+            "--clients {clients} has no effect: the log has {processes}, and one thread makes the requests of each"
+        )))
     }
 
     fn create_forecast_file(&self) -> Result<ForecastFile, Failure> {

@@ -41,14 +41,14 @@ impl Args {
         if out.is_json() {
             out.document(&table::document(&reports, &recommendation));
         } else {
-            out.line(wrap(&table::head_sentence(&reports)))?;
-            out.line(format!("\n{}", table::figures_table(&reports)))?;
             let sentence = format!(
                 "Recommendation: {}. {}.",
                 recommendation.action.name(),
                 table::capitalised(&recommendation.reason)
             );
             out.line(wrap(&sentence))?;
+            out.line(format!("\n{}", table::figures_table(&reports)))?;
+            out.line(wrap(&table::about_reports(&reports)))?;
             for reason in &reports.disabled_because {
                 let note = format!("Disabled in a process: {reason}.");
                 out.line(wrap(&note))?;

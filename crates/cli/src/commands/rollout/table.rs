@@ -9,7 +9,7 @@ use super::reports::Reports;
 use crate::table::{Table, count, decimal};
 
 /// What the reports are about, in a sentence.
-pub(super) fn head_sentence(reports: &Reports) -> String {
+pub(super) fn about_reports(reports: &Reports) -> String {
     let share = match reports.share_by.as_str() {
         "process" => "of the processes",
         _ => "of the requests",

@@ -46,5 +46,6 @@ pub(super) fn log_document(loaded: &LoadedLog, prepared: &PreparedLog<'_>) -> Va
         "accesses": prepared.accesses,
         "items_of_unknown_size": unknown_sizes(prepared).map_or(0, |(items, _)| items),
         "cut_after_requests": loaded.log.truncated_after,
+        "left_out_parts": loaded.left_out.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
 }

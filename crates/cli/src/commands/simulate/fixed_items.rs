@@ -12,9 +12,6 @@ use super::NamedStrategy;
 use super::load::LoadedLog;
 use crate::table::count;
 
-/// Rows of each table.
-const TABLE_ROWS_MAX: usize = 6;
-
 /// Items in JSON.
 const ITEMS_MAX: usize = 10_000;
 
@@ -72,7 +69,7 @@ impl FixedItems {
     }
 
     /// The items that save most, and the set by prefix where there are several prefixes.
-    pub(super) fn tables(&self) -> Vec<Table> {
+    pub(super) fn tables(&self, rows_max: usize) -> Vec<Table> {
         let header = |first: &str, second: &str| {
             [first, second, "bytes", "saves ms a request"]
                 .map(str::to_owned)
@@ -97,7 +94,7 @@ impl FixedItems {
                 count(self.items.len() as u64)
             ),
             header: header("item", "requests that use it"),
-            rows: self.items.iter().take(TABLE_ROWS_MAX).map(row).collect(),
+            rows: self.items.iter().take(rows_max).map(row).collect(),
         }];
         let prefixes = self.prefix_rows();
         if prefixes.len() > 1 {
@@ -112,7 +109,7 @@ impl FixedItems {
             tables.push(Table {
                 title: "By key prefix".to_owned(),
                 header: header("prefix", "items"),
-                rows: prefixes.iter().take(TABLE_ROWS_MAX).map(row).collect(),
+                rows: prefixes.iter().take(rows_max).map(row).collect(),
             });
         }
         tables

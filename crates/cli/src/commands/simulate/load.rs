@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use glasscache_record::{FolderLog, LeftOutPart};
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::trace::log::{NONE, RequestLog};
@@ -13,6 +14,8 @@ use crate::traces::read_log;
 /// A log and what its calls cost.
 pub(super) struct LoadedLog {
     pub(super) log: RequestLog,
+    /// Parts of the folder that are not in the log.
+    pub(super) left_out: Vec<LeftOutPart>,
     pub(super) cost: CostModel,
     /// The folder, for titles.
     pub(super) name: String,
@@ -26,7 +29,7 @@ pub(super) struct Routes {
 
 /// Reads the log in `folder` and its latency table, or the given one.
 pub(super) fn load(folder: &Path, latency_path: Option<&Path>) -> Result<LoadedLog, Failure> {
-    let log = read_log(folder)?;
+    let FolderLog { log, left_out } = read_log(folder)?;
     let latency_path = latency_path.map_or_else(|| folder.join("latency.json"), Path::to_path_buf);
     let text = std::fs::read_to_string(&latency_path).map_err(|error| {
         let message = format!("cannot open {}: {error}", latency_path.display());
@@ -42,6 +45,7 @@ pub(super) fn load(folder: &Path, latency_path: Option<&Path>) -> Result<LoadedL
     })?;
     Ok(LoadedLog {
         log,
+        left_out,
         cost,
         name: folder.display().to_string(),
     })

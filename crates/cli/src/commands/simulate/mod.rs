@@ -23,7 +23,7 @@ use glasscache_sim::trace::log::NONE;
 use crate::files::write_atomically;
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use crate::page_table::table_text;
+use crate::page_table::{ROWS_WITHOUT_ALL, best_rows_text};
 use crate::parallel;
 use crate::word_wrap::wrap;
 use load::LoadedLog;
@@ -72,6 +72,12 @@ pub(crate) struct Args {
     /// Seed of the draws
     #[arg(long, default_value_t = 1, requires = "draw")]
     seed: u64,
+    /// Print every strategy, route and kept item, not only the first six; strategies that are named are all printed
+    #[arg(long)]
+    all: bool,
+    /// Print every column
+    #[arg(long)]
+    wide: bool,
     /// Write the best strategy and its fixed set to a file
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -81,6 +87,23 @@ pub(crate) struct Args {
     /// Threads; 0 is one a core
     #[arg(long, default_value_t = 0, value_name = "N")]
     threads: usize,
+}
+
+/// How much the tables have.
+#[derive(Debug, Clone, Copy)]
+struct Extent {
+    /// Items of a fixed set.
+    items_max: usize,
+    /// Every column.
+    wide: bool,
+}
+
+impl Extent {
+    /// What a page has: its tables scroll, and lists of items stay short.
+    const PAGE: Self = Self {
+        items_max: ROWS_WITHOUT_ALL,
+        wide: true,
+    };
 }
 
 /// A strategy with its notation as given.
@@ -100,6 +123,12 @@ impl Args {
     /// Loads, replays, prints.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let loaded = load::load(&self.log, self.latency.as_deref())?;
+        let has_routes = loaded.log.requests.route.iter().any(|&route| route != NONE);
+        if self.by.is_some() && !has_routes {
+            return Err(Failure::usage(
+                "--by route has no effect: the requests of this log have no routes; leave it out",
+            ));
+        }
         let routes = load::routes_to_show(&loaded.log, self.by.is_some());
         let excluded_routes = load::excluded_routes(&loaded.log, &self.exclude)?;
         let route_of = &loaded.log.requests.route;
@@ -130,8 +159,10 @@ impl Args {
                 &routes.names,
             ));
         } else {
-            let page = table::page(&loaded, &prepared, &replays, &routes.names);
-            print(out, &page)?;
+            let page = table::page(&loaded, &prepared, &replays, &routes.names, self.extent());
+            // Strategies that are named are all of interest.
+            let prints_strategies = self.all || !self.strategies.is_empty();
+            print(out, &page, (prints_strategies, self.all))?;
         }
         if let Some(file) = &self.html {
             let page = web::page(&loaded, &prepared, &replays, &routes.names, self.seed);
@@ -149,6 +180,13 @@ impl Args {
         } else {
             Exit::Success
         })
+    }
+
+    fn extent(&self) -> Extent {
+        Extent {
+            items_max: usize::MAX,
+            wide: self.wide,
+        }
     }
 
     fn replay(
@@ -200,11 +238,18 @@ fn has_parents(prepared: &PreparedLog<'_>) -> bool {
     prepared.items.parents.iter().any(|&parent| parent != NONE)
 }
 
-/// Prints the tables, then the summary sentence.
-fn print(out: &Output, page: &Page) -> Result<(), Failure> {
-    for table in &page.tables {
-        out.line(table_text(table))?;
-    }
+/// Prints the summary sentence, the tables, the notes; `prints_all` is about the first table, and about the others.
+fn print(out: &Output, page: &Page, prints_all: (bool, bool)) -> Result<(), Failure> {
     out.line(wrap(&page.sentence))?;
+    for (index, table) in page.tables.iter().enumerate() {
+        let prints_rows = if index == 0 {
+            prints_all.0
+        } else {
+            prints_all.1
+        };
+        out.line("")?;
+        out.bytes(best_rows_text(table, prints_rows).as_bytes())?;
+    }
+    out.line("")?;
     page.notes.iter().try_for_each(|note| out.line(wrap(note)))
 }

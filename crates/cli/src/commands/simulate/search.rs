@@ -15,8 +15,8 @@ use serde_json::json;
 use super::describe::describe;
 use super::fixed_items::{FixedItems, unknown_sizes};
 use super::load::LoadedLog;
-use super::table::{percent, percent_with_interval};
-use super::{Args, NamedStrategy, choice, document, print};
+use super::table::{left_out_notes, percent, percent_with_interval, with_columns};
+use super::{Args, Extent, NamedStrategy, choice, document, print};
 use crate::files::write_atomically;
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
@@ -80,26 +80,28 @@ pub(super) fn run(
         (hindsight_bound, is_stopped) = (hindsight_result.best_so_far, hindsight_result.is_stopped);
     }
     let points = evaluate_front(args, loaded, prepared, front_candidates, &hindsight_bound)?;
-    let page = page(args, (loaded, prepared), &points, tried_count, is_stopped);
+    let page = |extent| {
+        page(
+            args,
+            (loaded, prepared, extent),
+            &points,
+            tried_count,
+            is_stopped,
+        )
+    };
     if out.is_json() {
         let mut document = search_document(loaded, prepared, &points, tried_count, is_stopped);
-        document["sentence"] = json!(page.sentence);
+        document["sentence"] = json!(sentence(args, &points));
         let best = points.last();
         let fixed_items =
             best.and_then(|best| FixedItems::of_strategy(&best.named, loaded, prepared));
         document["fixed_set"] = json!(fixed_items.map(|fixed_items| fixed_items.document()));
         out.document(&document);
     } else {
-        print(
-            out,
-            &Page {
-                charts: Vec::new(),
-                ..page.clone()
-            },
-        )?;
+        print(out, &page(args.extent()), (args.all, args.all))?;
     }
     if let Some(file) = &args.html {
-        page_file::write(file, page, &[&args.log])?;
+        page_file::write(file, page(Extent::PAGE), &[&args.log])?;
     }
     if let (Some(file), Some(best)) = (&args.save, points.into_iter().next_back()) {
         let text = choice::strategy_file(&(best.named, best.report), loaded, prepared);
@@ -208,7 +210,7 @@ fn evaluate_front(
 
 fn page(
     args: &Args,
-    (loaded, prepared): (&LoadedLog, &PreparedLog<'_>),
+    (loaded, prepared, extent): (&LoadedLog, &PreparedLog<'_>, Extent),
     points: &[FrontPoint],
     tried_count: usize,
     is_stopped: bool,
@@ -222,10 +224,15 @@ fn page(
             .then(|| "Stopped early: combinations that were not tried may be better.".to_owned()),
     );
     notes.extend(unknown_sizes(prepared).map(|(_, note)| note));
+    notes.extend(left_out_notes(loaded));
     let best = points.last();
     let fixed_items = best.and_then(|best| FixedItems::of_strategy(&best.named, loaded, prepared));
-    let mut tables = vec![table(points)];
-    tables.extend(fixed_items.iter().flat_map(FixedItems::tables));
+    let mut tables = vec![table(points, extent)];
+    tables.extend(
+        fixed_items
+            .iter()
+            .flat_map(|items| items.tables(extent.items_max)),
+    );
     Page {
         title: format!("Best use of memory: {}", loaded.name),
         sentence: sentence(args, points),
@@ -262,7 +269,10 @@ fn sentence(args: &Args, points: &[FrontPoint]) -> String {
     )
 }
 
-fn table(points: &[FrontPoint]) -> Table {
+/// The columns of the front that fit 80 characters.
+const NARROW_COLUMNS: [usize; 5] = [0, 1, 2, 3, 7];
+
+fn table(points: &[FrontPoint], extent: Extent) -> Table {
     let header = [
         "memory",
         "strategy",
@@ -291,12 +301,17 @@ fn table(points: &[FrontPoint]) -> Table {
         cells.extend(figures.share_slower.map(percent));
         cells
     };
-    Table {
-        title:
-            "The front: what each amount of memory (a process) can buy, judged on the second half"
-                .into(),
+    let title = "The front, the least added time first: what each amount of memory (a process) can buy, judged on the \
+                 second half";
+    let table = Table {
+        title: title.into(),
         header: header.map(String::from).to_vec(),
-        rows: points.iter().map(row).collect(),
+        rows: points.iter().rev().map(row).collect(),
+    };
+    if extent.wide {
+        table
+    } else {
+        with_columns(&table, &NARROW_COLUMNS, title)
     }
 }
 

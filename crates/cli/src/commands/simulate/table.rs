@@ -8,7 +8,7 @@ use glasscache_sim::strategy::report::Report;
 use super::describe::describe;
 use super::fixed_items::{FixedItems, unknown_sizes};
 use super::load::LoadedLog;
-use super::{NamedStrategy, Replays, choice, has_parents};
+use super::{Extent, NamedStrategy, Replays, choice, has_parents};
 
 /// With fewer requests on either side of a share its interval is not meaningful.
 const SAMPLES_MIN: f64 = 10.0;
@@ -23,8 +23,9 @@ pub(super) fn page(
     prepared: &PreparedLog<'_>,
     replays: &Replays,
     routes: &[String],
+    extent: Extent,
 ) -> Page {
-    let mut tables = vec![strategies_table(replays)];
+    let mut tables = vec![strategies_table(replays, extent)];
     if !routes.is_empty() {
         tables.push(route_table(replays, routes));
     }
@@ -32,7 +33,11 @@ pub(super) fn page(
     let fixed_items = choice::best_with_fixed_set(replays);
     let fixed_items =
         fixed_items.and_then(|named| FixedItems::of_strategy(named, loaded, prepared));
-    tables.extend(fixed_items.iter().flat_map(FixedItems::tables));
+    tables.extend(
+        fixed_items
+            .iter()
+            .flat_map(|items| items.tables(extent.items_max)),
+    );
     Page {
         title: format!("What requests wait for: {}", loaded.name),
         sentence: sentence(replays),
@@ -42,7 +47,42 @@ pub(super) fn page(
     }
 }
 
-fn strategies_table(replays: &Replays) -> Table {
+/// The columns of the table of strategies that fit 80 characters.
+const NARROW_COLUMNS: [usize; 7] = [0, 1, 2, 3, 5, 7, 11];
+
+/// The given columns of a table, with another title.
+pub(super) fn with_columns(table: &Table, columns: &[usize], title: &str) -> Table {
+    let select = |cells: &Vec<String>| {
+        columns
+            .iter()
+            .map(|&column| cells[column].clone())
+            .collect()
+    };
+    Table {
+        title: title.to_owned(),
+        header: select(&table.header),
+        rows: table.rows.iter().map(select).collect(),
+    }
+}
+
+/// The strategies with their reports, that with the least added time first.
+fn best_first(replays: &Replays) -> Vec<&(NamedStrategy, Report)> {
+    let mut reports: Vec<&(NamedStrategy, Report)> = replays.reports.iter().collect();
+    reports.sort_by_key(|(_, report)| report.second_half.added_ns);
+    reports
+}
+
+fn strategies_table(replays: &Replays, extent: Extent) -> Table {
+    let table = wide_strategies_table(replays);
+    if extent.wide {
+        return table;
+    }
+    let title = "Second half of the requests, least added time first. Per request: calls, keys, added ms. p95: added / \
+                 base. >=50 %: share of requests slower by at least that much (--wide: all percentiles)";
+    with_columns(&table, &NARROW_COLUMNS, title)
+}
+
+fn wide_strategies_table(replays: &Replays) -> Table {
     let header = [
         "strategy",
         "kept a process",
@@ -85,11 +125,11 @@ fn strategies_table(replays: &Replays) -> Table {
         cells
     };
     Table {
-        title: "Second half of the requests. Per request: calls, keys, added ms. p50 to p99: added / base. \
-                Last four: share of requests slower by at least that much"
+        title: "Second half of the requests, least added time first. Per request: calls, keys, added ms. p50 to p99: \
+                added / base. Last four: share of requests slower by at least that much"
             .into(),
         header: header.map(String::from).to_vec(),
-        rows: replays.reports.iter().map(row).collect(),
+        rows: best_first(replays).into_iter().map(row).collect(),
     }
 }
 
@@ -158,7 +198,7 @@ fn drawn_table(replays: &Replays) -> Option<Table> {
             percentile(upper_bound, 6),
         ])
     };
-    let rows: Vec<Vec<String>> = replays.reports.iter().filter_map(row).collect();
+    let rows: Vec<Vec<String>> = best_first(replays).into_iter().filter_map(row).collect();
     let header = [
         "strategy",
         ">=50 %: median",
@@ -217,12 +257,18 @@ fn notes(loaded: &LoadedLog, prepared: &PreparedLog<'_>, replays: &Replays) -> V
     notes.extend(loaded.log.truncated_after.map(|complete_requests| {
         format!("The log ends in the middle of a request: it is read up to its last complete request, {complete_requests}.")
     }));
+    notes.extend(left_out_notes(loaded));
     notes.extend(
         replays
             .is_stopped
             .then(|| "Stopped early: strategies that are missing were not done.".to_owned()),
     );
     notes
+}
+
+/// A sentence for each part of the log that is not in it.
+pub(super) fn left_out_notes(loaded: &LoadedLog) -> impl Iterator<Item = String> {
+    loaded.left_out.iter().map(|part| format!("{part}."))
 }
 
 /// A share as per cent.

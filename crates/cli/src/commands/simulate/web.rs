@@ -6,7 +6,7 @@ use glasscache_sim::strategy::report::Report;
 
 use super::describe::describe;
 use super::load::LoadedLog;
-use super::{NamedStrategy, Replays, table};
+use super::{Extent, NamedStrategy, Replays, table};
 
 /// Maximum number of curves on one chart.
 const CURVES_MAX: usize = 10;
@@ -19,7 +19,7 @@ pub(super) fn page(
     routes: &[String],
     seed: u64,
 ) -> Page {
-    let mut page = table::page(loaded, prepared, replays, routes);
+    let mut page = table::page(loaded, prepared, replays, routes, Extent::PAGE);
     page.charts = vec![slowdown_chart(replays), memory_chart(replays)];
     let row = |(named, report): &(NamedStrategy, Report)| {
         vec![

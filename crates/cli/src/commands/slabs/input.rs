@@ -26,6 +26,7 @@ pub(super) fn read(
         return server_source(source);
     }
     if let Some(histogram) = histogram::read(path)? {
+        input.refuse_all("a histogram is read by its own header: leave it out")?;
         let demand = histogram_demand(histogram, &config, key_bytes);
         return checked_source(source, config, demand, Vec::new());
     }

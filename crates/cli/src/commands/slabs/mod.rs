@@ -9,6 +9,7 @@ mod tables;
 
 use std::path::{Path, PathBuf};
 
+use glasscache_sim::page::Page;
 use glasscache_sim::slabs::classes::{SlabClasses, SlabConfig};
 use glasscache_sim::slabs::optimum::SIZES_MAX;
 use glasscache_sim::strategy::parse_bytes;
@@ -16,7 +17,7 @@ use serde_json::json;
 
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
-use crate::page_table::table_text;
+use crate::page_table::best_rows_text;
 use crate::traces::InputArgs;
 use crate::word_wrap::wrap;
 
@@ -60,6 +61,9 @@ pub(crate) struct Args {
     /// Bytes of a key if the source has no key sizes
     #[arg(long, default_value_t = 30, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=250))]
     key_bytes: u32,
+    /// Print every class and setting, not only the first six
+    #[arg(long)]
+    all: bool,
     /// Also write a web page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -82,16 +86,7 @@ impl Args {
         if out.is_json() {
             out.document(&comparison.document());
         } else {
-            for table in &page.tables {
-                out.line(table_text(table))?;
-            }
-            out.line(wrap(&page.sentence))?;
-            for command in &page.commands {
-                out.line(format!("To copy: {command}"))?;
-            }
-            page.notes
-                .iter()
-                .try_for_each(|note| out.line(wrap(note)))?;
+            print(out, &page, self.all)?;
         }
         if let Some(file) = &self.html {
             page_file::write(file, page, &self.inputs())?;
@@ -119,6 +114,22 @@ impl Args {
             slab_sizes: self.slab_sizes.clone(),
         })
     }
+}
+
+/// The conclusion, what to start memcached with, the tables, the notes.
+fn print(out: &Output, page: &Page, prints_all: bool) -> Result<(), Failure> {
+    out.line(wrap(&page.sentence))?;
+    for command in &page.commands {
+        out.line(format!("To copy: {command}"))?;
+    }
+    for table in &page.tables {
+        out.line("")?;
+        out.bytes(best_rows_text(table, prints_all).as_bytes())?;
+    }
+    if !page.notes.is_empty() {
+        out.line("")?;
+    }
+    page.notes.iter().try_for_each(|note| out.line(wrap(note)))
 }
 
 /// The classes alone, as `memcached -vv` prints them.

@@ -133,10 +133,28 @@ impl<'a> Comparison<'a> {
         })
     }
 
+    /// What memcached takes with the best classes and with those of today, where either is more than `-m`.
+    fn taken_beyond_limit(&self) -> Option<String> {
+        let taken_bytes = |class_list: &ClassList| {
+            class_list.plan.pages_taken(class_list.items) * u64::from(PAGE_BYTES)
+        };
+        let (best, current) = (taken_bytes(self.best()), taken_bytes(&self.class_lists[0]));
+        (best.max(current) > self.memory_bytes).then(|| {
+            format!(
+                ", taking {} (today {})",
+                short_bytes(best),
+                short_bytes(current)
+            )
+        })
+    }
+
     /// The page; its tables and sentence are what the terminal shows.
     pub(super) fn page(&self) -> Page {
         let mut notes = self.source.notes.clone();
         notes.extend(self.small_memory_note());
+        notes.extend(self.taken_beyond_limit().map(|_| {
+            "memcached gives each class its first page even where -m is used up, so it takes more than that.".to_owned()
+        }));
         notes.extend(self.class_lists.iter().filter_map(|class_list| {
             let end = class_list.plan.last_class_before_gap()?;
             let largest = self.source.config.slab_chunk_bytes_max;
@@ -155,7 +173,7 @@ impl<'a> Comparison<'a> {
         Page {
             title: format!("Slab classes: {}", self.source.name),
             sentence: self.sentence(),
-            tables: vec![self.classes_table(), self.options_table()],
+            tables: vec![self.options_table(), self.classes_table()],
             charts: vec![self.chart()],
             bars: vec![self.bars()],
             commands: self
@@ -172,34 +190,33 @@ impl<'a> Comparison<'a> {
     fn sentence(&self) -> String {
         let (current, best) = (&self.class_lists[0], self.best());
         let (waste, best_waste) = (percent(current.plan.waste()), percent(best.plan.waste()));
-        let percent_more = |items: u64| percent(ratio(items, current.items) - 1.0);
-        let (best_more, segments_more) =
-            (percent_more(best.items), percent_more(self.segment_items));
+        let compared = |items: u64| more_or_fewer(items, current.items);
+        let (best_items, segment_items) = (compared(best.items), compared(self.segment_items));
         let (name, memory) = (&best.name, short_bytes(self.memory_bytes));
         if self.source.is_glasscache {
             return format!(
-                "Segments, as here, keep {segments_more} more items than a memcached with the same settings, \
-                 {waste} of whose memory would hold no item; {name} by hand would keep {best_more} more.",
+                "Segments, as here, keep {segment_items} items than a memcached with the same settings, \
+                 {waste} of whose memory would hold no item; {name} by hand would keep {best_items}.",
             );
         }
-        let conjunction = if best.plan.waste() < current.plan.waste() {
+        let wastes_less = best.plan.waste() < current.plan.waste();
+        let conjunction = if wastes_less == (best.items >= current.items) {
             "and"
         } else {
             "and yet"
         };
+        let taken = self.taken_beyond_limit().unwrap_or_default();
         format!(
-            "{waste} of the memory holds no item today; {name} by hand waste {best_waste} {conjunction} keep {best_more} more items \
-             in {memory}, segments {segments_more} more.",
+            "{waste} of the memory holds no item today; {name} by hand waste {best_waste} {conjunction} keep {best_items} items \
+             in {memory}{taken}, segments {segment_items}.",
         )
     }
 
     fn classes_table(&self) -> Table {
-        let classes_in_use = self.class_lists[0]
-            .plan
-            .classes
-            .iter()
-            .enumerate()
-            .filter(|(_, class)| class.chunks > 0);
+        let classes = self.class_lists[0].plan.classes.iter().enumerate();
+        let mut classes_in_use: Vec<(usize, &ClassUse)> =
+            classes.filter(|(_, class)| class.chunks > 0).collect();
+        classes_in_use.sort_by(|a, b| b.1.wasted_bytes().total_cmp(&a.1.wasted_bytes()));
         let total = self.class_lists[0].plan.taken_bytes();
         let row = |(index, class): (usize, &ClassUse)| {
             vec![
@@ -220,13 +237,16 @@ impl<'a> Comparison<'a> {
             "chunks",
             "mean bytes",
             "wasted MiB",
-            "of the class",
+            "of class",
             "of all",
         ];
         Table {
-            title: format!("Classes of today ({})", describe(&self.source.config)),
+            title: format!(
+                "Classes of today ({}), the most waste first",
+                describe(&self.source.config)
+            ),
             header: header.map(String::from).to_vec(),
-            rows: classes_in_use.map(row).collect(),
+            rows: classes_in_use.into_iter().map(row).collect(),
         }
     }
 
@@ -241,29 +261,28 @@ impl<'a> Comparison<'a> {
                 format!("{:+.1} %", 100.0 * (ratio(items, current_items) - 1.0)),
             ]
         };
-        let mut rows: Vec<Vec<String>> = self
-            .class_lists
-            .iter()
-            .map(|class_list| {
-                row(
-                    &class_list.name,
-                    class_list.plan.used_classes().to_string(),
-                    percent(class_list.plan.waste()),
-                    class_list.items,
-                )
-            })
-            .collect();
-        rows.push(row(
-            "glasscache segments",
-            "-".into(),
-            "-".into(),
-            self.segment_items,
-        ));
+        let list_row = |class_list: &ClassList| {
+            let cells = row(
+                &class_list.name,
+                class_list.plan.used_classes().to_string(),
+                percent(class_list.plan.waste()),
+                class_list.items,
+            );
+            (class_list.items, cells)
+        };
+        let mut rows: Vec<(u64, Vec<String>)> = self.class_lists.iter().map(list_row).collect();
+        let dash = || "-".to_owned();
+        let segments = row("glasscache segments", dash(), dash(), self.segment_items);
+        rows.push((self.segment_items, segments));
+        rows.sort_by_key(|&(items, _)| std::cmp::Reverse(items));
         let header = ["classes", "used", "waste", "items that fit", "against now"];
         Table {
-            title: format!("What fits into {}", short_bytes(self.memory_bytes)),
+            title: format!(
+                "What fits into {}, most items first (now: {current_items})",
+                short_bytes(self.memory_bytes)
+            ),
             header: header.map(String::from).to_vec(),
-            rows,
+            rows: rows.into_iter().map(|(_, cells)| cells).collect(),
         }
     }
 
@@ -396,6 +415,13 @@ fn start_options(config: &SlabConfig) -> Option<String> {
 
 fn ratio(a: u64, b: u64) -> f64 {
     a as f64 / b.max(1) as f64
+}
+
+/// How many items there are beside another number of them: `8.0 % more`.
+fn more_or_fewer(items: u64, other_items: u64) -> String {
+    let difference = ratio(items, other_items) - 1.0;
+    let word = if difference < 0.0 { "fewer" } else { "more" };
+    format!("{} {word}", percent(difference.abs()))
 }
 
 fn percent(share: f64) -> String {

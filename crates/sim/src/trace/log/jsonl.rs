@@ -48,20 +48,9 @@ fn read_items(file: &str, source: impl BufRead) -> Result<(Items, NumberByName),
     let mut parents: Vec<Option<String>> = Vec::new();
     while lines.next()?.is_some() {
         let (line, index) = lines.last();
-        let row = JsonRow::parse(file, line, index)?;
-        let key = row.require_value("key", row.text("key")?)?;
-        if numbers
-            .insert(key.to_owned(), items.keys.len() as u32)
-            .is_some()
-        {
-            let fault = format!("the key \"{key}\" is a duplicate");
-            return Err(TraceError::row(file, index, fault).in_column("key"));
-        }
-        items.keys.push(key.to_owned());
-        items
-            .sizes
-            .push(row.number("size", u32::MAX.into())?.unwrap_or(0) as u32);
-        parents.push(row.text("parent")?.map(str::to_owned));
+        let parent = JsonRow::parse(file, line, index)
+            .and_then(|row| append_item(&row, (file, index), &mut items, &mut numbers));
+        parents.push(parent.map_err(|error| lines.mark_if_cut(error))?);
     }
     for (index, parent) in parents.into_iter().enumerate() {
         let number = match parent {
@@ -74,6 +63,25 @@ fn read_items(file: &str, source: impl BufRead) -> Result<(Items, NumberByName),
         items.parents.push(number);
     }
     Ok((items, numbers))
+}
+
+/// Appends one item and returns the key of its parent.
+fn append_item(
+    row: &JsonRow<'_>,
+    (file, index): (&str, u64),
+    items: &mut Items,
+    numbers: &mut NumberByName,
+) -> Result<Option<String>, TraceError> {
+    let key = row.require_value("key", row.text("key")?)?;
+    let number = items.keys.len() as u32;
+    if numbers.insert(key.to_owned(), number).is_some() {
+        let fault = format!("the key \"{key}\" is a duplicate");
+        return Err(TraceError::row(file, index, fault).in_column("key"));
+    }
+    items.keys.push(key.to_owned());
+    let size = row.number("size", u32::MAX.into())?;
+    items.sizes.push(size.unwrap_or(0) as u32);
+    Ok(row.text("parent")?.map(str::to_owned))
 }
 
 /// Appends one request, all of its columns or none.
