@@ -1,8 +1,8 @@
 //! The watchers of a server and their pending lines.
 //!
-//! A watcher that does not read loses lines, and is sent their number, so that a slow reader never delays the
-//! cache. One that requested heartbeats is not woken by lines: it is sent what is pending with each heartbeat, so that
-//! ten thousand writes a second cost it a hundred packets (docs/decisions/0082-coherent-near-caches.md).
+//! Lines wait for the next of the times at which watchers are served, so that twenty thousand a second cost a hundred
+//! packets (docs/decisions/0082-coherent-near-caches.md). A watcher that does not read loses lines, and is sent their
+//! number, so that a slow reader never delays the cache.
 
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
@@ -18,8 +18,11 @@ use crate::shared::wake::Waker;
 /// Maximum number of watchers: each process with a coherent near cache is one. memcached has 20.
 const WATCHERS_MAX: usize = 1000;
 
-/// Time between two heartbeats of a watcher that requested them.
-pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(10);
+/// Time between two times at which watchers are sent their lines and heartbeats.
+pub(crate) const SEND_INTERVAL: Duration = Duration::from_millis(10);
+
+/// A watcher is urgent, and is served earlier, when its lines fill this part of its buffer.
+const URGENT_FRACTION: usize = 4;
 
 /// Kinds of events, one bit each.
 pub(crate) mod kind {
@@ -39,7 +42,7 @@ pub(crate) struct Watching {
     /// Only lines about keys that start with it, and those about all keys.
     prefix: Vec<u8>,
     /// A heartbeat tells the watcher that it has received every line so far.
-    pub(crate) sends_heartbeat: bool,
+    sends_heartbeat: bool,
 }
 
 /// The keys that a line is about.
@@ -192,6 +195,19 @@ impl Watchers {
         lines
     }
 
+    /// The serial numbers of the urgent watchers.
+    pub(crate) fn urgent(&self) -> Vec<u64> {
+        lock(&self.list)
+            .iter()
+            .filter(|watcher| watcher.unsent_lines.len() >= self.urgent_bytes())
+            .map(|watcher| watcher.serial)
+            .collect()
+    }
+
+    fn urgent_bytes(&self) -> usize {
+        self.buffer_bytes_max / URGENT_FRACTION
+    }
+
     /// Whether any watcher watches this kind.
     pub(crate) fn is_watched(&self, kind: u16) -> bool {
         self.kinds.load(Ordering::Relaxed) & kind != 0
@@ -219,7 +235,7 @@ impl Watchers {
             .iter_mut()
             .filter(|watcher| watcher.watching.concerns(kind, subject))
         {
-            watcher.append(&line, self.buffer_bytes_max);
+            watcher.append(&line, self.buffer_bytes_max, self.urgent_bytes());
             if watcher.skipped_lines == 1 && !watcher.is_loss_logged {
                 watcher.is_loss_logged = true;
                 lagging_serial = Some(watcher.serial);
@@ -230,7 +246,7 @@ impl Watchers {
 }
 
 impl Watcher {
-    fn append(&mut self, line: &[u8], buffer_bytes_max: usize) {
+    fn append(&mut self, line: &[u8], buffer_bytes_max: usize, urgent_bytes: usize) {
         if self.unsent_lines.len() + line.len() > buffer_bytes_max {
             self.skipped_lines += 1;
             return;
@@ -239,7 +255,7 @@ impl Watcher {
         if self.unsent_lines.capacity() != self.charge.bytes() {
             self.charge.set(self.unsent_lines.capacity());
         }
-        if !self.watching.sends_heartbeat {
+        if self.unsent_lines.len() >= urgent_bytes {
             self.owner_waker.wake();
         }
     }
@@ -291,6 +307,22 @@ mod tests {
         assert!(watchers.take(1).starts_with(b"ts="));
         watchers.remove(1);
         assert!(!watchers.has_watchers());
+    }
+
+    #[test]
+    fn lines_wake_the_worker_only_when_the_watcher_is_urgent() {
+        let watchers = Watchers::new(4000, memory());
+        let waker = Waker::new().unwrap();
+        assert!(watchers.add(1, watching("fetchers"), waker.clone()));
+        let is_woken = || rustix::io::read(&waker, &mut [0; 8]).is_ok();
+        watchers.publish(kind::FETCHERS, Subject::Any, &[b'x'; 500]);
+        assert!(!is_woken());
+        assert!(watchers.urgent().is_empty());
+        watchers.publish(kind::FETCHERS, Subject::Any, &[b'x'; 500]);
+        assert!(is_woken());
+        assert_eq!(watchers.urgent(), [1]);
+        assert!(watchers.take(1).len() > 1000);
+        assert!(watchers.urgent().is_empty());
     }
 
     #[test]

@@ -93,7 +93,7 @@ pub(crate) enum Interest {
 
 enum Mode {
     Serve,
-    Watch { sends_heartbeat: bool },
+    Watch,
     Dump(Box<Dump>),
 }
 
@@ -212,17 +212,7 @@ impl Connection {
     }
 
     pub(crate) fn is_watching(&self) -> bool {
-        matches!(self.mode, Mode::Watch { .. })
-    }
-
-    /// Whether it is sent a heartbeat, and lines only with it.
-    pub(crate) fn sends_heartbeat(&self) -> bool {
-        matches!(
-            self.mode,
-            Mode::Watch {
-                sends_heartbeat: true
-            }
-        )
+        matches!(self.mode, Mode::Watch)
     }
 
     /// Whether the next bytes begin a command that may be received before others of the iteration are executed.
@@ -254,7 +244,7 @@ impl Connection {
         match self.mode {
             Mode::Serve => self.serve(Source::Socket, context, buffers),
             // Input of a watcher is ignored, but the end of its connection is noticed.
-            Mode::Watch { .. } => self.detect_close(context, buffers),
+            Mode::Watch => self.detect_close(context, buffers),
             // Input after a listing stays in the kernel until the listing is complete.
             Mode::Dump(_) => NextStep::Wait,
         }
@@ -284,7 +274,7 @@ impl Connection {
                 self.serve(Source::Socket, context, buffers)
             }
             Mode::Serve => self.serve(Source::PendingInput, context, buffers),
-            Mode::Watch { .. } => self.send_events(context, buffers),
+            Mode::Watch => self.send_events(context, buffers),
             Mode::Dump(_) => self.send_dump_slice(context, buffers),
         }
     }

@@ -13,7 +13,7 @@ use crate::shared::watchers::Watching;
 
 impl Connection {
     pub(super) fn start_watch(&mut self, watching: Watching, context: &Context<'_>) -> NextStep {
-        let (serial, sends_heartbeat) = (self.info.id.serial, watching.sends_heartbeat);
+        let serial = self.info.id.serial;
         self.info.set_state(STATE_WATCHING);
         let is_added = context
             .shared
@@ -25,11 +25,7 @@ impl Connection {
         } else {
             replies::TOO_MANY_WATCHERS
         };
-        self.mode = if is_added {
-            Mode::Watch { sends_heartbeat }
-        } else {
-            Mode::Serve
-        };
+        self.mode = if is_added { Mode::Watch } else { Mode::Serve };
         self.send_bytes(reply.to_vec(), context)
     }
 

@@ -30,7 +30,7 @@ impl Worker {
         self.shared.memory.note_wanted(wanted_bytes, 0);
         self.shared.marked_for_close.close(&info.held_memory);
         if connection.is_watching() {
-            self.heartbeats.remove(slot_key);
+            self.watching.remove(slot_key);
             self.shared.watchers.remove(info.id.serial);
             self.shared.refresh_is_observed();
         }

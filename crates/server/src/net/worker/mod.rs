@@ -6,12 +6,12 @@
 
 mod deferred;
 mod drain;
-mod heartbeats;
 mod lifecycle;
 mod logins;
 mod pause;
 mod read_ahead;
 mod slots;
+mod watching;
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,10 +24,10 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::{ClockId, clock_gettime};
 
 use self::deferred::{Deferred, PARK_TIME, SMALL_REQUEST_BYTES, WRITE_PARK_TIME};
-use self::heartbeats::Heartbeats;
 use self::logins::{LOGIN_CHECK_INTERVAL, PendingLogins};
 use self::read_ahead::{READ_AHEAD_CONNECTIONS, ReadAhead};
 use self::slots::{Slots, WAKE_TOKEN};
+use self::watching::WatchingConnections;
 use crate::net::accept_queue::AcceptQueue;
 use crate::net::connection::{Buffers, Interest, NextStep};
 use crate::session::context::Context;
@@ -81,8 +81,7 @@ pub(crate) struct Worker {
     deferred: Deferred,
     /// Connections that have to log in.
     logins: PendingLogins,
-    /// Watchers that are sent heartbeats.
-    heartbeats: Heartbeats,
+    watching: WatchingConnections,
     last_idle_check: u32,
     /// Connections that the successor has if it takes over.
     handed_over: Vec<u64>,
@@ -130,7 +129,7 @@ impl Worker {
             read_ahead: ReadAhead::new(),
             deferred: Deferred::new(),
             logins: PendingLogins::new(),
-            heartbeats: Heartbeats::new(),
+            watching: WatchingConnections::new(),
             last_idle_check: 0,
             handed_over: Vec::new(),
             may_share_sockets: false,
@@ -202,7 +201,7 @@ impl Worker {
         } else {
             SLEEP_MAX
         };
-        let sleep = match self.heartbeats.sleep() {
+        let sleep = match self.watching.sleep() {
             Some(next) if sleep.tv_sec > 0 || next.tv_nsec < sleep.tv_nsec => next,
             _ => sleep,
         };
@@ -236,7 +235,7 @@ impl Worker {
         stalled::close_stalled(&self.shared, self.now);
         self.serve_memory_queue();
         self.close_late_logins(began_at);
-        self.send_heartbeats(began_at);
+        self.serve_watchers(began_at);
         self.close_idle();
         self.record_iteration_time(began_at);
     }
@@ -249,7 +248,7 @@ impl Worker {
             self.take_accepted();
             self.close_marked();
             self.serve_decided_logins();
-            self.serve_watchers();
+            self.serve_urgent_watchers();
         } else if self.note_hangup(slot_key, flags) {
             self.close(slot_key, CloseReason::Error);
         } else if flags.contains(EventFlags::OUT) {
@@ -343,8 +342,8 @@ impl Worker {
             self.logins
                 .add_unauthenticated(slot_key, connection, Instant::now());
         }
-        if connection.sends_heartbeat() {
-            self.heartbeats.add(slot_key);
+        if connection.is_watching() {
+            self.watching.add(slot_key);
         }
         let wanted_bytes = match next_step {
             NextStep::WaitForMemory(bytes) => bytes,
@@ -421,18 +420,6 @@ impl Worker {
         let data = EventData::new_u64(slot_key);
         if epoll::modify(&self.poll, connection.stream.socket(), data, flags).is_err() {
             self.close(slot_key, CloseReason::Error);
-        }
-    }
-
-    fn serve_watchers(&mut self) {
-        if !self.shared.watchers.has_watchers() {
-            return;
-        }
-        for slot_key in self
-            .connections
-            .keys(|c| c.is_watching() && !c.sends_heartbeat() && !c.has_pending_output())
-        {
-            self.serve(slot_key, Cause::Writable);
         }
     }
 

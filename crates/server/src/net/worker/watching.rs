@@ -1,0 +1,82 @@
+//! The watchers of a worker: every few milliseconds they are sent their pending lines, and a heartbeat if they
+//! requested it, so that many lines cost one packet.
+
+use std::time::{Duration, Instant};
+
+use rustix::event::Timespec;
+
+use super::{Cause, Worker};
+use crate::shared::watchers::SEND_INTERVAL;
+
+/// The connections of a worker that watch.
+pub(super) struct WatchingConnections {
+    slot_keys: Vec<u64>,
+    last_sent: Instant,
+}
+
+impl WatchingConnections {
+    pub(super) fn new() -> WatchingConnections {
+        WatchingConnections {
+            slot_keys: Vec::new(),
+            last_sent: Instant::now(),
+        }
+    }
+
+    /// Adds a connection that is not among them yet.
+    pub(super) fn add(&mut self, slot_key: u64) {
+        if !self.slot_keys.contains(&slot_key) {
+            self.slot_keys.push(slot_key);
+        }
+    }
+
+    pub(super) fn remove(&mut self, slot_key: u64) {
+        self.slot_keys.retain(|&other| other != slot_key);
+    }
+
+    /// How long the worker may sleep at most; `None` if it has no watcher.
+    pub(super) fn sleep(&self) -> Option<Timespec> {
+        if self.slot_keys.is_empty() {
+            return None;
+        }
+        let time_left = SEND_INTERVAL.saturating_sub(self.last_sent.elapsed());
+        // Rounded up: an iteration that comes a little early would only sleep again.
+        let time_left = time_left + Duration::from_micros(50);
+        Some(Timespec {
+            tv_sec: 0,
+            tv_nsec: time_left.subsec_nanos().into(),
+        })
+    }
+}
+
+impl Worker {
+    /// Sends watchers their pending lines and heartbeats if they are due.
+    pub(super) fn serve_watchers(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.watching.last_sent) >= SEND_INTERVAL {
+            self.watching.last_sent = now;
+            self.serve_watchers_where(|_| true);
+        }
+    }
+
+    /// Sends urgent watchers their pending lines.
+    pub(super) fn serve_urgent_watchers(&mut self) {
+        if self.watching.slot_keys.is_empty() {
+            return;
+        }
+        let urgent = self.shared.watchers.urgent();
+        if !urgent.is_empty() {
+            self.serve_watchers_where(|serial| urgent.contains(&serial));
+        }
+    }
+
+    fn serve_watchers_where(&mut self, is_served: impl Fn(u64) -> bool) {
+        for slot_key in self.watching.slot_keys.clone() {
+            let connection = self.connections.get_mut(slot_key);
+            // One that does not take what it was sent is sent what it missed later.
+            if connection.is_some_and(|connection| {
+                !connection.has_pending_output() && is_served(connection.info.id.serial)
+            }) {
+                self.serve(slot_key, Cause::Writable);
+            }
+        }
+    }
+}
