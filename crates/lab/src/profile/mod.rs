@@ -2,7 +2,9 @@
 //!
 //! Random bytes are stored, read back with a clock around each call, compared and deleted. The run is cut into rounds
 //! that visit every size and width; with two servers each round measures both, in the order A B, B A, so that a
-//! change of the machine meets both alike. This module calls no server: a [`Caller`] does, through any client.
+//! change of the machine meets both alike, and over connections of its own: which thread of a server a connection
+//! belongs to, and on which processor that runs, can change its latencies by half for as long as it lasts. This module
+//! calls no server: a [`Caller`] does, through any client.
 
 mod latency_file;
 mod measured;
@@ -44,6 +46,9 @@ pub struct CallBlock {
 
 /// A client of one server, which does what is measured.
 pub trait Caller {
+    /// Connects anew, and makes calls that are not measured until that is done.
+    fn reconnect(&mut self, cell: Cell) -> Result<(), CallError>;
+
     /// Stores the values of `cell`; false if the server refuses them, for example as too large.
     fn fill(&mut self, cell: Cell) -> Result<bool, CallError>;
 
@@ -256,13 +261,20 @@ fn measure_round(
     (results, started): (&mut [ProfileMeasurement], &Instant),
 ) -> Result<Option<LogRatios>, CallError> {
     let mut log_ratio_sums = LogRatios::default();
-    for &cell in cells {
-        let mut target_order: Vec<usize> = (0..callers.len()).collect();
-        if round % 2 == 1 {
-            target_order.reverse();
+    let mut target_order: Vec<usize> = (0..callers.len()).collect();
+    if round % 2 == 1 {
+        target_order.reverse();
+    }
+    if let (&[cell, ..], true) = (cells, callers.len() == 2) {
+        for &target in &target_order {
+            if let Some(caller) = callers.get_mut(target) {
+                caller.reconnect(cell)?;
+            }
         }
+    }
+    for &cell in cells {
         let mut percentiles = [(1.0_f64, 1.0_f64); 2];
-        for target in target_order {
+        for &target in &target_order {
             let (Some(caller), Some(result)) = (callers.get_mut(target), results.get_mut(target))
             else {
                 continue;

@@ -104,6 +104,11 @@ impl<'t> PythonClient<'t> {
 }
 
 impl Caller for PythonClient<'_> {
+    fn reconnect(&mut self, cell: Cell) -> Result<(), CallError> {
+        self.request("reconnect", cell, 0)?;
+        self.read(cell, 1).map(|_| ())
+    }
+
     fn fill(&mut self, cell: Cell) -> Result<bool, CallError> {
         Ok(self.request("fill", cell, 0)?.result == Value::Bool(true))
     }

@@ -136,6 +136,13 @@ fn wait_until(instant: Instant) {
 }
 
 impl Caller for RustClient<'_> {
+    fn reconnect(&mut self, cell: Cell) -> Result<(), CallError> {
+        self.client = connect(self.target, true)
+            .map_err(|failure| CallError::Unreachable(failure.message().to_owned()))?;
+        // At least one call of each thread.
+        self.read(cell, self.threads).map(|_| ())
+    }
+
     fn fill(&mut self, cell: Cell) -> Result<bool, CallError> {
         for (key, body) in self.cell_items(cell) {
             let item = Item {

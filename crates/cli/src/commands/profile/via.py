@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Time the calls of a Python client of memcached, for `glasscache profile --via`.
 
-Reads one JSON request from each line of stdin and writes one JSON reply: fill, read, clear, split. Run as
+Reads one JSON request from each line of stdin and writes one JSON reply: fill, read, clear, reconnect. Run as
 `python3 via.py CLIENT HOST:PORT SEED PROTOCOL`, the protocol `auto` or `binary`.
 """
 
@@ -33,6 +33,12 @@ def connect(name: str, address: str, protocol: str) -> Any:
         return importlib.import_module("glasscache").Client(address, protocol=protocol)
     msg = f"{name} is not a known client: there are glasscache, pylibmc and pymemcache"
     raise ImportError(msg)
+
+
+def disconnect(client: Any) -> None:
+    """Close the connections of a client."""
+    close = getattr(client, "disconnect_all", None) or client.close
+    close()
 
 
 def items(cell: dict[str, int], seed: str) -> dict[str, bytes]:
@@ -78,6 +84,8 @@ def handle_request(client: Any, request: dict[str, Any], seed: str) -> Any:
             if stored is False:
                 return False
         return True
+    if request["do"] == "reconnect":
+        return True
     if request["do"] == "clear":
         for key in items(cell, seed):
             client.delete(key)
@@ -109,6 +117,9 @@ def main() -> int:
     for line in sys.stdin:
         request = json.loads(line)
         try:
+            if request["do"] == "reconnect":
+                disconnect(client)
+                client = connect(name, address, protocol)
             parts_before = part_seconds(client)
             reply: dict[str, Any] = {"result": handle_request(client, request, seed)}
             parts_after = part_seconds(client).items()
