@@ -38,7 +38,9 @@ impl Call<'_> {
         Ok(())
     }
 
-    pub(super) fn send(&mut self) -> Result<(), StopOrError> {
+    /// Sends as much as the peer takes. Replies that come meanwhile are handed out, so that a peer which replies without
+    /// end and reads nothing cannot fill the memory.
+    pub(super) fn send(&mut self) -> Result<Option<CallState>, StopOrError> {
         let body = match self.requests {
             [request] => request.external_body(),
             _ => None,
@@ -52,15 +54,28 @@ impl Call<'_> {
         });
         if is_all_sent {
             self.stage = Stage::Receiving;
-            return Ok(());
+            return Ok(self.early_reply.take().map(CallState::Reply));
         }
-        if !link.engine.awaits_replies() {
+        if !link.engine.awaits_replies() || self.early_reply.is_some() {
             return Err(Stop::WouldWait.into());
         }
         // The peer does not take more: perhaps it waits for us to read.
-        match link.receive(1, self.deadline, WaitLimit::NoWait, Instant::now()) {
-            Ok(()) => Ok(()),
-            Err(stop) => Err(stop.into()),
+        match link.engine.poll() {
+            Progress::Reply(_, reply) if link.engine.is_last_reply() => {
+                self.early_reply = Some(reply);
+                Ok(None)
+            }
+            Progress::Reply(_, reply) => Ok(Some(CallState::Reply(reply))),
+            Progress::Ready => Ok(None),
+            Progress::Failed(_, failure) => {
+                self.handle_failure(*failure)?;
+                Ok(None)
+            }
+            Progress::Idle | Progress::Needs(_) => {
+                let now = Instant::now();
+                link.receive(1, self.deadline, WaitLimit::NoWait, now)?;
+                Ok(None)
+            }
         }
     }
 

@@ -140,6 +140,7 @@ impl Call<'_> {
             };
             connection.replace(None);
         }
+        self.early_reply = None;
         self.stage = Stage::Start;
     }
 

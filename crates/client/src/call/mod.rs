@@ -95,6 +95,8 @@ pub struct Call<'a> {
     presumes_classic: bool,
     /// A reply that [`receive_all`] leaves for the caller to read.
     held_reply: Option<Reply>,
+    /// The last reply, which came before all was sent: a server may refuse a value before it has received it.
+    early_reply: Option<Reply>,
     /// The byte of the connection's output at which the requests begin.
     requests_offset: u64,
     /// Quiet writes that go before the requests and are not all sent yet.
@@ -129,6 +131,7 @@ impl<'a> Call<'a> {
             took_large_body: false,
             presumes_classic: false,
             held_reply: None,
+            early_reply: None,
             requests_offset: 0,
             quiet_batch: None,
             took_quiet_batch: false,
@@ -202,7 +205,10 @@ impl<'a> Call<'a> {
             Stage::Connecting => (false, true),
             Stage::Handshaking if link.has_unsent_records() => (false, true),
             // A server that is not read from stops reading: replies are taken while sending.
-            Stage::Sending => (link.engine.awaits_replies(), true),
+            Stage::Sending => (
+                link.engine.awaits_replies() && self.early_reply.is_none(),
+                true,
+            ),
             _ => (true, false),
         };
         Some((link, is_readable, is_writable))
@@ -232,7 +238,11 @@ impl<'a> Call<'a> {
                 Stage::Connecting => self.finish_connecting(),
                 Stage::Handshaking => self.continue_handshake(),
                 Stage::Probing => self.probe(),
-                Stage::Sending => self.send(),
+                Stage::Sending => match self.send() {
+                    Ok(Some(state)) => return Ok(state),
+                    Ok(None) => Ok(()),
+                    Err(stop) => Err(stop),
+                },
                 Stage::Receiving => match self.receive(wait_limit) {
                     Ok(Some(state)) => return Ok(state),
                     Ok(None) => Ok(()),

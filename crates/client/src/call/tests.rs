@@ -1,6 +1,6 @@
 //! Calls to a server whose name resolves to several addresses, or to none.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use glasscache_protocol::meta::request::WireKey;
+use glasscache_protocol::text::request::StoreMode;
 use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
 
 use super::{Call, CallState, receive_all};
@@ -15,7 +16,7 @@ use crate::address::Endpoint;
 use crate::error::Error;
 use crate::options::Options;
 use crate::pool::Server;
-use crate::request::Request;
+use crate::request::{Item, Request};
 use crate::transport::resolver::Resolver;
 
 const MINUTE: Duration = Duration::from_mins(1);
@@ -149,6 +150,52 @@ fn a_fault_that_the_engine_has_counted_is_not_counted_again_at_the_end_of_the_ca
         assert_eq!(call.run(), Ok(CallState::Finished));
     }
     assert_eq!(server.faults.load(Ordering::Relaxed), 1);
+}
+
+/// A server that knows meta commands, reads nothing after the first, and refuses stores without end; how many bytes it
+/// could write.
+fn flooding_listener() -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let written_bytes = Arc::new(AtomicUsize::new(0));
+    let count = written_bytes.clone();
+    thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        stream.read_exact(&mut [0; 4]).unwrap();
+        stream.write_all(b"MN\r\n").unwrap();
+        let refusals = b"NS\r\n".repeat(1000);
+        while let Ok(bytes) = stream.write(&refusals) {
+            count.fetch_add(bytes, Ordering::SeqCst);
+        }
+    });
+    (address, written_bytes)
+}
+
+#[test]
+fn replies_without_end_to_requests_that_are_not_read_are_refused_before_the_deadline() {
+    const SOCKET_BUFFERS_BYTES_MAX: usize = 32 << 20;
+    let (address, written_bytes) = flooding_listener();
+    let server = server_resolved_by(move |_, _| Ok(vec![address]));
+    let body = vec![b'x'; 1 << 20];
+    let items = ["a", "b", "c", "d"].repeat(16).into_iter().map(|key| Item {
+        key: WireKey {
+            bytes: key.as_bytes(),
+            is_base64: false,
+        },
+        flags: 0,
+        body: &body,
+    });
+    let items: Vec<_> = items.collect();
+    let requests = [Request::StoreMany {
+        mode: StoreMode::Set,
+        items: &items,
+        exptime: 0,
+        quiet: false,
+    }];
+    let now = Instant::now();
+    let mut call = Call::new(server, &requests, now, now + Duration::from_secs(10));
+    assert!(matches!(call.run(), Err(Error::Protocol { .. })));
+    assert!(written_bytes.load(Ordering::SeqCst) < SOCKET_BUFFERS_BYTES_MAX);
 }
 
 /// A listener whose queue of connections is full: it neither takes nor refuses another one.
