@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from glasscache import _native
     from glasscache._near import RequestScopes
     from glasscache._plans import Plan, Step
-    from glasscache._types import Ttl
+    from glasscache._types import Key, Ttl
 
 _TTL_INDEX: Final = {
     "_reserve": 2, "set": 2, "add": 2, "replace": 2, "cas": 3, "gat": 1, "touch": 1,
@@ -215,9 +215,11 @@ def _miss_of(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 class SyncGutter(_Gutter):
     """The blocking half."""
 
-    def get_many(self, keys: Iterable[Any], *, deadline: float | None = None) -> dict[Any, Any]:
+    def get_many(
+        self, keys: Iterable[Any], *, deadline: float | None = None, parent: Key | None = None
+    ) -> dict[Any, Any]:
         """Return the values under keys; those of a failed server from the gutter."""
-        own_call = self._own_call("get_many", keys_of(keys), deadline=deadline)
+        own_call = self._own_call("get_many", keys_of(keys), deadline=deadline, parent=parent)
         return carry_out(self._bulk_read("get_many", own_call, deadline))
 
     def gets_many(self, keys: Iterable[Any], *, deadline: float | None = None) -> dict[Any, Any]:
@@ -249,10 +251,10 @@ class AsyncGutter(_Gutter):
     """The asyncio half."""
 
     async def get_many(
-        self, keys: Iterable[Any], *, deadline: float | None = None
+        self, keys: Iterable[Any], *, deadline: float | None = None, parent: Key | None = None
     ) -> dict[Any, Any]:
         """Return the values under keys; those of a failed server from the gutter."""
-        own_call = self._own_call("get_many", keys_of(keys), deadline=deadline)
+        own_call = self._own_call("get_many", keys_of(keys), deadline=deadline, parent=parent)
         return await carry_out_async(self._bulk_read("get_many", own_call, deadline))
 
     async def gets_many(

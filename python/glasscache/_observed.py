@@ -92,14 +92,20 @@ def _wrap_get(
     """As `_wrap_blocking`; with its parameters named it costs half, and a get is what a cache is for."""
     report, is_idle, slow_ns, sample = settings.report(name), *settings[1:]
 
-    def get(key: Any, default: Any = None, *, deadline: float | None = None) -> Any:
+    def get(
+        key: Any, default: Any = None, *, deadline: float | None = None, parent: Any = None
+    ) -> Any:
+        has_options = deadline is not None or parent is not None
         if is_idle():
-            return call(key, default) if deadline is None else call(key, default, deadline=deadline)
+            if has_options:
+                return call(key, default, deadline=deadline, parent=parent)
+            return call(key, default)
         start_ns = time_ns()
         try:
-            result = (
-                call(key, default) if deadline is None else call(key, default, deadline=deadline)
-            )
+            if has_options:
+                result = call(key, default, deadline=deadline, parent=parent)
+            else:
+                result = call(key, default)
         except BaseException as error:
             report(FinishedCall(name, (key, default), {}, start_ns, time_ns(), None, error))
             raise

@@ -15,7 +15,7 @@ from glasscache._aio_calls import Calls
 from glasscache._aio_pipeline import AsyncPipeline
 from glasscache._caching import AsyncCaching
 from glasscache._local_methods import LocalMethods
-from glasscache._native import Manifest
+from glasscache._native import Manifest, check_parent
 from glasscache._near import Share, strategy_of
 from glasscache._settings import check_settings, miss_rule_of, native_state, normal_servers
 from glasscache._suggestions import keys_of, unknown_keywords
@@ -116,14 +116,35 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
 
     @overload
     async def get(
-        self, key: Key, default: None = None, *, deadline: float | None = None
+        self,
+        key: Key,
+        default: None = None,
+        *,
+        deadline: float | None = None,
+        parent: Key | None = None,
     ) -> Any: ...
 
     @overload
-    async def get(self, key: Key, default: T, *, deadline: float | None = None) -> Any | T: ...
+    async def get(
+        self,
+        key: Key,
+        default: T,
+        *,
+        deadline: float | None = None,
+        parent: Key | None = None,
+    ) -> Any | T: ...
 
-    async def get(self, key: Key, default: Any = None, *, deadline: float | None = None) -> Any:
-        """Return the value under key, or default on a miss."""
+    async def get(
+        self,
+        key: Key,
+        default: Any = None,
+        *,
+        deadline: float | None = None,
+        parent: Key | None = None,
+    ) -> Any:
+        """Return the value under key, or default on a miss; `parent` as of `Client.get`."""
+        if parent is not None:
+            check_parent(parent)
         if self._scopes is not None:
             hit = self._near_hit(key)
             if hit is not None:
@@ -180,11 +201,15 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
         """Return the value under key with its TTL, last access and CAS unique, or None on a miss."""
         return item_of(await self._read_item(self._start_inspect, key, deadline))
 
-    async def get_many(self, keys: KeysOf[K], *, deadline: float | None = None) -> dict[K, Any]:
+    async def get_many(
+        self, keys: KeysOf[K], *, deadline: float | None = None, parent: Key | None = None
+    ) -> dict[K, Any]:
         """Return the values under keys, as a dict without those that missed.
 
         All servers are queried at once. If one fails, the error has `unanswered` and `arrived`.
         """
+        if parent is not None:
+            check_parent(parent)
         if self._scopes is not None:
             return await self._read_near(keys, deadline)
         bulk = self._start_get_many(keys, False, self._effective_deadline(deadline))

@@ -160,12 +160,19 @@ def _plan_get(
 
 
 def _plan_get_many(
-    rings: _Rings, _name: str, keys: Iterable[Any], *, deadline: float | None = None
+    rings: _Rings,
+    _name: str,
+    keys: Iterable[Any],
+    *,
+    deadline: float | None = None,
+    **options: Any,
 ) -> Plan[dict[Any, Any]]:
     """Read from both rings; nothing is copied, since a bulk read does not return TTLs."""
     remaining_deadline = _deadline_option(deadline)
     key_list = keys_of(keys)
-    stored_values = yield _plans.call(rings.new, "get_many", key_list, **remaining_deadline())
+    stored_values = yield _plans.call(
+        rings.new, "get_many", key_list, **options, **remaining_deadline()
+    )
     missing_keys = [key for key in key_list if key not in stored_values]
     if missing_keys:
         try:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from glasscache._types import Key
 
     ParentOf = str | Iterable[str] | Callable[[Any], Key | None] | None
+    _BeginRecord = Callable[[_native.RecordedRequest, Any, Any], tuple[Any, bool]]
 
     class Settings(TypedDict, total=False):
         """The settings of a `Recorder` besides its folder."""
@@ -73,7 +74,8 @@ class Recorder:
         folder: is created; several processes may record into one folder.
         sample: the share, 0 to 1, of requests that are recorded.
         parent_of: a pattern such as "course:{id}/lesson:{n}" or a list of them, whose keys have the part
-            before their last "/" as parent; or a function that returns the parent of a key, or None.
+            before their last "/" as parent; or a function that returns the parent of a key, or None. A parent
+            that a call names (`get(key, parent=...)`, `get_many`) comes before it.
         format: "parquet" or "jsonl".
         salt: if given, keys are recorded as hashes of salt and key.
         rotate_seconds: a part of the log is written when it is this old ...
@@ -139,7 +141,7 @@ class Recorder:
             raise BadSetting("this client has a recorder already")
         client.recorder = self._refuse_second_recorder
         client._recorder = self  # noqa: SLF001 - of this package
-        client.get = functools.wraps(client.get)(_recording_get(client.get, self._begin_get))
+        client.get = functools.wraps(client.get)(_recording_get(client.get, self._begin))
         for names, begin_record in (
             (_READ_METHODS, self._begin_read),
             (_BULK_READ_METHODS, self._begin_bulk_read),
@@ -186,18 +188,32 @@ class Recorder:
             self._log_pending_warning()
         return request
 
-    def _begin_get(self, request: _native.RecordedRequest, key: Any) -> None:
-        request.begin([key], _NO_PARENTS if self._parent_of is None else self._parents_of([key]))
+    def _begin(self, request: _native.RecordedRequest, keys: list[Any], parent: Any = None) -> bool:
+        """Begin the record of a read; false if its keys or parent are none, which the call itself refuses."""
+        try:
+            if parent is not None:
+                request.begin(keys, [parent] * len(keys), True)
+            elif self._parent_of is None:
+                request.begin(keys, _NO_PARENTS)
+            else:
+                request.begin(keys, self._parents_of(self._parent_of, keys))
+        except TypeError:
+            return False
+        return True
 
-    def _begin_read(self, request: _native.RecordedRequest, key: Any) -> tuple[Any, bool]:
-        return key, _begin(request, [key], self._parents_of([key]))
+    def _begin_read(
+        self, request: _native.RecordedRequest, key: Any, parent: Any
+    ) -> tuple[Any, bool]:
+        return key, self._begin(request, [key], parent)
 
-    def _begin_bulk_read(self, request: _native.RecordedRequest, keys: Any) -> tuple[Any, bool]:
+    def _begin_bulk_read(
+        self, request: _native.RecordedRequest, keys: Any, parent: Any
+    ) -> tuple[Any, bool]:
         if isinstance(keys, str | bytes):
-            return keys, _begin(request, [], [])
+            return keys, self._begin(request, [])
         # An iterator can be read once only, so the call gets what was read here. Its errors are the caller's.
         keys = list(keys)
-        return keys, _begin(request, keys, self._parents_of(keys))
+        return keys, self._begin(request, keys, parent)
 
     def _recording_pipeline(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """Return what runs a pipeline and records it as one call that reads several keys."""
@@ -210,7 +226,7 @@ class Recorder:
             for _ in range(len(calls) - len(read_keys)):
                 request.begin_write()
                 request.end()
-            is_begun = _begin(request, read_keys, self._parents_of(read_keys))
+            is_begun = self._begin(request, read_keys)
             try:
                 return run(calls, deadline=deadline)
             finally:
@@ -219,15 +235,19 @@ class Recorder:
 
         return run_pipeline
 
-    def _parents_of(self, keys: list[Any]) -> list[Key | None]:
-        if self._parent_of is None:
-            return _NO_PARENTS
+    def _parents_of(
+        self, parent_of: Callable[[Any], Key | None], keys: list[Any]
+    ) -> list[Key | None]:
         try:
-            return [_checked_parent(self._parent_of(key)) for key in keys]
+            parents = [parent_of(key) for key in keys]
+            for parent in parents:
+                if parent is not None:
+                    _native.check_parent(parent)
         except Exception:  # noqa: BLE001 - a function of the user's must not make a request fail
             _log.exception("parent_of failed; from now on keys are recorded without parents")
             self._parent_of = None
             return _NO_PARENTS
+        return parents
 
     def _log_pending_warning(self) -> None:
         if warning := self._native.take_warning():
@@ -273,40 +293,48 @@ class _RequestBlock:
 
 
 def _recording_get(
-    call: Callable[..., Any], begin_record: Callable[..., None]
+    call: Callable[..., Any], begin_record: Callable[..., bool]
 ) -> Callable[..., Any]:
     """As `_record_method`, of the call that a cache is for: named parameters cost less than packed ones."""
     blocks, current_request = _blocks_being_recorded, _current_request.get
 
-    def get(key: Any, default: Any = None, *, deadline: float | None = None) -> Any:
+    def get(
+        key: Any, default: Any = None, *, deadline: float | None = None, parent: Any = None
+    ) -> Any:
         if not blocks or (request := current_request()) is None:
-            return call(key, default) if deadline is None else call(key, default, deadline=deadline)
+            if deadline is None and parent is None:
+                return call(key, default)
+            return call(key, default, deadline=deadline, parent=parent)
+        is_begun = begin_record(request, [key], parent)
         try:
-            begin_record(request, key)
-        except TypeError:
-            return call(key, default, deadline=deadline)
-        try:
-            return call(key, default) if deadline is None else call(key, default, deadline=deadline)
+            return call(key, default, deadline=deadline, parent=parent)
         finally:
-            request.end()
+            if is_begun:
+                request.end()
 
-    def awaitable_get(key: Any, default: Any = None, *, deadline: float | None = None) -> Any:
+    def awaitable_get(
+        key: Any, default: Any = None, *, deadline: float | None = None, parent: Any = None
+    ) -> Any:
         # Not a coroutine around the client's: one more of them costs several times this function.
         if not blocks or (request := current_request()) is None:
-            return call(key, default) if deadline is None else call(key, default, deadline=deadline)
-        return recorded_get(request, key, default, deadline)
+            if deadline is None and parent is None:
+                return call(key, default)
+            return call(key, default, deadline=deadline, parent=parent)
+        return recorded_get(request, key, default, deadline, parent)
 
     async def recorded_get(
-        request: _native.RecordedRequest, key: Any, default: Any, deadline: float | None
+        request: _native.RecordedRequest,
+        key: Any,
+        default: Any,
+        deadline: float | None,
+        parent: Any,
     ) -> Any:
+        is_begun = begin_record(request, [key], parent)
         try:
-            begin_record(request, key)
-        except TypeError:
-            return await call(key, default, deadline=deadline)
-        try:
-            return await call(key, default, deadline=deadline)
+            return await call(key, default, deadline=deadline, parent=parent)
         finally:
-            request.end()
+            if is_begun:
+                request.end()
 
     return _mark_coroutine_function(awaitable_get) if _is_async(call) else get
 
@@ -321,22 +349,7 @@ def _mark_coroutine_function(function: Callable[..., Any]) -> Callable[..., Any]
     return function if mark is None else mark(function)
 
 
-def _checked_parent(parent: Any) -> Key | None:
-    if parent is None or isinstance(parent, str | bytes):
-        return parent
-    raise TypeError(f"a parent is a key or None, not {parent!r}")
-
-
-def _begin(request: _native.RecordedRequest, keys: list[Any], parents: list[Key | None]) -> bool:
-    """Begin the record of a read; false if its keys are none, which the call itself will refuse."""
-    try:
-        request.begin(keys, parents)
-    except TypeError:
-        return False
-    return True
-
-
-def _begin_write(request: _native.RecordedRequest, key: Any) -> tuple[Any, bool]:
+def _begin_write(request: _native.RecordedRequest, key: Any, _parent: Any) -> tuple[Any, bool]:
     request.begin_write()
     return key, True
 
@@ -353,7 +366,7 @@ def _close_recorder_on_close(client: Any, recorder: Recorder) -> None:
 
 
 def _begin_call(
-    first: str, begin_record: Callable[[_native.RecordedRequest, Any], tuple[Any, bool]]
+    first: str, begin_record: _BeginRecord
 ) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any], bool]]:
     """Return what begins the record of a call whose first parameter has this name."""
 
@@ -362,23 +375,21 @@ def _begin_call(
     ) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
         """Begin the record of a call; return the call's arguments, and whether a record was begun."""
         if args:
-            argument, is_begun = begin_record(request, args[0])
+            argument, is_begun = begin_record(request, args[0], kwargs.get("parent"))
             return (argument, *args[1:]), kwargs, is_begun
         if first in kwargs:
-            argument, is_begun = begin_record(request, kwargs[first])
+            argument, is_begun = begin_record(request, kwargs[first], kwargs.get("parent"))
             return args, {**kwargs, first: argument}, is_begun
         return args, kwargs, False
 
     return begin_call
 
 
-def _record_method(
-    client: Any, name: str, begin_record: Callable[[_native.RecordedRequest, Any], tuple[Any, bool]]
-) -> None:
+def _record_method(client: Any, name: str, begin_record: _BeginRecord) -> None:
     """Replace a method, on this one object, by one that records its calls within a request.
 
-    `begin_record` takes the first argument of the call, its key or keys, and returns what the call shall
-    get, and whether a record was begun.
+    `begin_record` takes the first argument of the call, its key or keys, and the parent of these, and returns
+    what the call shall get, and whether a record was begun.
     """
     call = getattr(client, name, None)
     if call is None:

@@ -74,9 +74,9 @@ class Tagged:
         """Return the key under which `key` is stored as long as no tag is invalidated."""
         return carry_out(tagged_key(self._client, key, self._tags))
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: Any = None, **options: Any) -> Any:
         """Return the value under key, or `default` when there is none or one of the tags was invalidated."""
-        return self._client.get(self.key(key), default)
+        return self._client.get(self.key(key), default, **options)
 
     def set(self, key: str, value: Any, *, ttl: float | None = None) -> bool:
         """Store a value that goes when any of the tags is invalidated."""
@@ -104,9 +104,9 @@ class AsyncTagged:
         """Return the key under which `key` is stored as long as no tag is invalidated."""
         return await carry_out_async(tagged_key(self._client, key, self._tags))
 
-    async def get(self, key: str, default: Any = None) -> Any:
+    async def get(self, key: str, default: Any = None, **options: Any) -> Any:
         """Return the value under key, or `default` when there is none or one of the tags was invalidated."""
-        return await self._client.get(await self.key(key), default)
+        return await self._client.get(await self.key(key), default, **options)
 
     async def set(self, key: str, value: Any, *, ttl: float | None = None) -> bool:
         """Store a value that goes when any of the tags is invalidated."""

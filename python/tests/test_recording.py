@@ -8,16 +8,18 @@ import logging
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from glasscache import AsyncClient, Client
 from glasscache.errors import BadSetting
 from glasscache.middleware import RequestASGI, RequestWSGI
+from glasscache.migration import MigratingClient
 from glasscache.recording import Recorder
+from glasscache.telemetry import log_slow_calls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -351,12 +353,126 @@ def test_an_error_of_the_iterator_of_keys_reaches_the_caller(server: Any, tmp_pa
                 client.get_many([1])  # type: ignore[type-var]
 
 
-def test_a_parent_function_that_returns_no_key_is_left_out(server: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("parent", [7, "no UTF-8: \udcff"])
+def test_a_parent_function_that_returns_no_key_is_left_out(
+    server: Any, tmp_path: Path, parent: Any
+) -> None:
     with Client(server.address) as client:
-        recorder = client.recorder(tmp_path, format="jsonl", parent_of=lambda _key: 7)  # type: ignore[arg-type, return-value]
+        recorder = client.recorder(tmp_path, format="jsonl", parent_of=lambda _key: parent)
         with recorder.request():
             client.get("a")
             client.get_many(["b"])
     rows, items = read_log(tmp_path)
     assert rows[0]["items"] == ["a", "b"]
     assert items["a"]["parent"] is None
+
+
+def parent_before_slash(key: str) -> str | None:
+    return key.rpartition("/")[0] or None
+
+
+@pytest.mark.parametrize("parent_of", ["{a}/{b}", parent_before_slash])
+def test_a_parent_that_a_call_names_comes_before_parent_of(
+    server: Any, tmp_path: Path, parent_of: str | Callable[[str], str | None]
+) -> None:
+    with Client(server.address) as client:
+        recorder = client.recorder(tmp_path / "sync", format="jsonl", parent_of=parent_of)
+        client.get("p/3", parent="unrecorded")
+        with recorder.request():
+            client.get("p/1")
+            client.get("p/1", parent="course")
+            assert client.get("p/2", "d", deadline=5, parent=b"course") == "d"
+            client.get("p/2")
+            client.get("p/3", parent=None)
+            client.get_many(iter(["p/4", "other"]), parent="course")
+            client.get_many(keys=["p/5"])
+        client.get("p/3", parent="unrecorded")
+
+    async def main() -> None:
+        async with AsyncClient(server.address) as client:
+            recorder = client.recorder(tmp_path / "async", format="jsonl", parent_of=parent_of)
+            await client.get("p/3", parent="unrecorded")
+            with recorder.request():
+                await client.get("p/1")
+                await client.get("p/1", parent="course")
+                assert await client.get("p/2", "d", deadline=5, parent=b"course") == "d"
+                await client.get("p/2")
+                await client.get("p/3", parent=None)
+                await client.get_many(iter(["p/4", "other"]), parent="course")
+                await client.get_many(keys=["p/5"])
+            await client.get("p/3", parent="unrecorded")
+
+    asyncio.run(main())
+    for folder in ("sync", "async"):
+        rows, items = read_log(tmp_path / folder)
+        read = ["p/1", "p/1", "p/2", "p/2", "p/3", "p/4", "other", "p/5"]
+        assert [row["items"] for row in rows] == [read]
+        assert {key: item["parent"] for key, item in items.items()} == {
+            "p/1": "course", "p/2": "course", "p/3": "p", "p/4": "course", "other": "course", "p/5": "p",
+            "course": None, "p": None,
+        }  # fmt: skip
+        assert items["course"]["size"] is None
+
+
+def test_what_cannot_be_a_parent_is_refused_recorded_or_not(server: Any, tmp_path: Path) -> None:
+    refusal = "a parent is a key, str or bytes, or None, not"
+    number, keys = cast("Any", 7), cast("Any", ["p"])
+
+    def read(client: Client) -> None:
+        with pytest.raises(TypeError, match=f"{refusal} int"):
+            client.get("a", parent=number)
+        with pytest.raises(TypeError, match=f"{refusal} list"):
+            client.get_many(["a"], parent=keys)
+        client.get("b")
+
+    with Client(server.address) as client:
+        read(client)
+        recorder = client.recorder(tmp_path / "sync", format="jsonl")
+        read(client)
+        with recorder.request():
+            read(client)
+
+    async def read_async(client: AsyncClient) -> None:
+        with pytest.raises(TypeError, match=f"{refusal} int"):
+            await client.get("a", parent=number)
+        with pytest.raises(TypeError, match=f"{refusal} list"):
+            await client.get_many(["a"], parent=keys)
+        await client.get("b")
+
+    async def main() -> None:
+        async with AsyncClient(server.address) as client:
+            await read_async(client)
+            recorder = client.recorder(tmp_path / "async", format="jsonl")
+            await read_async(client)
+            with recorder.request():
+                await read_async(client)
+
+    asyncio.run(main())
+    for folder in ("sync", "async"):
+        rows, _ = read_log(tmp_path / folder)
+        assert [row["items"] for row in rows] == [["b"]]
+
+
+def test_what_wraps_a_client_passes_a_parent_on(server: Any, tmp_path: Path) -> None:
+    (tmp_path / "best.strategy").write_text("glasscache-strategy 1\nstrategy lru:10\n")
+    clients = {
+        "moved": Client("127.0.0.1:1", gutter=server.address),
+        "near": Client(server.address, strategy=tmp_path / "best.strategy"),
+        "migrating": MigratingClient(server.address, old={"placement": "modula"}),
+        "slow": Client(server.address),
+    }
+    for name, client in clients.items():
+        if name == "slow":
+            log_slow_calls(client, threshold=60)
+        recorder = Recorder(tmp_path / name, format="jsonl")
+        recorder.attach(client)
+        client.set("k", b"v")
+        with recorder.request():
+            assert client.get("k", parent="p") == b"v"
+            assert client.get_many(["k", "l"], parent="p") == {"k": b"v"}
+            assert client.tagged("t").get("m", parent="p") is None
+        client.close()
+        _, items = read_log(tmp_path / name)
+        children = {key for key, item in items.items() if item["parent"] == "p"}
+        assert {"k", "l"} < children, name
+        assert len(children) == 3, name

@@ -22,6 +22,18 @@ pub(crate) fn key_bytes<'a>(key: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
     )))
 }
 
+/// Refuse what is not a key as the parent of a read, recorded or not: a recorder must not be what makes a call fail.
+#[pyfunction]
+pub(crate) fn check_parent(parent: &Bound<'_, PyAny>) -> PyResult<()> {
+    if parent.is_instance_of::<PyString>() || parent.is_instance_of::<PyBytes>() {
+        return key_bytes(parent).map(|_| ());
+    }
+    Err(PyTypeError::new_err(format!(
+        "a parent is a key, str or bytes, or None, not {}",
+        parent.get_type().name()?
+    )))
+}
+
 fn not_utf8_error(key: &Bound<'_, PyString>) -> PyErr {
     let reason = "it has no UTF-8 form";
     let key = key

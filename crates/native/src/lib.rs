@@ -66,6 +66,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     train_allocator();
     interpreter_lock::set_time_origin();
     module.add_function(wrap_pyfunction!(settings::server_of, module)?)?;
+    module.add_function(wrap_pyfunction!(keys::check_parent, module)?)?;
     module.add("PARTS", tables::part_names())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     sim::add_to_module(module)?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use glasscache_record as record;
-use glasscache_record::{FileFormat, Options, ParentPatterns};
+use glasscache_record::{FileFormat, Options, Parent, ParentPatterns};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -116,16 +116,21 @@ impl RecordedRequest {
         self.0.set_route(route);
     }
 
-    /// Note that a call begins which reads these keys, with their parents where these are known; `end` ends it.
+    /// Note that a call begins which reads these keys, with their parents where these are known, which the call or the
+    /// recorder's function named; `end` ends it.
+    #[pyo3(signature = (keys, parents, is_named=false))]
     fn begin(
         &self,
         keys: Vec<Bound<'_, PyAny>>,
         parents: Vec<Option<Bound<'_, PyAny>>>,
+        is_named: bool,
     ) -> PyResult<()> {
         let mut keys_with_parents = Vec::with_capacity(keys.len());
         for (index, key) in keys.iter().enumerate() {
             let parent = parents.get(index).and_then(Option::as_ref);
-            keys_with_parents.push((key_bytes(key)?, parent.map(key_bytes).transpose()?));
+            let parent = parent.map(key_bytes).transpose()?;
+            let parent = parent.map(|key| Parent { key, is_named });
+            keys_with_parents.push((key_bytes(key)?, parent));
         }
         let request = self.0.clone();
         let call = request.begin_read(keys_with_parents);

@@ -19,20 +19,30 @@ pub(crate) struct FinishedRequest {
     pub(crate) is_too_large: bool,
 }
 
+/// What the application knows of the parent of a key that it reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parent<'k> {
+    /// The parent's key.
+    pub key: &'k [u8],
+    /// Whether it was named for this read, and not by a rule such as a function of the key. A named parent replaces one by a rule.
+    pub is_named: bool,
+}
+
 /// One read: where its key and its parent's key lie in the text, and the bytes of its value, 0 if unknown.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Item {
     pub(crate) text_offset: u32,
     pub(crate) key_bytes: u32,
-    /// `u32::MAX` if the caller named none.
+    /// `u32::MAX` if the caller knows none.
     pub(crate) parent_bytes: u32,
+    pub(crate) is_parent_named: bool,
     pub(crate) value_bytes: u32,
 }
 
 impl FinishedRequest {
     /// Appends a read; beyond the bound of a request it marks it as too large instead.
-    pub(crate) fn append_read(&mut self, key: &[u8], parent: Option<&[u8]>) {
-        let parent_key = parent.unwrap_or_default();
+    pub(crate) fn append_read(&mut self, key: &[u8], parent: Option<Parent<'_>>) {
+        let parent_key = parent.map_or(&[][..], |parent| parent.key);
         if self.footprint_bytes() + key.len() + parent_key.len() > REQUEST_BYTES_MAX {
             self.is_too_large = true;
             return;
@@ -40,7 +50,8 @@ impl FinishedRequest {
         self.items.push(Item {
             text_offset: self.key_text.len() as u32,
             key_bytes: key.len() as u32,
-            parent_bytes: parent.map_or(u32::MAX, |parent| parent.len() as u32),
+            parent_bytes: parent.map_or(u32::MAX, |parent| parent.key.len() as u32),
+            is_parent_named: parent.is_some_and(|parent| parent.is_named),
             value_bytes: 0,
         });
         self.key_text.extend_from_slice(key);
@@ -53,11 +64,13 @@ impl FinishedRequest {
         &self.key_text[start..start + item.key_bytes as usize]
     }
 
-    /// The key of an item's parent, if the caller named one.
-    pub(crate) fn parent(&self, item: Item) -> Option<&[u8]> {
+    /// The parent of an item, if the caller knows one.
+    pub(crate) fn parent(&self, item: Item) -> Option<Parent<'_>> {
         let start = (item.text_offset + item.key_bytes) as usize;
-        (item.parent_bytes != u32::MAX)
-            .then(|| &self.key_text[start..start + item.parent_bytes as usize])
+        (item.parent_bytes != u32::MAX).then(|| Parent {
+            key: &self.key_text[start..start + item.parent_bytes as usize],
+            is_named: item.is_parent_named,
+        })
     }
 
     /// About how much memory it takes.

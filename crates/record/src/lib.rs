@@ -16,6 +16,7 @@ mod request;
 mod sink;
 mod writer;
 
+pub use finished::Parent;
 pub use folder::{FolderLog, LeftOutPart, ReadError, read_folder};
 pub use options::{FileFormat, Options, RecordError};
 pub use parents::{ParentPatterns, PatternError};

@@ -5,13 +5,15 @@ use std::collections::HashMap;
 use glasscache_sim::trace::log::{Items, NONE, RequestLog, Requests};
 use sha2::{Digest, Sha256};
 
-use crate::finished::FinishedRequest;
+use crate::finished::{FinishedRequest, Parent};
 use crate::options::Options;
 
 /// Requests that are not written yet, with their items numbered in the order of first use.
 #[derive(Default)]
 pub(crate) struct LogPart {
     items: Items,
+    /// Whether the parent of each item was named for a read.
+    has_named_parent: Vec<bool>,
     requests: Requests,
     /// The number of each key, as the application names it.
     item_of_key: HashMap<Box<[u8]>, u32>,
@@ -78,25 +80,28 @@ impl LogPart {
         }
     }
 
-    /// The number of a key. A new key gets the parent that the caller or a pattern names; a parent that would make the
-    /// key its own ancestor is left out.
-    fn intern_item(&mut self, key: &[u8], parent: Option<&[u8]>, options: &Options) -> u32 {
+    /// The number of a key. It gets the parent that was named for the first of its reads that has one, else the first that a
+    /// rule or pattern gives; a parent that would make the key its own ancestor is left out.
+    fn intern_item(&mut self, key: &[u8], parent: Option<Parent<'_>>, options: &Options) -> u32 {
         let item = match self.item_of_key.get(key) {
             Some(&item) if parent.is_none() => return item,
             Some(&item) => item,
             None => self.new_item(key, options),
         };
-        if self.items.parents[item as usize] != NONE {
+        let is_named = parent.is_some_and(|parent| parent.is_named);
+        let has_parent = self.items.parents[item as usize] != NONE;
+        if self.has_named_parent[item as usize] || (has_parent && !is_named) {
             return item;
         }
         let by_pattern = || {
             let key = std::str::from_utf8(key).ok()?;
             options.parents.parent_of(key).map(str::as_bytes)
         };
-        if let Some(parent) = parent.or_else(by_pattern) {
+        if let Some(parent) = parent.map(|parent| parent.key).or_else(by_pattern) {
             let parent = self.intern_item(parent, None, options);
             if !self.has_ancestor(parent, item) {
                 self.items.parents[item as usize] = parent;
+                self.has_named_parent[item as usize] = is_named;
             }
         }
         item
@@ -110,6 +115,7 @@ impl LogPart {
             .push(logged_key(key, options.salt.as_deref()));
         self.items.parents.push(NONE);
         self.items.sizes.push(0);
+        self.has_named_parent.push(false);
         item
     }
 
@@ -152,15 +158,15 @@ fn logged_key(key: &[u8], salt: Option<&[u8]>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parents::ParentPatterns;
 
-    #[test]
-    fn a_parent_that_would_close_a_cycle_is_left_out() {
-        let (mut part, options) = (LogPart::default(), Options::new("log"));
-        for (key, parent) in [("a", "b"), ("b", "c"), ("c", "a"), ("d", "d"), ("e", "a")] {
-            part.intern_item(key.as_bytes(), Some(parent.as_bytes()), &options);
-        }
-        let items = part.items;
-        let parent = |key: &str| {
+    fn parent(key: &str, is_named: bool) -> Parent<'_> {
+        let key = key.as_bytes();
+        Parent { key, is_named }
+    }
+
+    fn parents<'i, const N: usize>(items: &'i Items, keys: [&str; N]) -> [Option<&'i str>; N] {
+        keys.map(|key| {
             let index = items
                 .keys
                 .iter()
@@ -170,9 +176,55 @@ mod tests {
                 .keys
                 .get(items.parents[index] as usize)
                 .map(String::as_str)
-        };
-        let parents: Vec<_> = ["a", "b", "c", "d", "e"].map(parent).to_vec();
-        assert_eq!(parents, [Some("b"), Some("c"), None, None, Some("a")]);
+        })
+    }
+
+    #[test]
+    fn a_parent_that_would_close_a_cycle_is_left_out() {
+        let (mut part, options) = (LogPart::default(), Options::new("log"));
+        for (key, parent_key) in [("a", "b"), ("b", "c"), ("c", "a"), ("d", "d"), ("e", "a")] {
+            part.intern_item(key.as_bytes(), Some(parent(parent_key, false)), &options);
+        }
+        assert_eq!(
+            parents(&part.items, ["a", "b", "c", "d", "e"]),
+            [Some("b"), Some("c"), None, None, Some("a")]
+        );
+        // A named parent replaces one by a rule, and may not close a cycle either.
+        part.intern_item(b"b", Some(parent("a", true)), &options);
+        part.intern_item(b"e", Some(parent("d", true)), &options);
+        assert_eq!(parents(&part.items, ["b", "e"]), [Some("c"), Some("d")]);
+    }
+
+    #[test]
+    fn a_named_parent_comes_before_rules_and_patterns_in_any_order_of_reads() {
+        let mut options = Options::new("log");
+        options.parents = ParentPatterns::parse(["{a}/{b}"]).unwrap();
+        let mut part = LogPart::default();
+        for (key, given_parent) in [
+            ("p/1", None),
+            ("p/1", Some(parent("named", true))),
+            ("p/1", Some(parent("later", true))),
+            ("p/2", Some(parent("named", true))),
+            ("p/2", Some(parent("rule", false))),
+            ("p/2", None),
+            ("p/3", Some(parent("rule", false))),
+            ("p/3", Some(parent("named", true))),
+            ("p/4", Some(parent("rule", false))),
+            ("p/5", None),
+        ] {
+            part.intern_item(key.as_bytes(), given_parent, &options);
+        }
+        assert_eq!(
+            parents(&part.items, ["p/1", "p/2", "p/3", "p/4", "p/5", "named"]),
+            [
+                Some("named"),
+                Some("named"),
+                Some("named"),
+                Some("rule"),
+                Some("p"),
+                None
+            ]
+        );
     }
 
     #[test]

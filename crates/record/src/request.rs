@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::finished::FinishedRequest;
+use crate::finished::{FinishedRequest, Parent};
 use crate::sink::Sink;
 
 /// A request that is being recorded. Shared by the threads or tasks that work for it; [`Request::finish`], or the drop
@@ -73,9 +73,9 @@ impl Request {
 
     /// Notes that a call begins which reads these keys, each with its parent if the caller knows it. Until [`Request::end_call`]
     /// it counts as pending.
-    pub fn begin_read<'k>(
+    pub fn begin_read<'p>(
         &self,
-        keys: impl IntoIterator<Item = (&'k [u8], Option<&'k [u8]>)>,
+        keys: impl IntoIterator<Item = (impl AsRef<[u8]>, Option<Parent<'p>>)>,
     ) -> Call {
         let mut call = Call {
             first_item: 0,
@@ -85,7 +85,7 @@ impl Request {
             state.begin_call(Instant::now());
             call.first_item = state.record.items.len();
             for (key, parent) in keys {
-                state.record.append_read(key, parent);
+                state.record.append_read(key.as_ref(), parent);
             }
             call.item_count = state.record.items.len() - call.first_item;
         });

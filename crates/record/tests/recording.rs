@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use glasscache_record::{FileFormat, FolderLog, Options, ParentPatterns, Recorder, read_folder};
+use glasscache_record::{
+    FileFormat, FolderLog, Options, Parent, ParentPatterns, Recorder, read_folder,
+};
 use glasscache_sim::trace::log::{NONE, RequestLog};
 
 fn recorder(folder: &Path, change: impl FnOnce(&mut Options)) -> Recorder {
@@ -47,7 +49,11 @@ fn a_log_holds_each_request_with_its_items_in_order_and_with_repeats() {
         let request = recorder.begin_request().unwrap();
         request.set_page(b"course:1/lesson:2");
         request.set_route("lesson");
-        let call = request.begin_read([(b"a".as_slice(), None), (b"b", Some(b"a".as_slice()))]);
+        let parent = Parent {
+            key: b"a",
+            is_named: true,
+        };
+        let call = request.begin_read([(b"a", None), (b"b", Some(parent))]);
         request.set_size(call, 1, 77);
         request.set_size(call, 2, 78);
         request.end_call();

@@ -13,7 +13,7 @@ use super::{Client, Ttl, exptime};
 use crate::bulk::{
     EncodedItems, FoundValues, WireKeys, collect_keys, failures_by_key, key_value_pairs,
 };
-use crate::keys::key_bytes;
+use crate::keys::{check_parent, key_bytes};
 use crate::{error, interpreter_lock, split};
 
 impl Client {
@@ -79,18 +79,21 @@ impl Client {
     /// Return the values under keys, as a dict without those that missed.
     ///
     /// All servers are queried at once. If one fails, the error has `unanswered`, the keys without a
-    /// reply, and `arrived`, the values that came; with on_error="miss" the values are returned.
+    /// reply, and `arrived`, the values that came; with on_error="miss" the values are returned. `parent` is
+    /// that of all keys, as of `get`.
     ///
     /// >>> client.set_many({"a": 1, "b": "two"})
     /// {}
     /// >>> sorted(client.get_many(["a", "b", "c"]).items())
     /// [('a', 1), ('b', 'two')]
-    #[pyo3(signature = (keys, *, deadline=None))]
+    #[pyo3(signature = (keys, *, deadline=None, parent=None))]
     fn get_many<'py>(
         slf: &Bound<'py, Self>,
         keys: &Bound<'py, PyAny>,
         deadline: Option<f64>,
+        parent: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyDict>> {
+        parent.map_or(Ok(()), check_parent)?;
         if let Some(near) = &slf.get().near {
             return Self::get_many_near(slf, near, keys, deadline);
         }

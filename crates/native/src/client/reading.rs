@@ -11,6 +11,7 @@ use glasscache_client::request::Request;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
+use crate::keys::check_parent;
 use crate::recorded_read::RecordedRead;
 use crate::reply::ReplyForm;
 use crate::{error, interpreter_lock, split, value as conversion};
@@ -26,6 +27,8 @@ impl Client {
     ///     default: what a miss returns.
     ///     deadline: seconds for the whole call, connecting and a retry included; None takes the
     ///         client's timeout.
+    ///     parent: for a recorder: the key of the item that this one is a child of, in place of what its
+    ///         `parent_of` returns. The call and its reply do not depend on it.
     ///
     /// Raises:
     ///     ServerUnavailable: the key's server is down. An error is never returned as a miss unless
@@ -35,13 +38,15 @@ impl Client {
     ///
     /// >>> client.get("nobody", default="?")
     /// '?'
-    #[pyo3(signature = (key, default=None, *, deadline=None))]
+    #[pyo3(signature = (key, default=None, *, deadline=None, parent=None))]
     fn get<'py>(
         slf: &Bound<'py, Self>,
         key: &Bound<'py, PyAny>,
         default: Option<Bound<'py, PyAny>>,
         deadline: Option<f64>,
+        parent: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        parent.map_or(Ok(()), check_parent)?;
         let value = match &slf.get().near {
             Some(near) => Self::get_near(slf, near, key, deadline)?,
             None => Self::read(slf, key, deadline, |key| Request::Get { key, cas: false })?,
