@@ -1,5 +1,7 @@
 //! Keys: checked once, where they enter, and converted to their wire form.
 
+use std::borrow::Cow;
+
 pub use glasscache_protocol::KEY_BYTES_MAX;
 use glasscache_protocol::base64;
 use glasscache_protocol::meta::request::WireKey;
@@ -101,6 +103,17 @@ impl KeyEncoder<'_> {
 }
 
 impl<'n> KeyEncoder<'n> {
+    /// The key that a wire key was made of.
+    pub fn decode<'k>(&self, wire: WireKey<'k>) -> Cow<'k, [u8]> {
+        let mut decoded = Vec::new();
+        if wire.is_base64 && base64::decode(wire.bytes, &mut decoded).is_some() {
+            let key = decoded.strip_prefix(self.namespace).map(<[u8]>::to_vec);
+            return Cow::Owned(key.unwrap_or(decoded));
+        }
+        let key = wire.bytes.strip_prefix(self.namespace);
+        Cow::Borrowed(key.unwrap_or(wire.bytes))
+    }
+
     /// The namespace as it goes on the wire; `scratch` takes it if it is not plain.
     pub fn wire_namespace<'a>(&self, scratch: &'a mut Vec<u8>) -> Result<WireKey<'a>, Error>
     where
@@ -203,6 +216,13 @@ mod tests {
             wire_key(b"", KeyEncoding::Base64, b"a b"),
             Ok((b"YSBi".to_vec(), true))
         );
+        let (wire, is_base64) = wire_key(b"n:", KeyEncoding::Base64, b"a b").unwrap();
+        let encoder = KeyEncoder {
+            namespace: b"n:",
+            encoding: KeyEncoding::Base64,
+        };
+        let bytes = &wire;
+        assert_eq!(*encoder.decode(WireKey { bytes, is_base64 }), *b"a b");
         assert_eq!(
             wire_key(b"", KeyEncoding::Base64, b"a b\n"),
             Ok((b"YSBiCg==".to_vec(), true))

@@ -1,5 +1,6 @@
 //! The methods of both clients, written once: those of the blocking client wait, those for tokio are awaited.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,7 @@ macro_rules! methods {
         impl $client {
             /// Makes a call of several requests, one after the other.
             pub $($async)? fn run_steps<S: Steps>(&self, mut steps: S, budget: &Budget<'_>) -> S::Output {
+                let _recorded_call = budget.begin_write();
                 let budget = budget.for_next_request();
                 while let Some(step) = steps.step() {
                     let result = self.run(&step, &budget)$($await)*;
@@ -59,12 +61,18 @@ macro_rules! methods {
                 (near, keys): (Arc<ClientNearCache>, &[WireKey<'_>]),
                 budget: &Budget<'_>,
             ) -> Result<(Vec<Option<NearValue>>, Failures), Error> {
+                let core = self.core();
+                let recorded_call = budget.begin_read(keys.iter().map(|&key| core.keys().decode(key)));
                 let mut read = NearRead::new(near, keys, budget.scope.cloned());
                 if let Some(fetch) = read.step(budget.started) {
                     self.fetch_near(&mut read, fetch, budget)$($await)*?;
                 }
-                self.core().count_near_hits(&read);
-                Ok(read.finish())
+                core.count_near_hits(&read);
+                let (values, failures) = read.finish();
+                for (index, value) in values.iter().enumerate() {
+                    recorded_call.set_size(index, value.as_ref().map_or(0, |value| value.bytes.len()));
+                }
+                Ok((values, failures))
             }
 
             /// Makes the calls of a read under the strategy, from this one on.
@@ -125,6 +133,8 @@ macro_rules! methods {
                 noreply: bool,
                 budget: &Budget<'_>,
             ) -> Result<Outcome, Error> {
+                let _recorded_call = budget.begin_write();
+                let budget = &Budget { record: None, ..*budget };
                 let store = Store::new(mode, item, exptime, noreply);
                 let stored = match store.refusal(self.core().options().value_bytes_max) {
                     Some(error) => Err(error),
@@ -187,12 +197,14 @@ macro_rules! methods {
                     let (values, failures) = self.read_near(read, budget)$($await)*?;
                     return Ok((index_values(values), failures));
                 }
+                let recorded_call = budget.begin_read(keys.iter().map(|key| Cow::Borrowed(*key)));
                 let bulk_read = BulkRead::new(core, keys, false)?;
                 let entries = bulk_read.entries_by_partition(keys);
                 let requests = bulk_read.requests(&entries);
                 let (mut values, mut totals) = (Vec::new(), ReadTotals::default());
                 let results = self.request_many(&requests, budget, &mut |reply| {
                     bulk_read.take(reply, &mut totals, |index, found, body| {
+                        recorded_call.set_size(index, body.len());
                         values.push((index, found.flags, body.to_vec()));
                     })
                 })$($await)*?;
@@ -208,6 +220,7 @@ macro_rules! methods {
                 exptime: i64,
                 budget: &Budget<'_>,
             ) -> Result<Failures, Error> {
+                let _recorded_call = budget.begin_write();
                 let bulk_store = BulkStore::new(self.core(), mode, items, exptime);
                 let entries = bulk_store.entries_by_partition(items);
                 let mut stored = StoreFailures::default();
@@ -216,7 +229,7 @@ macro_rules! methods {
                     Ok(())
                 })$($await)*?;
                 let remaining_steps = bulk_store.remaining_steps(items, &results, stored);
-                let failures = self.run_steps(remaining_steps, budget)$($await)*?;
+                let failures = self.run_steps(remaining_steps, &budget.for_next_request())$($await)*?;
                 self.core().count_bulk(items.len(), bulk_store.bytes(), budget, Duration::ZERO);
                 Ok(failures)
             }
@@ -227,6 +240,7 @@ macro_rules! methods {
                 keys: &[WireKey<'_>],
                 budget: &Budget<'_>,
             ) -> Result<Failures, Error> {
+                let _recorded_call = budget.begin_write();
                 let bulk_delete = BulkDelete::new(self.core(), keys);
                 let (entries, mut failures) = (bulk_delete.entries_by_partition(keys), Vec::new());
                 let results = self.request_many(&bulk_delete.requests(&entries), budget, &mut |reply| {

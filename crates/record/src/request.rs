@@ -1,7 +1,11 @@
 //! One request while it is recorded: the items in the order of the calls, and the time spent in cache calls.
 
+use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use glasscache_client::RequestRecord;
 
 use crate::finished::{FinishedRequest, Parent};
 use crate::sink::Sink;
@@ -125,6 +129,37 @@ impl Request {
         if let Some(state) = &mut *self.0.lock() {
             update(state);
         }
+    }
+}
+
+impl RequestRecord for Request {
+    fn begin_read(
+        &self,
+        keys: &mut dyn Iterator<Item = Cow<'_, [u8]>>,
+        parent: Option<&[u8]>,
+    ) -> Range<usize> {
+        let parent = parent.map(|key| Parent {
+            key,
+            is_named: true,
+        });
+        let call = self.begin_read(keys.map(|key| (key, parent)));
+        call.first_item..call.first_item + call.item_count
+    }
+
+    fn begin_write(&self) {
+        self.begin_write();
+    }
+
+    fn set_size(&self, read: usize, bytes: usize) {
+        let call = Call {
+            first_item: read,
+            item_count: 1,
+        };
+        self.set_size(call, 0, bytes);
+    }
+
+    fn end_call(&self) {
+        self.end_call();
     }
 }
 

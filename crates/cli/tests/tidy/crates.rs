@@ -14,18 +14,18 @@ const ARROWS: [(&str, &[&str]); 11] = [
     ("sim", &["store", "strategy"]),
     ("server", &["store", "protocol", "sim"]),
     ("client", &["protocol", "strategy"]),
-    ("record", &["sim", "protocol"]),
+    ("record", &["client", "sim", "protocol"]),
     ("lab", &["sim", "protocol"]),
     ("cli", &["lab", "record", "server", "client", "sim"]),
     ("native", &["client", "record", "sim"]),
     ("world", &["server", "client"]),
 ];
 /// Additional crates that the tests of a crate may use: the crate itself with its checks on, for the page of errors the
-/// table of replies, and the simulator that a client with a strategy is compared with.
+/// table of replies, the simulator that a client with a strategy is compared with, and the record of a client's calls.
 const ARROWS_OF_TESTS: [(&str, &[&str]); 3] = [
     ("cli", &["protocol"]),
     ("store", &["store"]),
-    ("world", &["sim"]),
+    ("world", &["record", "sim"]),
 ];
 /// Crates without socket, file, clock or thread: their `clippy.toml` forbids these, the same in each.
 const PURE: [&str; 4] = ["protocol", "store", "strategy", "sim"];

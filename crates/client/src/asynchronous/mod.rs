@@ -76,12 +76,12 @@ impl AsyncClient {
         operation: &O,
         budget: &Budget<'_>,
     ) -> Result<O::Output, Error> {
+        let mut reader = ReplyReader::new(operation, &self.core, budget);
         let server = self.core.server_of(operation.key().bytes)?;
         let _permit = acquire_permit(&server, budget).await?;
         let requests = [operation.request()];
         let mut call = Call::new(server, &requests, budget.started, budget.deadline);
         call.set_nonblocking();
-        let mut reader = ReplyReader::new(operation);
         drive(&mut call, |reply, pipeline, server| {
             reader.record_reply(reply, pipeline, &server.name);
             Ok(())

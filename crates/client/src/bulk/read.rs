@@ -1,5 +1,6 @@
 //! Bulk reads: one text `get` line a server, and a request of its own for each key that goes as base64.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -127,12 +128,16 @@ impl Client {
         mut receive: impl FnMut(&mut [Pending<'_>]) -> Result<(), Error>,
         mut read: impl FnMut(usize, &FoundValue, &[u8]),
     ) -> Result<Failures, Error> {
+        let recorded_call = budget.begin_read(keys.iter().map(|key| Cow::Borrowed(*key)));
         let bulk_read = BulkRead::new(self, keys, cas)?;
         let entries = bulk_read.entries_by_partition(keys);
         let mut totals = ReadTotals::default();
         let requests = bulk_read.requests(&entries);
         let results = self.request_many_with(&requests, budget, &mut receive, &mut |reply| {
-            bulk_read.take(reply, &mut totals, &mut read)
+            bulk_read.take(reply, &mut totals, |index, found, body| {
+                recorded_call.set_size(index, body.len());
+                read(index, found, body);
+            })
         })?;
         self.count_bulk(keys.len(), totals.bytes, budget, totals.time);
         Ok(bulk_read.failures_without_reply(&results))

@@ -1,10 +1,14 @@
 //! What one call may take: its time, and whether it continues after a signal.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::costs::TimeSpent;
+use crate::costs::{self, CallClass, TimeSpent};
+use crate::engine::operation::Operation;
+use crate::key::KeyEncoder;
 use crate::near::RequestScope;
+use crate::request_record::{RecordedCall, RequestRecord};
 
 /// How long a call may take, and what to do when a signal comes.
 #[derive(Clone, Copy)]
@@ -19,6 +23,10 @@ pub struct Budget<'g> {
     pub spent: TimeSpent,
     /// The request that a read belongs to, for a client with a strategy ([`Client::request_scope`](crate::Client::request_scope)).
     pub scope: Option<&'g Arc<RequestScope>>,
+    /// The record of the request that a call belongs to.
+    pub record: Option<&'g dyn RequestRecord>,
+    /// For the record: the key, without its namespace, of the item whose children the call reads.
+    pub parent: Option<&'g [u8]>,
 }
 
 impl Budget<'_> {
@@ -36,14 +44,58 @@ impl Budget<'_> {
             should_continue: &|| true,
             spent: TimeSpent::default(),
             scope: None,
+            record: None,
+            parent: None,
         }
     }
 
-    /// What is left of it for a further request, with which the value's costs are not counted again.
+    /// What is left of it for a further request of the same call: neither the value's costs nor the call are counted again.
     pub(crate) fn for_next_request(&self) -> Self {
         Self {
             spent: TimeSpent::default(),
+            record: None,
             ..*self
+        }
+    }
+}
+
+impl<'g> Budget<'g> {
+    /// The same, for a call of a request with this record, if it is recorded.
+    #[must_use]
+    pub fn recorded_by(self, record: Option<&'g impl RequestRecord>) -> Self {
+        Self {
+            record: record.map(|record| record as _),
+            ..self
+        }
+    }
+
+    /// Notes in the record that a call begins which reads these keys (without their namespace).
+    pub(crate) fn begin_read<'k>(
+        &self,
+        keys: impl Iterator<Item = Cow<'k, [u8]>>,
+    ) -> RecordedCall<'g> {
+        RecordedCall::begin_read(self.record, keys, self.parent)
+    }
+
+    /// Notes in the record that a call begins which writes.
+    pub(crate) fn begin_write(&self) -> RecordedCall<'g> {
+        RecordedCall::begin_write(self.record)
+    }
+
+    /// Notes in the record that a call about one key begins.
+    pub(crate) fn begin_operation(
+        &self,
+        operation: &impl Operation,
+        keys: KeyEncoder<'_>,
+    ) -> RecordedCall<'g> {
+        if self.record.is_none() {
+            return RecordedCall::default();
+        }
+        match operation.class() {
+            CallClass::Single(costs::Operation::Read, _) => {
+                self.begin_read(std::iter::once(keys.decode(operation.key())))
+            }
+            _ => self.begin_write(),
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::pipeline::{Pipeline, Reply};
 use crate::pool::Server;
 use crate::quiet::BufferResult;
 use crate::request::Request;
+use crate::request_record::RecordedCall;
 
 impl Client {
     /// Makes a call about one key and returns what its reply means; its cost is counted.
@@ -21,6 +22,7 @@ impl Client {
         operation: &O,
         budget: &Budget<'_>,
     ) -> Result<O::Output, Error> {
+        let mut reader = ReplyReader::new(operation, self, budget);
         let server = self.server_of(operation.key().bytes)?;
         let requests = [operation.request()];
         if let [request] = &requests
@@ -30,7 +32,6 @@ impl Client {
             return Ok(operation.without_reply());
         }
         let mut call = Call::new(server, &requests, budget.started, budget.deadline);
-        let mut reader = ReplyReader::new(operation);
         drive(&mut call, budget, &mut |reply, pipeline, server| {
             reader.record_reply(reply, pipeline, &server.name);
             Ok(())
@@ -106,11 +107,14 @@ pub(crate) struct ReplyReader<'o, O: Operation> {
     result: Option<Result<O::Output, Error>>,
     found_bytes: usize,
     has_value: bool,
+    recorded_call: RecordedCall<'o>,
 }
 
 impl<'o, O: Operation> ReplyReader<'o, O> {
-    pub(crate) fn new(operation: &'o O) -> Self {
+    /// Begins the call, whose record ends with the drop of the reader.
+    pub(crate) fn new(operation: &'o O, client: &Client, budget: &Budget<'o>) -> Self {
         Self {
+            recorded_call: budget.begin_operation(operation, client.keys()),
             operation,
             result: None,
             found_bytes: 0,
@@ -144,6 +148,7 @@ impl<'o, O: Operation> ReplyReader<'o, O> {
             spent,
         };
         client.observe_finished(summary, call);
+        self.recorded_call.set_size(0, self.found_bytes);
         self.result
             .unwrap_or_else(|| Ok(self.operation.without_reply()))
     }

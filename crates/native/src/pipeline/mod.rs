@@ -182,11 +182,8 @@ impl Client {
             );
         }
         let budget = Budget {
-            started,
-            deadline: call_deadline,
-            should_continue: &|| true,
             spent,
-            scope: None,
+            ..Budget::between(started, call_deadline)
         };
         let written_bytes: usize = calls.iter().map(|call| call.body.len()).sum();
         let bytes = (written_bytes + read_totals.bytes) as u64;

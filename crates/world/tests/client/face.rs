@@ -72,6 +72,8 @@ macro_rules! both {
     };
 }
 
+pub(crate) use both;
+
 impl Face {
     pub(crate) fn blocking(servers: &str, options: Options) -> Self {
         let addresses = Address::parse_list(servers).unwrap();

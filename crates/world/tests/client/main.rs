@@ -11,4 +11,5 @@ mod faulty;
 mod near;
 mod observer;
 mod real;
+mod recording;
 mod together;

@@ -1,0 +1,73 @@
+//! Calls that belong to a request of the application: its record, which a [`Budget`](crate::Budget) names, notes each.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+
+/// The record of one request of an application, such as `glasscache_record::Request`.
+///
+/// Its methods delay the calls that they note, so they must not wait.
+pub trait RequestRecord: fmt::Debug + Send + Sync {
+    /// Notes that a call begins which reads these keys (without their namespace), children of `parent` if the caller names
+    /// one. Returns the positions of the reads in the record, fewer than there are keys once it is full.
+    fn begin_read(
+        &self,
+        keys: &mut dyn Iterator<Item = Cow<'_, [u8]>>,
+        parent: Option<&[u8]>,
+    ) -> Range<usize>;
+
+    /// Notes that a call begins which writes.
+    fn begin_write(&self);
+
+    /// Notes the bytes of the value that the read at a position found, as stored remotely.
+    fn set_size(&self, read: usize, bytes: usize);
+
+    /// Notes that the caller of a call has resumed.
+    fn end_call(&self);
+}
+
+/// A call that a record notes, if there is one; its drop notes that the caller has resumed or given up.
+#[derive(Debug, Default)]
+pub(crate) struct RecordedCall<'g> {
+    record: Option<&'g dyn RequestRecord>,
+    reads: Range<usize>,
+}
+
+impl<'g> RecordedCall<'g> {
+    pub(crate) fn begin_read<'k>(
+        record: Option<&'g dyn RequestRecord>,
+        mut keys: impl Iterator<Item = Cow<'k, [u8]>>,
+        parent: Option<&[u8]>,
+    ) -> Self {
+        let reads = record.map(|record| record.begin_read(&mut keys, parent));
+        Self {
+            record,
+            reads: reads.unwrap_or_default(),
+        }
+    }
+
+    pub(crate) fn begin_write(record: Option<&'g dyn RequestRecord>) -> Self {
+        if let Some(record) = record {
+            record.begin_write();
+        }
+        Self {
+            record,
+            reads: 0..0,
+        }
+    }
+
+    /// Notes the bytes of the value under the key at `index`.
+    pub(crate) fn set_size(&self, index: usize, bytes: usize) {
+        if let (Some(record), Some(read)) = (self.record, self.reads.clone().nth(index)) {
+            record.set_size(read, bytes);
+        }
+    }
+}
+
+impl Drop for RecordedCall<'_> {
+    fn drop(&mut self) {
+        if let Some(record) = self.record {
+            record.end_call();
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Requests recorded through the calls of both clients: every read as issued, in order, with sizes and parents.
+
+use std::future::poll_fn;
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use glasscache_client::engine::{Counter, InitialNumber};
+use glasscache_client::near::StrategyOptions;
+use glasscache_client::options::KeyEncoding;
+use glasscache_client::{AsyncClient, Budget, Options, StoreMode};
+use glasscache_record::{Recorder, read_folder};
+use glasscache_sim::trace::log::{NONE, RequestLog};
+
+use crate::face::{Face, both, item, patient, plain, with_both};
+use crate::real::Server;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Ends the recording, however long a busy machine takes for it, and reads the log.
+fn read_log(recorder: &Recorder, folder: &Path) -> RequestLog {
+    assert!(
+        (0..60).any(|_| recorder.close()),
+        "the log stays incomplete"
+    );
+    read_folder(folder).unwrap().log
+}
+
+fn recorder(folder: &Path) -> Recorder {
+    Recorder::open(glasscache_record::Options::new(folder)).unwrap()
+}
+
+fn keys(log: &RequestLog, request: usize) -> Vec<&str> {
+    let items = log.requests.items_of(request).iter();
+    items
+        .map(|&item| log.items.keys[item as usize].as_str())
+        .collect()
+}
+
+#[test]
+fn each_call_is_recorded_once_whatever_requests_it_takes() {
+    let server = Server::start();
+    let near = "glasscache-strategy 1\nstrategy lru:10".parse().unwrap();
+    for strategy in [None, Some(StrategyOptions::new(near))] {
+        let options = Options {
+            namespace: b"n:".to_vec(),
+            keys: KeyEncoding::Base64,
+            value_bytes_max: 1000,
+            strategy,
+            ..patient()
+        };
+        with_both(&server.address, &options, |face| {
+            let folder = tempfile::tempdir().unwrap();
+            let recorder = recorder(folder.path());
+            let request = recorder.begin_request().unwrap();
+            both!(
+                face,
+                delete(plain("n:number"), false, &Budget::new(PATIENCE))
+            )
+            .unwrap();
+            record_calls(face, &Budget::new(PATIENCE).recorded_by(Some(&request)));
+            both!(
+                face,
+                get(plain("n:unrecorded"), false, &Budget::new(PATIENCE))
+            )
+            .unwrap();
+            drop(request);
+            let log = read_log(&recorder, folder.path());
+            let read = ["a", "absent", "a", "a", "a", "b", "a b", "c"];
+            assert_eq!(keys(&log, 0), read);
+            assert_eq!(log.items.keys, ["a", "absent", "course:1", "b", "a b", "c"]);
+            assert_eq!(log.items.sizes, [5, 0, 0, 2, 0, 3]);
+            assert_eq!(log.items.parents, [NONE, 2, NONE, 2, 2, 2]);
+            let meta = std::fs::read_to_string(folder.path().join("meta.json")).unwrap();
+            let meta: String = meta.split_whitespace().collect();
+            assert!(meta.contains("\"writes\":8}"), "{meta}");
+        });
+    }
+}
+
+/// Eight reads of keys and eight writes.
+fn record_calls(face: &Face, budget: &Budget<'_>) {
+    let of_course = Budget {
+        parent: Some(b"course:1"),
+        ..*budget
+    };
+    let a = plain("n:a");
+    let set = StoreMode::Set;
+    both!(face, store(set, item("n:a", b"12345"), 0, false, budget)).unwrap();
+    both!(face, get(a, false, budget)).unwrap();
+    both!(face, get(plain("n:absent"), false, &of_course)).unwrap();
+    both!(face, get(a, true, budget)).unwrap();
+    both!(face, get_and_touch(a, 100, budget)).unwrap();
+    both!(face, inspect(a, budget)).unwrap();
+    let items = [item("n:b", b"12"), item("n:c", b"123")];
+    both!(face, store_many(set, &items, 0, budget)).unwrap();
+    let keys = [b"b".as_slice(), b"a b", b"c"];
+    both!(face, get_many(&keys, &of_course)).unwrap();
+    both!(face, delete(plain("n:b"), false, budget)).unwrap();
+    both!(face, touch(plain("n:b"), 100, false, budget)).unwrap();
+    let initial = InitialNumber {
+        number: 1,
+        flags: 7,
+        digits: "1".to_owned(),
+        exptime: 0,
+    };
+    let counter = Counter::new(plain("n:number"), 1, false, initial);
+    both!(face, run_steps(counter, budget)).unwrap();
+    both!(face, delete_many(&[plain("n:c")], budget)).unwrap();
+    both!(face, store(set, item("n:b", b"1"), 0, true, budget)).unwrap();
+    both!(
+        face,
+        store(set, item("n:b", &[b'x'; 1001]), 0, false, budget)
+    )
+    .unwrap_err();
+}
+
+#[test]
+fn a_hundred_tasks_record_their_own_requests_in_order() {
+    let server = Server::start();
+    let Face::Tokio(client, runtime) = Face::tokio(&server.address, patient()) else {
+        unreachable!()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (client, recorder) = (Arc::new(client), recorder(folder.path()));
+    runtime.block_on(async {
+        let start = |task| tokio::spawn(run_request(client.clone(), recorder.clone(), task));
+        for task in (0..100).map(start).collect::<Vec<_>>() {
+            task.await.unwrap();
+        }
+    });
+    let log = read_log(&recorder, folder.path());
+    assert_eq!((log.requests.len(), recorder.stats().dropped), (100, 0));
+    let mut routes = log.requests.routes.clone();
+    routes.sort_unstable();
+    routes.dedup();
+    assert_eq!(routes.len(), 100);
+    for request in 0..100 {
+        let route = log.requests.route[request] as usize;
+        let task: usize = log.requests.routes[route].parse().unwrap();
+        assert_eq!(keys(&log, request), expected_keys(task), "task {task}");
+    }
+    for (key, &bytes) in log.items.keys.iter().zip(&log.items.sizes) {
+        let (task, _) = key.split_once(':').unwrap();
+        let expected = if key.contains(":many") {
+            0
+        } else {
+            1 + task.parse::<u32>().unwrap()
+        };
+        assert_eq!(bytes, expected, "{key}");
+    }
+}
+
+fn expected_keys(task: usize) -> Vec<String> {
+    let single = (0..task % 5).map(|step| format!("{task}:{step}"));
+    let many = [0, 1, 0].map(|number| format!("{task}:many{number}"));
+    single.chain(many).collect()
+}
+
+async fn run_request(client: Arc<AsyncClient>, recorder: Recorder, task: usize) {
+    let request = recorder.begin_request().unwrap();
+    request.set_route(&task.to_string());
+    let budget = Budget::new(PATIENCE).recorded_by(Some(&request));
+    let keys = expected_keys(task);
+    let (single, many) = keys.split_at(task % 5);
+    for key in single {
+        let body = vec![b'x'; task + 1];
+        let stored = client.store(StoreMode::Set, item(key, &body), 0, false, &budget);
+        stored.await.unwrap();
+        client.get(plain(key), false, &budget).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    let many: Vec<&[u8]> = many.iter().map(String::as_bytes).collect();
+    client.get_many(&many, &budget).await.unwrap();
+}
+
+#[test]
+fn a_call_that_is_given_up_is_no_longer_pending() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let Face::Tokio(client, runtime) = Face::tokio(&address, patient()) else {
+        unreachable!()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let recorder = recorder(folder.path());
+    let request = recorder.begin_request().unwrap();
+    let pause = Duration::from_millis(50);
+    runtime.block_on(async {
+        let budget = Budget::new(PATIENCE).recorded_by(Some(&request));
+        let mut call = Box::pin(client.get(plain("k"), false, &budget));
+        let first_poll = poll_fn(|context| Poll::Ready(call.as_mut().poll(context)));
+        assert!(first_poll.await.is_pending());
+        drop(call);
+        tokio::time::sleep(pause).await;
+    });
+    drop(request);
+    let log = read_log(&recorder, folder.path());
+    assert_eq!(keys(&log, 0), ["k"]);
+    // What passes after the call was dropped is the request's own time.
+    assert!(u128::from(log.requests.base_us[0]) >= pause.as_micros());
+}
