@@ -222,7 +222,8 @@ fn tables_sort_by_size_and_commands_can_be_copied() {
     write_slabs(folder.path());
     browser.open(&folder.path().join("slabs.html"), VIEWS[0].1);
     let sorted = browser.evaluate(
-        "(() => { const table = document.querySelector('table');
+        "(() => { const table = [...document.querySelectorAll('table')]
+             .find((table) => table.tHead.rows[0].cells.length > 5);
            const column = () => [...table.tBodies[0].rows].map((row) => Number(row.cells[5].textContent));
            const button = table.tHead.rows[0].cells[5].querySelector('button');
            button.click(); const up = column(); button.click(); return [up, column()]; })()",
