@@ -433,8 +433,9 @@ fn announce(settings: &Settings, config_file: Option<&Path>, addresses: &[Socket
         Some(path) => vec![path.display().to_string()],
         None => addresses.iter().map(ToString::to_string).collect(),
     };
-    eprintln!(
-        "glasscache {} listens on {} with {memory} MB and {} workers{} (pid {}, Ctrl-C ends it)",
+    // One write: the thread of the log may write meanwhile.
+    let line = format!(
+        "glasscache {} listens on {} with {memory} MB and {} workers{} (pid {}, Ctrl-C ends it)\n",
         env!("CARGO_PKG_VERSION"),
         if addresses_text.is_empty() {
             "nothing".to_owned()
@@ -448,6 +449,7 @@ fn announce(settings: &Settings, config_file: Option<&Path>, addresses: &[Socket
         )),
         std::process::id(),
     );
+    eprint!("{line}");
 }
 
 fn failure(error: &server::Error) -> Failure {
