@@ -345,6 +345,7 @@ def test_the_native_module_is_never_the_face() -> None:
         "RequestScope",
         "Strategy",
         "PARTS",
+        "check_parent",
         "server_of",
     }
     of_sim = {"Trace", "Curve", "RequestLog", "slab_classes", "slab_optimum", "slab_plan"}
