@@ -6,8 +6,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::{Call, CallState, Stage, StopOrError};
 use crate::engine::connection::Progress;
-use crate::engine::retry::FORKED;
-use crate::error::{Error, Phase};
+use crate::error::Error;
 use crate::pool::PooledConnection;
 use crate::transport::blocking::{Stop, WaitLimit, wait};
 
@@ -18,6 +17,10 @@ const DIRECT_BYTES_MIN: usize = 16 << 10;
 /// does not wait for a server that keeps up, and is never more than 3000 writes, or three batches of
 /// gathered ones, ahead of one that does not.
 const ACKNOWLEDGEMENTS_MAX: usize = 2;
+
+/// Received bytes that wait while requests are still being sent. Calls to several servers are sent side by side, so
+/// the caller is asked to read only when a server replies with more than this.
+const READ_AHEAD_BYTES_MAX: usize = 1 << 20;
 
 impl Call<'_> {
     /// Writes the requests into the output of the connection, which the call has since `connected_at`.
@@ -38,15 +41,22 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Sends as much as the peer takes. Replies that come meanwhile are handed out, so that a peer which replies without
-    /// end and reads nothing cannot fill the memory.
+    /// Sends as much as the peer takes. The first reply that comes meanwhile waits in `early_reply` and the others are
+    /// received ahead, up to [`READ_AHEAD_BYTES_MAX`]; only then the caller gets them before all is sent.
     pub(super) fn send(&mut self) -> Result<Option<CallState>, StopOrError> {
         let body = match self.requests {
             [request] => request.external_body(),
             _ => None,
         };
         let link = PooledConnection::link_of(&mut self.connection)?;
-        let is_all_sent = link.send(body)?;
+        let is_all_sent = match link.send(body) {
+            // A server that refuses a value may close without reading the rest of it.
+            Err(Stop::Closed(_)) if self.early_reply.is_some() && link.engine.is_last_reply() => {
+                link.engine.close();
+                true
+            }
+            send_result => send_result?,
+        };
         // Who writes without waiting keeps it until the connection is back in the pool, so that its own
         // next call finds that connection.
         self.quiet_batch.take_if(|quiet_batch| {
@@ -56,21 +66,31 @@ impl Call<'_> {
             self.stage = Stage::Receiving;
             return Ok(self.early_reply.take().map(CallState::Reply));
         }
-        if !link.engine.awaits_replies() || self.early_reply.is_some() {
+        if !link.engine.awaits_replies() {
             return Err(Stop::WouldWait.into());
         }
         // The peer does not take more: perhaps it waits for us to read.
+        if self.early_reply.is_some() {
+            if link.engine.is_last_reply() {
+                return Err(Stop::WouldWait.into());
+            }
+            if link.engine.pipeline().received_bytes() > READ_AHEAD_BYTES_MAX {
+                return Ok(self.early_reply.take().map(CallState::Reply));
+            }
+            link.receive(1, self.deadline, WaitLimit::NoWait, Instant::now())?;
+            return Ok(None);
+        }
         match link.engine.poll() {
-            Progress::Reply(_, reply) if link.engine.is_last_reply() => {
+            Progress::Reply(_, reply) => {
                 self.early_reply = Some(reply);
                 Ok(None)
             }
-            Progress::Reply(_, reply) => Ok(Some(CallState::Reply(reply))),
             Progress::Ready => Ok(None),
             Progress::Failed(_, failure) => {
                 self.handle_failure(*failure)?;
                 Ok(None)
             }
+            Progress::Idle if link.engine.must_close() => Ok(None),
             Progress::Idle | Progress::Needs(_) => {
                 let now = Instant::now();
                 link.receive(1, self.deadline, WaitLimit::NoWait, now)?;
@@ -128,7 +148,7 @@ impl Call<'_> {
     /// False: a signal came; handle it and call again.
     pub fn receive_body(&mut self, target: &mut [u8]) -> Result<bool, Error> {
         if !self.process.is_current() {
-            return Err(self.unavailable_unsent(Phase::Read, FORKED.into()));
+            return Err(self.forked());
         }
         let deadline = self.deadline;
         let link = PooledConnection::link_of(&mut self.connection)?;

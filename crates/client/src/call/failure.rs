@@ -6,10 +6,11 @@ use rustix::io::Errno;
 use super::{Call, Stage};
 use crate::engine::connection::{End, Failure, Progress};
 use crate::engine::health::HealthMark;
-use crate::engine::retry::{Cause, FailedRequest, RetryDecision};
+use crate::engine::retry::{Cause, FORKED, FailedRequest, RetryDecision};
 use crate::error::{Context, Error, Phase};
 use crate::pool::PooledConnection;
 use crate::quiet::QuietBatch;
+use crate::request::Request;
 use crate::transport::blocking::Stop;
 
 /// Why a step did not succeed.
@@ -169,6 +170,15 @@ impl Call<'_> {
     /// The error of a call of which no byte was sent.
     pub(super) fn unavailable_unsent(&self, phase: Phase, reason: String) -> Error {
         Error::Unavailable(self.unsent_context(phase), reason)
+    }
+
+    /// The error of a call in a child of a fork, while the parent continues it.
+    pub(super) fn forked(&self) -> Error {
+        let context = Context {
+            retry_is_safe: self.requests.iter().all(Request::is_repeatable),
+            ..self.unsent_context(Phase::Read)
+        };
+        Error::Unavailable(context, FORKED.to_owned())
     }
 
     /// The error of a call that cannot connect; the server counts as down from now on.

@@ -17,13 +17,12 @@ mod times;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 
 use crate::engine::connection::Attempt;
-use crate::engine::retry::FORKED;
-use crate::error::{Error, Phase};
+use crate::error::Error;
 use crate::fork::Process;
 use crate::pipeline::{self, Pipeline, Reply};
 use crate::pool::{PooledConnection, Server};
@@ -95,7 +94,7 @@ pub struct Call<'a> {
     presumes_classic: bool,
     /// A reply that [`receive_all`] leaves for the caller to read.
     held_reply: Option<Reply>,
-    /// The last reply, which came before all was sent: a server may refuse a value before it has received it.
+    /// The first reply, which came before all was sent: a server may refuse a value before it has received it.
     early_reply: Option<Reply>,
     /// The byte of the connection's output at which the requests begin.
     requests_offset: u64,
@@ -154,11 +153,6 @@ impl<'a> Call<'a> {
         &self.times
     }
 
-    /// How long the caller worked on the reply between [`Self::note_arrival`] and the end.
-    pub fn reading_time(&self) -> Duration {
-        self.times.reading_time()
-    }
-
     /// Notes that the reply is here and that what follows is the caller's own work.
     pub fn note_arrival(&mut self) {
         self.times.arrived_at = Some(Instant::now());
@@ -206,7 +200,8 @@ impl<'a> Call<'a> {
             Stage::Handshaking if link.has_unsent_records() => (false, true),
             // A server that is not read from stops reading: replies are taken while sending.
             Stage::Sending => (
-                link.engine.awaits_replies() && self.early_reply.is_none(),
+                link.engine.awaits_replies()
+                    && (self.early_reply.is_none() || !link.engine.is_last_reply()),
                 true,
             ),
             _ => (true, false),
@@ -229,7 +224,7 @@ impl<'a> Call<'a> {
             return Ok(CallState::Finished);
         }
         if !self.process.is_current() {
-            return Err(self.unavailable_unsent(Phase::Read, FORKED.into()));
+            return Err(self.forked());
         }
         loop {
             let step_result = match self.stage {

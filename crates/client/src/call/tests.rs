@@ -1,8 +1,9 @@
 //! Calls to a server whose name resolves to several addresses, or to none.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,8 +16,10 @@ use super::{Call, CallState, receive_all};
 use crate::address::Endpoint;
 use crate::error::Error;
 use crate::options::Options;
+use crate::pipeline::Reply;
 use crate::pool::Server;
 use crate::request::{Item, Request};
+use crate::transport::blocking::WaitLimit;
 use crate::transport::resolver::Resolver;
 
 const MINUTE: Duration = Duration::from_mins(1);
@@ -152,6 +155,17 @@ fn a_fault_that_the_engine_has_counted_is_not_counted_again_at_the_end_of_the_ca
     assert_eq!(server.faults.load(Ordering::Relaxed), 1);
 }
 
+fn item_of<'a>(key: &'a str, body: &'a [u8]) -> Item<'a> {
+    Item {
+        key: WireKey {
+            bytes: key.as_bytes(),
+            is_base64: false,
+        },
+        flags: 0,
+        body,
+    }
+}
+
 /// A server that knows meta commands, reads nothing after the first, and refuses stores without end; how many bytes it
 /// could write.
 fn flooding_listener() -> (SocketAddr, Arc<AtomicUsize>) {
@@ -177,15 +191,8 @@ fn replies_without_end_to_requests_that_are_not_read_are_refused_before_the_dead
     let (address, written_bytes) = flooding_listener();
     let server = server_resolved_by(move |_, _| Ok(vec![address]));
     let body = vec![b'x'; 1 << 20];
-    let items = ["a", "b", "c", "d"].repeat(16).into_iter().map(|key| Item {
-        key: WireKey {
-            bytes: key.as_bytes(),
-            is_base64: false,
-        },
-        flags: 0,
-        body: &body,
-    });
-    let items: Vec<_> = items.collect();
+    let keys = ["a", "b", "c", "d"].repeat(16);
+    let items: Vec<_> = keys.iter().map(|key| item_of(key, &body)).collect();
     let requests = [Request::StoreMany {
         mode: StoreMode::Set,
         items: &items,
@@ -196,6 +203,137 @@ fn replies_without_end_to_requests_that_are_not_read_are_refused_before_the_dead
     let mut call = Call::new(server, &requests, now, now + Duration::from_secs(10));
     assert!(matches!(call.run(), Err(Error::Protocol { .. })));
     assert!(written_bytes.load(Ordering::SeqCst) < SOCKET_BUFFERS_BYTES_MAX);
+}
+
+/// A server that knows meta commands, reads nothing after the first, and writes `reply` once; it ends the connection when
+/// told to.
+fn early_replying_listener(reply: &'static [u8]) -> (SocketAddr, Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (end, must_end) = channel();
+    thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        stream.read_exact(&mut [0; 4]).unwrap();
+        stream.write_all(b"MN\r\n").unwrap();
+        stream.read_exact(&mut [0; 1]).unwrap();
+        stream.write_all(reply).unwrap();
+        let _ = must_end.recv();
+    });
+    (address, end)
+}
+
+#[test]
+fn a_refusal_that_comes_before_the_value_is_sent_is_returned_though_the_server_closes_then() {
+    let (address, end) = early_replying_listener(b"SERVER_ERROR object too large for cache\r\n");
+    let server = server_resolved_by(move |_, _| Ok(vec![address]));
+    let body = vec![b'x'; 64 << 20]; // more than the buffers of two sockets hold
+    let requests = [Request::Store {
+        mode: StoreMode::Set,
+        item: item_of("k", &body),
+        exptime: 0,
+        noreply: false,
+    }];
+    let now = Instant::now();
+    let mut call = Call::new(server, &requests, now, now + MINUTE);
+    while call.early_reply.is_none() {
+        assert_eq!(call.advance(WaitLimit::NoWait), Ok(CallState::Waiting));
+    }
+    drop(end);
+    let state = call.run();
+    assert!(
+        matches!(&state, Ok(CallState::Reply(Reply::Refused(_)))),
+        "{state:?}"
+    );
+    call.next();
+    assert_eq!(call.run(), Ok(CallState::Finished));
+}
+
+/// A server that knows meta commands and takes two stores. It replies to the first at once and reports when it has
+/// received all of the second.
+fn listener_of_two_stores() -> (SocketAddr, Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (all_received, is_all_received) = channel();
+    thread::spawn(move || {
+        let stream = listener.accept().unwrap().0;
+        let mut requests = BufReader::new(&stream);
+        assert_eq!(read_line(&mut requests), "mn");
+        (&stream).write_all(b"MN\r\n").unwrap();
+        for is_last in [false, true] {
+            let line = read_line(&mut requests);
+            let words: Vec<_> = line.split(' ').collect();
+            let value_bytes = words[2].trim_start_matches('S').parse::<u64>().unwrap();
+            let mut value = (&mut requests).take(value_bytes + 2);
+            io::copy(&mut value, &mut io::sink()).unwrap();
+            if is_last {
+                all_received.send(()).unwrap();
+            }
+            let opaque = words.iter().find(|word| word.starts_with('O')).unwrap();
+            write!(&stream, "HD {opaque}\r\n").unwrap();
+        }
+        let _ = requests.read(&mut [0; 1]);
+    });
+    (address, is_all_received)
+}
+
+fn read_line(input: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    input.read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
+}
+
+/// A server that knows meta commands and replies to the next request when told to.
+fn listener_that_waits_for(may_reply: Receiver<()>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let stream = listener.accept().unwrap().0;
+        for (index, line) in BufReader::new(&stream)
+            .lines()
+            .map_while(Result::ok)
+            .enumerate()
+        {
+            if index == 0 {
+                assert_eq!(line, "mn");
+                (&stream).write_all(b"MN\r\n").unwrap();
+            } else {
+                may_reply.recv().unwrap();
+                (&stream).write_all(b"VERSION 1\r\n").unwrap();
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn a_call_with_an_early_reply_continues_to_send_while_others_wait() {
+    let body = vec![b'x'; 64 << 20]; // more than the buffers of two sockets hold
+    let (stores_address, is_all_received) = listener_of_two_stores();
+    let waiting_address = listener_that_waits_for(is_all_received);
+    let stores = [item_of("a", b"1"), item_of("b", &body)].map(|item| Request::Store {
+        mode: StoreMode::Set,
+        item,
+        exptime: 0,
+        noreply: false,
+    });
+    let version = [Request::Version];
+    let now = Instant::now();
+    let call_to = |address, requests| {
+        let server = server_resolved_by(move |_, _| Ok(vec![address]));
+        (Call::new(server, requests, now, now + MINUTE), None)
+    };
+    let mut calls = [
+        call_to(stores_address, &stores[..]),
+        call_to(waiting_address, &version),
+    ];
+    while !receive_all(&mut calls) {}
+    for (call, error) in &mut calls {
+        assert_eq!(*error, None);
+        assert!(call.take_held_reply().is_some());
+        call.next();
+    }
+    let [(call, _), _] = &mut calls;
+    assert!(matches!(call.run(), Ok(CallState::Reply(_))));
 }
 
 /// A listener whose queue of connections is full: it neither takes nor refuses another one.

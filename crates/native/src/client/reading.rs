@@ -216,7 +216,7 @@ impl Client {
         mut spent: TimeSpent,
     ) {
         let decompress_time = Duration::from_nanos(spent.part_ns(CostPart::Decompress));
-        let decode_time = call.reading_time().saturating_sub(decompress_time);
+        let decode_time = call.times().reading_time().saturating_sub(decompress_time);
         spent.add_time(CostPart::Deserialise, decode_time);
         let summary = RequestSummary {
             key: Some(key),
