@@ -179,6 +179,27 @@ fn recorders_of_one_folder_have_instances_of_their_own() {
 }
 
 #[test]
+fn parents_that_form_a_cycle_only_across_parts_leave_the_log_readable() {
+    let folder = tempfile::tempdir().unwrap();
+    for (key, parent) in [(b"a", b"b"), (b"b", b"a")] {
+        let recorder = recorder(folder.path(), |_| {});
+        let request = recorder.begin_request().unwrap();
+        let parent = Parent {
+            key: parent,
+            is_named: true,
+        };
+        request.begin_read([(key, Some(parent))]);
+        request.end_call();
+        request.finish();
+        close(&recorder);
+    }
+    let log = read_folder(folder.path()).unwrap().log;
+    assert_eq!(log.requests.len(), 2);
+    let with_parent = log.items.parents.iter().filter(|&&parent| parent != NONE);
+    assert_eq!(with_parent.count(), 1);
+}
+
+#[test]
 fn a_folder_that_cannot_be_written_stops_the_recorder_and_not_the_requests() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");

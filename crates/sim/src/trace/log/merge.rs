@@ -4,8 +4,8 @@ use super::jsonl::intern_route;
 use super::{Items, NONE, RequestLog, Requests};
 use std::collections::HashMap;
 
-/// Joins the parts. An item's parent and size are those of the last part that knows them; requests of equal time stay
-/// in the order of the parts.
+/// Joins the parts. An item's parent and size are those of the last part that knows them, but a parent that would make
+/// an item its own ancestor is left out; requests of equal time stay in the order of the parts.
 pub(super) fn merge(parts: &[RequestLog]) -> RequestLog {
     let mut merged = MergedLog::default();
     let mut truncated_after = None;
@@ -15,6 +15,7 @@ pub(super) fn merge(parts: &[RequestLog]) -> RequestLog {
             truncated_after = Some(merged.requests.len() as u64);
         }
     }
+    break_cycles(&mut merged.items.parents);
     RequestLog {
         items: merged.items,
         requests: sorted_by_time(merged.requests),
@@ -84,6 +85,27 @@ impl MergedLog {
         self.items.parents.push(NONE);
         self.items.sizes.push(0);
         number
+    }
+}
+
+/// Parts that were recorded at different times, or by different processes, may disagree about what is above what.
+fn break_cycles(parents: &mut [u32]) {
+    let mut walk_of = vec![0; parents.len()];
+    for start in 0..parents.len() {
+        let walk = start as u32 + 1;
+        let mut item = start;
+        while walk_of[item] == 0 {
+            walk_of[item] = walk;
+            let parent = parents[item];
+            if parent == NONE {
+                break;
+            }
+            if walk_of[parent as usize] == walk {
+                parents[item] = NONE;
+                break;
+            }
+            item = parent as usize;
+        }
     }
 }
 

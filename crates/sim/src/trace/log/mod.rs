@@ -123,10 +123,11 @@ impl RequestLog {
     }
 
     /// Joins the parts of one log: the same key is one item, with the parent and the size of the last part that knows
-    /// them, and the requests are in the order of their time. `name` appears in errors.
+    /// them, and the requests are in the order of their time. Of parents that form a cycle only across parts, one is
+    /// left out. `name` appears in errors.
     ///
     /// # Errors
-    /// Parts whose parents form a cycle together.
+    /// Parts that do not pass the checks of [`Self::read`].
     pub fn merge(parts: &[Self], name: &str) -> Result<Self, TraceError> {
         let log = merge::merge(parts);
         check::check(&log, name, name)?;
