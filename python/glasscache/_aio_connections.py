@@ -53,7 +53,7 @@ class Connections(_native.AsyncClient):
                 task.add_done_callback(self._closing.discard)
 
     async def _close_connections(self) -> None:
-        """Close them, after the replies to what was sent, or after the timeout; later calls raise."""
+        """Close them when each is idle, or after the timeout; later calls raise."""
         loop = asyncio.get_running_loop()
         for task in [*self._probes.values(), *self._connecting.values()]:
             if task.get_loop() is loop:

@@ -460,7 +460,7 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
                 connection.flush()
 
     async def close(self) -> None:
-        """Close the connections, after the replies to what was sent, or after the timeout."""
+        """Close the connections: after calls that wait and quiet writes, or after the timeout."""
         await self._close_connections()
 
     if not TYPE_CHECKING:

@@ -153,6 +153,23 @@ def test_a_deadline_shorter_than_one_before_is_kept(mute: Mute) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("keys", ["k", ["k", "l"]])
+def test_close_does_not_wait_for_the_reply_to_a_cancelled_call(
+    mute: Mute, keys: str | list[str]
+) -> None:
+    """What it takes is bounded by seconds where the timeout is a minute."""
+
+    async def main() -> None:
+        client = AsyncClient(mute.address, timeout=60)
+        read = client.get(keys) if isinstance(keys, str) else client.get_many(keys)
+        task = asyncio.ensure_future(read)
+        await asyncio.sleep(0.1)
+        task.cancel()
+        await asyncio.wait_for(client.close(), 20)
+
+    asyncio.run(main())
+
+
 def test_awaited_calls_of_many_deadlines_end_at_their_own(deaf: Deaf) -> None:
     """10,000 calls, 1,000 at a time, with deadlines from 5 ms to 5 s: GLASSCACHE_TEST_CALLS=10000."""
     at_a_time = max(MIXED_CALLS // 10, 1)

@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 use super::bulk_kind::BulkKind;
 use super::delayed_call::seconds_left;
 use super::pending_call::CallTiming;
-use super::{running_loop, set_exception, set_result};
+use super::{is_done, running_loop, set_exception, set_result};
 use crate::client_state::ClientState;
 use crate::settings::Codec;
 
@@ -62,6 +62,14 @@ impl BulkCall {
             future: None,
             has_manifests: false,
             outcome: None,
+        }
+    }
+
+    /// Whether the caller waits for the outcome; a cancelled call is not awaited.
+    pub(super) fn is_awaited(&self, py: Python<'_>) -> PyResult<bool> {
+        match &self.future {
+            None => Ok(true),
+            Some(future) => Ok(!is_done(py, future)?),
         }
     }
 

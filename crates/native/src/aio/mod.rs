@@ -34,21 +34,20 @@ pub(crate) use connection::Connection;
 pub(crate) use delayed_call::DelayedCall;
 pub(crate) use near_call::NearCall;
 
+/// Whether a future has its result, or was cancelled.
+fn is_done(py: Python<'_>, future: &Py<PyAny>) -> PyResult<bool> {
+    future.call_method0(py, intern!(py, "done"))?.is_truthy(py)
+}
+
 fn set_result(py: Python<'_>, future: &Py<PyAny>, value: Bound<'_, PyAny>) -> PyResult<()> {
-    if !future
-        .call_method0(py, intern!(py, "done"))?
-        .is_truthy(py)?
-    {
+    if !is_done(py, future)? {
         future.call_method1(py, intern!(py, "set_result"), (value,))?;
     }
     Ok(())
 }
 
 fn set_exception(py: Python<'_>, future: &Py<PyAny>, error: PyErr) -> PyResult<()> {
-    if !future
-        .call_method0(py, intern!(py, "done"))?
-        .is_truthy(py)?
-    {
+    if !is_done(py, future)? {
         future.call_method1(py, intern!(py, "set_exception"), (error.into_value(py),))?;
     }
     Ok(())

@@ -135,10 +135,18 @@ impl Connection {
         self.is_paused && self.transport.is_some() && self.engine.takes_requests()
     }
 
-    /// Whether nothing is in flight.
+    /// Whether all is sent, no caller waits for a reply, and every quiet write is acknowledged.
     #[getter]
-    fn is_idle(&self) -> bool {
-        self.engine.is_idle()
+    fn is_idle(&self, py: Python<'_>) -> PyResult<bool> {
+        if !self.engine.output().is_empty() || self.engine.has_unacknowledged_writes() {
+            return Ok(false);
+        }
+        for pending_call in &self.pending_calls {
+            if pending_call.is_awaited(py)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Close it; what is in flight fails.
