@@ -155,6 +155,19 @@ fn heartbeats_continue_without_changes_and_follow_each_change() {
 }
 
 #[test]
+fn lines_that_are_pending_when_the_server_stops_are_sent() {
+    for _ in 0..10 {
+        let server = start(live::config()).unwrap();
+        let mut lines = WatchedLines::new(&server, "mutations");
+        let mut client = live::connect(&server);
+        live::talk(&mut client, b"set a 0 0 1\r\n1\r\n", b"STORED\r\n");
+        server.stop();
+        assert!(lines.next().starts_with("type=item_store key=a "));
+        server.join();
+    }
+}
+
+#[test]
 fn more_watchers_are_admitted_than_memcached_admits() {
     let server = start(live::config()).unwrap();
     let mut watchers: Vec<_> = (0..40)

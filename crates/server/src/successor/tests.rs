@@ -463,6 +463,31 @@ fn a_unix_socket_gets_the_mode_that_its_next_server_wants() {
 }
 
 #[test]
+fn lines_that_are_pending_when_a_server_is_replaced_are_sent_to_its_watchers() {
+    for _ in 0..5 {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("memory");
+        let server = start(config(&file, 8 << 20)).unwrap();
+        let mut watcher = Client::connect(address(&server));
+        assert_eq!(watcher.request(b"watch mutations\r\n"), "OK\r\n");
+        let mut client = Client::connect(address(&server));
+        // Stored just before the server pauses: its lines wait for the next time at which watchers are served.
+        let relayed = relay(&file, move |kind, _| {
+            if kind == FrameKind::Ready {
+                assert_eq!(client.request(b"set key 0 0 1\r\nx\r\n"), "STORED\r\n");
+            }
+        });
+        let next = take_over(config(&file, 8 << 20)).unwrap().start().unwrap();
+        relayed.join().unwrap();
+        assert!(server.join());
+        let mut line = String::new();
+        watcher.0.read_line(&mut line).unwrap();
+        assert!(line.contains("type=item_store key=key "), "{line:?}");
+        drop(next);
+    }
+}
+
+#[test]
 fn a_replacement_can_be_cancelled_until_it_accepts() {
     for (cancelled_at, is_possible) in [
         (FrameKind::Hello, true),

@@ -13,6 +13,7 @@ use super::{Connection, Mode};
 use crate::net::send::PendingOutput;
 use crate::net::stream::Stream;
 use crate::session::Session;
+use crate::shared::Shared;
 use crate::shared::config::Protocols;
 use crate::shared::counters::Counters;
 use crate::shared::fields::{FieldReader, FieldWriter};
@@ -135,6 +136,14 @@ impl Connection {
             output.copy_held_values(bytes_left, memory);
         }
         !self.needs_store()
+    }
+
+    /// Makes the pending lines of a watcher its last output. One that did not take what it was sent loses them.
+    pub(crate) fn keep_last_lines(&mut self, shared: &Shared) {
+        if self.pending_output.is_none() {
+            let lines = shared.watchers.take(self.info.id.serial);
+            self.pending_output = PendingOutput::copied(lines, &shared.memory);
+        }
     }
 
     /// Whether pending output lies in the memory of the store.

@@ -23,6 +23,7 @@ impl Worker {
         {
             self.serve(slot_key, Cause::Input);
         }
+        self.serve_all_watchers();
         while Instant::now() < deadline {
             for slot_key in self.connections.keys(|c| c.is_idle() || c.is_watching()) {
                 self.close(slot_key, CloseReason::Shutdown);

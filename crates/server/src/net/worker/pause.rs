@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 
 use super::Worker;
+use crate::net::connection::Connection;
 use crate::shared::control_channel::{DESCRIPTORS_MAX, FrameKind};
 use crate::shared::fields::FieldWriter;
 use crate::shared::handover::Handover;
@@ -106,6 +107,11 @@ impl Worker {
                 // The successor has the socket too, so closing it would not remove it here.
                 let _ = epoll::delete(&self.poll, connection.stream.socket());
                 self.shared.connections.remove(connection.info.id.serial);
+            }
+        }
+        for slot_key in self.connections.keys(Connection::is_watching) {
+            if let Some(connection) = self.connections.get_mut(slot_key) {
+                connection.keep_last_lines(&self.shared);
             }
         }
         let handover = self.shared.phases.last_handover();

@@ -53,8 +53,13 @@ impl Worker {
     pub(super) fn serve_watchers(&mut self, now: Instant) {
         if now.saturating_duration_since(self.watching.last_sent) >= SEND_INTERVAL {
             self.watching.last_sent = now;
-            self.serve_watchers_where(|_| true);
+            self.serve_all_watchers();
         }
+    }
+
+    /// Sends every watcher its pending lines.
+    pub(super) fn serve_all_watchers(&mut self) {
+        self.serve_watchers_where(|_| true);
     }
 
     /// Sends urgent watchers their pending lines.
