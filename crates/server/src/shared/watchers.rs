@@ -251,11 +251,13 @@ impl Watcher {
             self.skipped_lines += 1;
             return;
         }
+        let was_urgent = self.unsent_lines.len() >= urgent_bytes;
         self.unsent_lines.extend_from_slice(line);
         if self.unsent_lines.capacity() != self.charge.bytes() {
             self.charge.set(self.unsent_lines.capacity());
         }
-        if self.unsent_lines.len() >= urgent_bytes {
+        // Once: what a watcher does not take is sent when its socket is writable, or with the next lines.
+        if !was_urgent && self.unsent_lines.len() >= urgent_bytes {
             self.owner_waker.wake();
         }
     }
@@ -321,6 +323,9 @@ mod tests {
         watchers.publish(kind::FETCHERS, Subject::Any, &[b'x'; 500]);
         assert!(is_woken());
         assert_eq!(watchers.urgent(), [1]);
+        waker.clear();
+        watchers.publish(kind::FETCHERS, Subject::Any, &[b'x'; 500]);
+        assert!(!is_woken(), "the worker knows of it already");
         assert!(watchers.take(1).len() > 1000);
         assert!(watchers.urgent().is_empty());
     }
