@@ -127,6 +127,10 @@ fn version_of(name: &str, access: &Access) -> Result<String, Failure> {
                 "`bench`, `profile` and `warm` log in with --user and the password in GLASSCACHE_PASSWORD",
             )
         }
+        ProbeError::TlsAlert => {
+            let message = format!("{name} expects TLS: its reply to `version` was a TLS alert");
+            Failure::new(Exit::BadData, message).hint(NEEDS_TLS)
+        }
         ProbeError::Foreign(reply) => foreign_failure(name, access, &reply),
     })
 }
@@ -164,8 +168,7 @@ fn foreign_failure(name: &str, access: &Access, reply: &str) -> Failure {
         format!("its reply to `version` was {line_start:?}")
     };
     let failure = Failure::new(Exit::BadData, format!("{name} is not a {kind}: {reason}"));
-    let is_tls_alert = reply.starts_with('\u{15}');
-    let may_encrypt = access.tls.is_none() && (is_tls_alert || reply.is_empty());
+    let may_encrypt = access.tls.is_none() && reply.is_empty();
     match (may_encrypt, is_binary) {
         (true, true) => failure.hint(NEEDS_TLS),
         (true, false) => failure.hint(format!(

@@ -304,6 +304,9 @@ fn a_server_that_is_not_trusted_or_refuses_the_login_is_named_with_the_reason() 
     // Without TLS, where the server encrypts.
     let text = failure(&refused_bench(&target, &[]).output().unwrap(), 4);
     assert!(text.contains("needs --tls"), "{text}");
+    let in_binary = refused_bench(&target, &["--protocol", "binary"]).output();
+    let text = failure(&in_binary.unwrap(), 4);
+    assert!(text.contains("needs --tls"), "{text}");
     // The authority is not one of the system's.
     let strangers = Files::new();
     let mut command = refused_bench(&target, &[]);

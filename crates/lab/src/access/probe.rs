@@ -6,6 +6,7 @@ use std::time::Duration;
 use glasscache_protocol::binary::{RequestId, Status, opcode, request as binary};
 use glasscache_protocol::text::reply::{self as text, Line};
 
+use super::stream::{TLS_ALERT, TlsAlert};
 use super::{Access, Protocol, Stream};
 
 /// How long a server may take for each reply.
@@ -23,6 +24,9 @@ pub enum ProbeError {
     /// It wants a login before other commands.
     #[error("it wants a login before other commands")]
     LoginRequired,
+    /// It replied with a TLS alert, so it expects TLS.
+    #[error("its reply to `version` was a TLS alert")]
+    TlsAlert,
     /// It replied in another protocol: with this line, or with nothing.
     #[error("its reply to `version` was {0:?}")]
     Foreign(String),
@@ -44,6 +48,7 @@ pub fn version(access: &Access) -> Result<String, ProbeError> {
     match text::parse(line) {
         Ok(Line::Version(version)) => Ok(String::from_utf8_lossy(version).into_owned()),
         _ if line.starts_with(b"CLIENT_ERROR unauth") => Err(ProbeError::LoginRequired),
+        _ if line.first() == Some(&TLS_ALERT) => Err(ProbeError::TlsAlert),
         _ => Err(ProbeError::Foreign(
             String::from_utf8_lossy(line).into_owned(),
         )),
@@ -60,6 +65,7 @@ fn binary_version(stream: &mut Stream) -> Result<String, ProbeError> {
     let mut next_response = || {
         let response = stream.read_response(REPLY_BYTES_MAX as usize);
         response.map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData if is_tls_alert(&error) => ProbeError::TlsAlert,
             io::ErrorKind::InvalidData => ProbeError::Foreign(error.to_string()),
             io::ErrorKind::UnexpectedEof => ProbeError::Foreign(String::new()),
             _ => ProbeError::Io(error),
@@ -70,6 +76,13 @@ fn binary_version(stream: &mut Stream) -> Result<String, ProbeError> {
         Status::AuthFailure => Err(ProbeError::LoginRequired),
         _ => Ok(String::from_utf8_lossy(&version.value).into_owned()),
     }
+}
+
+fn is_tls_alert(error: &io::Error) -> bool {
+    error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<TlsAlert>())
+        .is_some()
 }
 
 /// The rows of `stats`, each a name and a value.

@@ -23,6 +23,14 @@ pub(super) struct BinaryResponse {
     pub(super) value: Vec<u8>,
 }
 
+/// The type of a TLS record with an alert, which begins with it.
+pub(super) const TLS_ALERT: u8 = 0x15;
+
+/// What arrived instead of a reply: the server expects TLS.
+#[derive(Debug, thiserror::Error)]
+#[error("its reply is a TLS alert")]
+pub(super) struct TlsAlert;
+
 /// A connection to a server.
 #[derive(Debug)]
 pub struct Stream {
@@ -111,6 +119,9 @@ impl Stream {
         let (magic, rest_of_header) = bytes.split_at_mut(1);
         // A peer that sends another protocol may not send as much as a header.
         self.read_exact(magic)?;
+        if magic == [TLS_ALERT] {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, TlsAlert));
+        }
         if magic != [MAGIC_RESPONSE] {
             return Err(invalid("its reply is not binary".to_owned()));
         }
