@@ -85,37 +85,46 @@ fn is_tls_alert(error: &io::Error) -> bool {
         .is_some()
 }
 
+/// Names and values of a reply to `stats`.
+pub type StatisticsRows = Vec<(String, String)>;
+
 /// The rows of `stats`, each a name and a value.
 ///
 /// # Errors
 /// The server cannot be reached or its reply does not end.
-pub fn general_statistics(access: &Access) -> io::Result<Vec<(String, String)>> {
+pub fn general_statistics(access: &Access) -> io::Result<StatisticsRows> {
     let mut stream = Stream::open(access, REPLY_TIMEOUT)?;
-    let mut rows = Vec::new();
-    let mut push = |name: &[u8], value: &[u8]| {
-        let [name, value] = [name, value].map(|part| String::from_utf8_lossy(part).into_owned());
-        rows.push((name, value));
-    };
     if access.protocol == Protocol::Binary {
         let mut request = Vec::new();
         binary::stat(&mut request, 0, b"");
         stream.write_all(&request)?;
-        let mut left_bytes = REPLY_BYTES_MAX as usize;
+        let (mut rows, mut left_bytes) = (Vec::new(), REPLY_BYTES_MAX as usize);
         loop {
             let row = stream.read_response(left_bytes)?;
             if row.status != Status::Success || row.key.is_empty() {
                 return Ok(rows);
             }
             left_bytes = left_bytes.saturating_sub(row.key.len() + row.value.len());
-            push(&row.key, &row.value);
+            rows.push(row_text(&row.key, &row.value));
         }
     }
-    stream.write_all(b"stats\r\n")?;
-    for line in BufReader::new(stream.take(REPLY_BYTES_MAX)).split(b'\n') {
+    text_statistics(stream)
+}
+
+/// The rows of `stats` on a connection in text: those in the first [`REPLY_BYTES_MAX`] bytes of the reply.
+pub(crate) fn text_statistics(mut connection: impl Read + Write) -> io::Result<StatisticsRows> {
+    let mut rows = Vec::new();
+    connection.write_all(b"stats\r\n")?;
+    for line in BufReader::new(connection.take(REPLY_BYTES_MAX)).split(b'\n') {
         match text::parse(line?.trim_ascii_end()) {
-            Ok(Line::Stat(name, value)) => push(name, value),
+            Ok(Line::Stat(name, value)) => rows.push(row_text(name, value)),
             _ => break,
         }
     }
     Ok(rows)
+}
+
+fn row_text(name: &[u8], value: &[u8]) -> (String, String) {
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    (text(name), text(value))
 }

@@ -12,6 +12,8 @@ use glasscache_sim::trace::{BATCH_ROWS, Batch, Op, key_number};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use crate::access::text_statistics;
+
 /// Maximum length of a line of watch: a key of 250 bytes, percent-encoded, and the other fields.
 const LINE_BYTES_MAX: usize = 4096;
 
@@ -199,13 +201,10 @@ pub fn record<W: Write + Send>(
 /// line of a watch says so, only `stats`.
 ///
 /// `None` if the server does not count them, or does not answer.
-pub fn dropped_by_threads(mut connection: impl io::Read + Write) -> Option<u64> {
-    connection.write_all(b"stats\r\n").ok()?;
-    io::BufReader::new(connection)
-        .lines()
-        .map_while(Result::ok)
-        .take_while(|line| line.starts_with("STAT "))
-        .find_map(|line| line.strip_prefix("STAT log_worker_dropped ")?.parse().ok())
+pub fn dropped_by_threads(connection: impl io::Read + io::Write) -> Option<u64> {
+    let rows = text_statistics(connection).ok()?;
+    let (_, count) = rows.iter().find(|(name, _)| name == "log_worker_dropped")?;
+    count.parse().ok()
 }
 
 fn is_timeout(error: &io::Error) -> bool {
@@ -256,6 +255,35 @@ ts=5.30 gid=4 type=item_get key=17 status=found clsid=1 cfd=25 size=5
             skipped_lines: 4,
         };
         assert_eq!(counts, expected);
+    }
+
+    /// A server whose `stats` never ends.
+    struct EndlessRows(usize);
+
+    impl io::Read for EndlessRows {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let row = b"STAT pid 1\r\n";
+            let count = row.len().min(buffer.len());
+            buffer[..count].copy_from_slice(&row[..count]);
+            self.0 += count;
+            assert!(self.0 < 1 << 20, "it is read without a bound");
+            Ok(count)
+        }
+    }
+
+    impl io::Write for EndlessRows {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_counters_of_a_server_are_read_up_to_a_bound() {
+        assert_eq!(dropped_by_threads(EndlessRows(0)), None);
     }
 
     #[test]
