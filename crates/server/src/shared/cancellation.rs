@@ -48,9 +48,10 @@ impl Cancellation {
         state.channel = Some(Arc::clone(channel));
     }
 
-    /// From now on it cannot be cancelled; false if it was.
+    /// From now on it cannot be cancelled, and the conversation is not kept open for that; false if it was cancelled.
     pub(crate) fn begin_commit(&self) -> bool {
         let mut state = lock(&self.0);
+        state.channel = None;
         if state.decision == Decision::Open {
             state.decision = Decision::Committing;
         }

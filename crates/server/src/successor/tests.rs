@@ -509,9 +509,17 @@ fn a_replacement_can_be_cancelled_until_it_accepts() {
                 assert_eq!(cancellation.cancel(), is_possible);
             }
         });
+        let kept_cancellation = replacement.cancellation();
         let connected = replacement.connect();
         let taken_over = connected.and_then(crate::ConnectedReplacement::take_over);
+        let channel = taken_over.as_ref().ok().and_then(|prepared| {
+            let inheritance = prepared.inheritance.as_ref()?;
+            Some(Arc::downgrade(&inheritance.channel))
+        });
         let next = taken_over.and_then(PreparedServer::start);
+        // One that may cancel lives as long as the process.
+        let is_open = channel.is_some_and(|channel| channel.strong_count() > 0);
+        assert!(!is_open || next.is_err(), "{cancelled_at:?}");
         relayed.join().unwrap();
         if let Err(error) = &next {
             assert!(is_possible, "{error}");
@@ -520,6 +528,7 @@ fn a_replacement_can_be_cancelled_until_it_accepts() {
             assert!(!is_possible, "{cancelled_at:?}");
             assert!(server.join());
         }
+        drop(kept_cancellation);
         assert_eq!(client.request(b"touch key 0\r\n"), "TOUCHED\r\n");
     }
 }
