@@ -149,7 +149,7 @@ pub(crate) fn lock_memory(user: Option<&str>) -> Result<(), Failure> {
     mlockall(flags).map_err(|error| {
         Failure::new(
             Exit::Unreachable,
-            format!("lock-memory (-k) has no effect: not allowed: {error}"),
+            format!("lock-memory (-k) has no effect: mlockall failed: {error}; the server goes on"),
         )
         .hint("raise the limit on locked memory (ulimit -l) above four times -m")
     })
