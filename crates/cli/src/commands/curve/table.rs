@@ -145,7 +145,7 @@ pub(super) fn text(
         let table = grid.table(args, trace);
         text.push_str(&best_rows_text(&table, args.prints_every_policy()));
         text.push_str(&wrap(
-            "* fewest misses of a policy that does not know the future, as those of Belady do",
+            "* fewest misses of a realisable policy; the Belady policies know the future",
         ));
         text.push('\n');
     }
