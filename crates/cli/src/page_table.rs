@@ -28,10 +28,10 @@ pub(crate) fn best_rows_text(table: &Table, prints_all: bool) -> String {
 }
 
 /// The sentence of a command, then its tables with an empty line before each.
-pub(crate) fn sentence_and_tables(sentence: &str, tables: &[Table], prints_all: bool) -> String {
+pub(crate) fn sentence_and_tables(sentence: &str, tables: &[Table]) -> String {
     let tables = tables
         .iter()
-        .map(|table| format!("\n{}", best_rows_text(table, prints_all)));
+        .map(|table| format!("\n{}", table_text(table)));
     std::iter::once(wrap(sentence) + "\n")
         .chain(tables)
         .collect()

@@ -174,7 +174,7 @@ impl Args {
         if out.is_json() {
             out.document(&results.document(&page.sentence));
         } else {
-            out.line(sentence_and_tables(&page.sentence, &page.tables, true))?;
+            out.line(sentence_and_tables(&page.sentence, &page.tables))?;
             page.notes
                 .iter()
                 .try_for_each(|note| out.line(wrap(note)))?;
