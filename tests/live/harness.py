@@ -10,6 +10,7 @@ import pathlib
 import signal
 import socket
 import ssl
+import statistics
 import subprocess
 import threading
 import time
@@ -335,6 +336,11 @@ class Witness:
                     self.worst_ms = max(self.worst_ms, (time.monotonic() - begun) * 1000)
         except (OSError, Failed) as error:
             self.errors.append(str(error))
+
+
+def p99(values: list[float]) -> float:
+    """The 99th percentile; of one value that value."""
+    return statistics.quantiles(values * 2 if len(values) == 1 else values, n=100)[98]
 
 
 def free_port() -> int:

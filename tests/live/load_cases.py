@@ -6,7 +6,7 @@ import random
 import threading
 import time
 
-from harness import Failed, Server, Wire, case, demand
+from harness import Failed, Server, Wire, case, demand, p99
 
 RANDOM_SEED = 21
 
@@ -241,8 +241,7 @@ def get_p99_us(server: Server, seconds: float) -> float:
         while (begun := time.monotonic()) < end:
             demand(wire.get(b"asked") is not None, "a miss")
             took.append(time.monotonic() - begun)
-    took.sort()
-    return took[len(took) * 99 // 100] * 1e6
+    return p99(took) * 1e6
 
 
 @case("beyond", options=("-m", "64", "-c", "2048"))

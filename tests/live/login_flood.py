@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 
-from harness import Server, Wire
+from harness import Server, Wire, p99
 
 # `openssl passwd -5` of "secret", and a user whose password is plain, so that both kinds are tried.
 USERS = """hashed:$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA
@@ -64,11 +64,6 @@ def latencies(server: Server, seconds: float, until: list[multiprocessing.Proces
             wire.get(b"key")
             found.append((time.perf_counter() - begun) * 1e6)
     return found
-
-
-def p99(values: list[float]) -> float:
-    """The 99th percentile."""
-    return statistics.quantiles(values, n=100)[98]
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from harness import Server, Wire
+from harness import Server, Wire, p99
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,11 +87,6 @@ def latencies(
             wires[side].get(next(draws))
             found[side].append((time.perf_counter() - begun) * 1e6)
     raise AssertionError("the turns never end by themselves")
-
-
-def p99(values: list[float]) -> float:
-    """The 99th percentile."""
-    return statistics.quantiles(values, n=100)[98]
 
 
 def measure(old: Server, new: Server, args: argparse.Namespace) -> bool:
