@@ -4,13 +4,16 @@ use std::time::{Duration, Instant};
 
 use glasscache_client::costs::CostPart;
 use glasscache_client::request::Item;
-use glasscache_client::{Client, Error, StoreMode};
+use glasscache_client::{Client, Error, Options, StoreMode};
 use glasscache_lab::load::{Arrivals, Pool, mix};
 use glasscache_lab::profile::{CallBlock, CallError, Caller, Cell, Split, WIDTH_VALUE_BYTES};
 
 use crate::live_client::{call_budget, call_error, connect, plain_key};
 use crate::live_target::LiveTarget;
 use crate::output::Failure;
+
+/// How long all threads call without being measured until each has a connection of its own.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Our client against one server.
 pub(super) struct RustClient<'t> {
@@ -120,6 +123,37 @@ impl<'t> RustClient<'t> {
         }
         Ok(block)
     }
+
+    /// Calls from all threads at once until there is a connection for each. A call that finds no idle connection opens
+    /// one, which must not happen in a call that is measured.
+    fn open_connections(&self, cell: Cell) -> Result<(), CallError> {
+        let items = self.cell_items(cell);
+        let keys: Vec<&[u8]> = items.iter().map(|(key, _)| key.as_bytes()).collect();
+        let wanted_count = self.threads.min(Options::default().connections_max);
+        let started = Instant::now();
+        let call_until_open = || -> Result<(), CallError> {
+            loop {
+                self.timed_call(&items, &keys, matches!(cell, Cell::Bytes(_)))?;
+                if self.connection_count() >= wanted_count || started.elapsed() > CONNECT_TIME_MAX {
+                    return Ok(());
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            let spawn = |_| scope.spawn(call_until_open);
+            let threads: Vec<_> = (0..self.threads).map(spawn).collect();
+            threads.into_iter().try_for_each(|thread| {
+                let result = thread.join();
+                result.map_err(|_| CallError::BadData("a thread ended early".to_owned()))?
+            })
+        })
+    }
+
+    fn connection_count(&self) -> usize {
+        let servers = self.client.servers();
+        let counts = servers.iter().map(|(_, server)| server.connection_counts());
+        counts.map(|(open_count, _)| open_count).sum()
+    }
 }
 
 /// Sleeps to just before `instant` and spins the rest: waking up takes longer than a fast call.
@@ -139,8 +173,7 @@ impl Caller for RustClient<'_> {
     fn reconnect(&mut self, cell: Cell) -> Result<(), CallError> {
         self.client = connect(self.target, true)
             .map_err(|failure| CallError::Unreachable(failure.message().to_owned()))?;
-        // At least one call of each thread.
-        self.read(cell, self.threads).map(|_| ())
+        self.open_connections(cell)
     }
 
     fn fill(&mut self, cell: Cell) -> Result<bool, CallError> {
@@ -222,5 +255,26 @@ impl Caller for RustClient<'_> {
             network_us: wire_us - server_us.unwrap_or(0.0),
             server_us,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use glasscache_lab::access::Protocol;
+
+    use super::*;
+    use crate::access::Credentials;
+
+    #[test]
+    fn each_thread_has_a_connection_when_reconnecting_is_done() {
+        let target = LiveTarget::open(None, &Credentials::default(), Protocol::Text).unwrap();
+        let cell = Cell::Bytes(100);
+        // The calls of an open loop come one after the other.
+        for rate in [None, Some(1000.0)] {
+            let mut client = RustClient::new(&target, 100, 1, (4, rate)).unwrap();
+            client.fill(cell).unwrap();
+            client.reconnect(cell).unwrap();
+            assert_eq!(client.connection_count(), 4, "{rate:?}");
+        }
     }
 }
