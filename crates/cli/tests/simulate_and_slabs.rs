@@ -441,6 +441,26 @@ fn routes_of_a_log_without_routes_are_refused() {
 }
 
 #[test]
+fn strategies_that_are_named_are_all_printed_in_each_table_of_strategies() {
+    let folder = log(ITEMS, REQUESTS);
+    let mut latency: serde_json::Value = serde_json::from_str(LATENCY).unwrap();
+    let percentiles =
+        r#"{"5":1110,"25":1240,"50":1350,"75":1510,"90":1750,"95":2020,"99":3200,"99.9":7400}"#;
+    latency["single_pct"] = serde_json::json!({ "1000": serde_json::from_str::<serde_json::Value>(percentiles).unwrap() });
+    std::fs::write(folder.path().join("latency.json"), latency.to_string()).unwrap();
+    let names: Vec<String> = (1..8).map(|items| format!("lru:{items}")).collect();
+    let arguments = ["--draw", "--strategies", &names.join(",")];
+    let printed = text(&simulate(folder.path(), &arguments).stdout);
+    for name in &names {
+        let rows = printed
+            .lines()
+            .filter(|line| line.starts_with(&format!("{name} ")));
+        assert_eq!(rows.count(), 2, "{name}: {printed}");
+    }
+    assert!(!printed.contains("--all prints"), "{printed}");
+}
+
+#[test]
 fn a_part_that_is_cut_short_is_named_and_the_others_are_simulated() {
     let folder = tempfile::tempdir().unwrap();
     let write =

@@ -238,17 +238,22 @@ fn has_parents(prepared: &PreparedLog<'_>) -> bool {
     prepared.items.parents.iter().any(|&parent| parent != NONE)
 }
 
-/// Prints the summary sentence, the tables, the notes; `prints_all` is about the first table, and about the others.
-fn print(out: &Output, page: &Page, prints_all: (bool, bool)) -> Result<(), Failure> {
+/// Prints the summary sentence, the tables, the notes; `prints_all` is about tables of strategies, and about the others.
+fn print(
+    out: &Output,
+    page: &Page,
+    (prints_all_strategies, prints_all_others): (bool, bool),
+) -> Result<(), Failure> {
     out.line(wrap(&page.sentence))?;
-    for (index, table) in page.tables.iter().enumerate() {
-        let prints_rows = if index == 0 {
-            prints_all.0
+    for table in &page.tables {
+        let is_of_strategies = table.header.first().is_some_and(|name| name == "strategy");
+        let prints_all = if is_of_strategies {
+            prints_all_strategies
         } else {
-            prints_all.1
+            prints_all_others
         };
         out.line("")?;
-        out.bytes(best_rows_text(table, prints_rows).as_bytes())?;
+        out.bytes(best_rows_text(table, prints_all).as_bytes())?;
     }
     out.line("")?;
     page.notes.iter().try_for_each(|note| out.line(wrap(note)))
