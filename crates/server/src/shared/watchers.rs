@@ -195,6 +195,14 @@ impl Watchers {
         lines
     }
 
+    /// The pending lines of one watcher of a server that was replaced. No heartbeat follows them: the successor changes
+    /// items already, of which this server has no lines.
+    pub(crate) fn take_last(&self, serial: u64) -> Vec<u8> {
+        let mut watchers = lock(&self.list);
+        let watcher = watchers.iter_mut().find(|watcher| watcher.serial == serial);
+        watcher.map_or_else(Vec::new, Watcher::take)
+    }
+
     /// The serial numbers of the urgent watchers.
     pub(crate) fn urgent(&self) -> Vec<u64> {
         lock(&self.list)
@@ -328,6 +336,22 @@ mod tests {
         assert!(!is_woken(), "the worker knows of it already");
         assert!(watchers.take(1).len() > 1000);
         assert!(watchers.urgent().is_empty());
+    }
+
+    #[test]
+    fn last_lines_are_not_followed_by_a_heartbeat() {
+        let watchers = Watchers::new(4000, memory());
+        let waker = Waker::new().unwrap();
+        assert!(watchers.add(1, watching("fetchers heartbeat"), waker));
+        for (take, has_heartbeat) in [
+            (Watchers::take as fn(&Watchers, u64) -> Vec<u8>, true),
+            (Watchers::take_last, false),
+        ] {
+            watchers.publish(kind::FETCHERS, Subject::Any, b"type=item_get");
+            let lines = String::from_utf8(take(&watchers, 1)).unwrap();
+            assert!(lines.contains("type=item_get"), "{lines}");
+            assert_eq!(lines.contains("type=heartbeat"), has_heartbeat, "{lines}");
+        }
     }
 
     #[test]

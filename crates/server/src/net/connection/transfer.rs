@@ -141,7 +141,7 @@ impl Connection {
     /// Makes the pending lines of a watcher its last output. One that did not take what it was sent loses them.
     pub(crate) fn keep_last_lines(&mut self, shared: &Shared) {
         if self.pending_output.is_none() {
-            let lines = shared.watchers.take(self.info.id.serial);
+            let lines = shared.watchers.take_last(self.info.id.serial);
             self.pending_output = PendingOutput::copied(lines, &shared.memory);
         }
     }
