@@ -322,7 +322,7 @@ curve-check: release ## Compare the forecast of `curve --server` with live look-
 	$(GLASSCACHE) bench misses "$(TRACES)" --forecast --value-bytes 1000 --trace cloudphysics-w106 --trace cache2k-web12 $(if $(MEMCACHED),--memcached "$(MEMCACHED)") $(ARGS)
 
 .PHONY: self-check
-self-check: release ## Compare a server with itself by `bench --vs` and `profile --vs`, a hundred times each, under ten minutes: how often the interval contains 1, and how wide it is (RUNS=n, ARGS="--server memcached").
+self-check: release ## Compare a server with itself by `bench --vs` and `profile --vs`, a hundred times each, 23 minutes: how often the interval contains 1, and how wide it is (RUNS=n, ARGS="--server memcached").
 	PYTHONPATH=tests/live python3 tests/live/self_check.py --binary $(GLASSCACHE) --runs $(or $(RUNS),100) $(ARGS)
 
 .PHONY: record-check

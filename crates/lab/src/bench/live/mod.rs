@@ -24,8 +24,13 @@ pub use search::{Objective, TriedRate, search};
 pub use workload::Mix;
 use workload::{DeleteKeys, ThreadShare, TrafficRequests};
 
-/// Rounds of a comparison: enough for the interval of a median ratio.
-const ROUNDS: usize = 20;
+/// Rounds of a comparison: enough for the interval of a median ratio, and as many as the time allows, for which threads
+/// of a server the connections of a round belong to changes latencies more than anything that happens within it.
+const ROUNDS_MIN: u32 = 20;
+const ROUNDS_MAX: u32 = 80;
+
+/// A round is no shorter, unless there would be fewer than [`ROUNDS_MIN`].
+const ROUND_MIN: Duration = Duration::from_millis(25);
 
 /// Pipeline while keys are stored and removed.
 const FILL_DEPTH: usize = 64;
@@ -162,7 +167,7 @@ fn run_once(
     target: &Target,
     traffic: &Traffic,
     (pace, run_for, warm_up): (Pace, Duration, Duration),
-    round: u64,
+    (round, rounds): (u32, u32),
 ) -> Result<Report, load::Error> {
     let plan = Plan {
         depth: settings.depth,
@@ -174,11 +179,12 @@ fn run_once(
         ..settings.plan(target)
     };
     let workload = |thread: usize| {
-        let seed = load::mix(settings.seed ^ round << 16 ^ thread as u64);
+        let seed = load::mix(settings.seed ^ u64::from(round) << 16 ^ thread as u64);
         let share = ThreadShare {
             thread,
             threads: settings.threads,
             round,
+            rounds,
         };
         TrafficRequests::new(
             (traffic.clone(), settings.first_id()),
@@ -198,8 +204,15 @@ pub fn run(
     traffic: &Traffic,
 ) -> Result<LoadMeasurement, load::Error> {
     let pace_and_times = (settings.pace, settings.run_for, settings.warm_up);
-    let report = run_once(settings, target, traffic, pace_and_times, 0)?;
+    let report = run_once(settings, target, traffic, pace_and_times, (0, 1))?;
     Ok(LoadMeasurement::of(&[report], settings, &target.meter))
+}
+
+fn rounds_within(run_for: Duration) -> u32 {
+    let rounds = run_for.as_nanos() / ROUND_MIN.as_nanos();
+    u32::try_from(rounds)
+        .unwrap_or(ROUNDS_MAX)
+        .clamp(ROUNDS_MIN, ROUNDS_MAX)
 }
 
 /// Measures two targets in interleaved rounds.
@@ -210,9 +223,10 @@ pub fn compare(
     mut progress: impl FnMut(f64),
 ) -> Result<([LoadMeasurement; 2], Ratio), load::Error> {
     let mut reports: [Vec<Report>; 2] = Default::default();
-    let run_for = settings.run_for / ROUNDS as u32;
-    for round in 0..ROUNDS {
-        progress(round as f64 / ROUNDS as f64);
+    let rounds = rounds_within(settings.run_for);
+    let run_for = settings.run_for / rounds;
+    for round in 0..rounds {
+        progress(f64::from(round) / f64::from(rounds));
         let side_order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
         for side in side_order {
             let warm_up = if round == 0 {
@@ -226,7 +240,7 @@ pub fn compare(
                 targets[side],
                 traffic,
                 pace_and_times,
-                round as u64,
+                (round, rounds),
             )?);
         }
         if settings.is_stopped() {

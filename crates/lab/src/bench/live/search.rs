@@ -71,25 +71,26 @@ pub fn search(
     objective: Objective,
     mut progress: impl FnMut(f64),
 ) -> Result<(Vec<TriedRate>, Option<LoadMeasurement>), load::Error> {
-    let step_duration = (settings.run_for / (BISECTION_STEPS + 1)).max(Duration::from_millis(200));
+    let steps = BISECTION_STEPS + 1;
+    let step_duration = (settings.run_for / steps).max(Duration::from_millis(200));
     let warm_up = settings.warm_up.min(step_duration / 2);
     let closed_report = run_once(
         settings,
         target,
         traffic,
         (Pace::Closed, step_duration, warm_up),
-        0,
+        (0, steps),
     )?;
     let (mut low_rate, mut high_rate) = (0.0, closed_report.rate());
     let (mut tried_rates, mut best_measurement) = (Vec::new(), None);
     for step in 1..=BISECTION_STEPS {
-        progress(f64::from(step) / f64::from(BISECTION_STEPS + 1));
+        progress(f64::from(step) / f64::from(steps));
         if settings.is_stopped() {
             break;
         }
         let rate = f64::midpoint(low_rate, high_rate).max(1.0);
         let pace_and_times = (Pace::Open(rate), step_duration, warm_up);
-        let report = run_once(settings, target, traffic, pace_and_times, u64::from(step))?;
+        let report = run_once(settings, target, traffic, pace_and_times, (step, steps))?;
         let latency_us = report.tally.latency_us(objective.percent);
         // A schedule that cannot be kept leaves requests unsent.
         let holds = latency_us < objective.latency_us && report.rate() > 0.98 * rate;

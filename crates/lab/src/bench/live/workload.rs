@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::{Popularity, ROUNDS, Traffic};
+use super::{Popularity, Traffic};
 use crate::load::{Batch, KeyResult, NextStep, Rng, Workload, key_text};
 
 /// Shares of the kinds of requests; they need not add up to 1.
@@ -26,7 +26,9 @@ pub struct Mix {
 pub(super) struct ThreadShare {
     pub(super) thread: usize,
     pub(super) threads: usize,
-    pub(super) round: u64,
+    /// The number of the round, and how many there are.
+    pub(super) round: u32,
+    pub(super) rounds: u32,
 }
 
 /// One thread's requests.
@@ -49,10 +51,12 @@ impl TrafficRequests {
         share: ThreadShare,
         seed: u64,
     ) -> Self {
-        let round = share.round as usize % ROUNDS;
         let round_offset = match &traffic.popularity {
             Popularity::Random(_) => 0,
-            Popularity::Trace(keys) => keys.len() / ROUNDS * round,
+            Popularity::Trace(keys) => {
+                let rounds = share.rounds.max(1) as usize;
+                keys.len() / rounds * (share.round as usize % rounds)
+            }
         };
         Self {
             traffic,
@@ -189,6 +193,7 @@ mod tests {
             thread,
             threads: 2,
             round,
+            rounds: 20,
         };
         let ids = |share| -> Vec<u64> {
             let mut requests = requests(share);
