@@ -105,10 +105,19 @@ class Way:
 class WithoutServer:
     """A client whose calls take no time: what a request takes beside it is added by recording."""
 
-    def get(self, key: str, default: Any = None, *, deadline: float | None = None) -> Any:
+    def get(
+        self,
+        key: str,
+        default: Any = None,
+        *,
+        deadline: float | None = None,
+        parent: Any = None,
+    ) -> Any:
         """Return at once."""
 
-    def get_many(self, keys: Iterable[str], *, deadline: float | None = None) -> Any:
+    def get_many(
+        self, keys: Iterable[str], *, deadline: float | None = None, parent: Any = None
+    ) -> Any:
         """Return at once."""
 
     def close(self) -> None:
@@ -118,7 +127,14 @@ class WithoutServer:
 class AwaitedWithoutServer(WithoutServer):
     """The same for asyncio."""
 
-    async def get(self, key: str, default: Any = None, *, deadline: float | None = None) -> Any:
+    async def get(
+        self,
+        key: str,
+        default: Any = None,
+        *,
+        deadline: float | None = None,
+        parent: Any = None,
+    ) -> Any:
         """Return at once."""
 
 

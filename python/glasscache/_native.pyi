@@ -34,6 +34,7 @@ __all__ = [
     "NearCall",
     "RecordedRequest",
     "Recorder",
+    "RequestBlock",
     "RequestLog",
     "RequestScope",
     "Strategy",
@@ -211,6 +212,11 @@ class Client:
         deadline: float | None = None,
         parent: _Key | None = None,
     ) -> Any | _T: ...
+    def _record_gets(
+        self,
+        recorder: Recorder,
+        begin: Callable[[RecordedRequest, list[_Key], Any], bool] | None,
+    ) -> None: ...
     def gets(self, key: _Key, *, deadline: float | None = None) -> tuple[Any, int] | None: ...
     @overload
     def gat(
@@ -512,11 +518,17 @@ class Recorder:
         rotate_seconds: float,
         rotate_bytes: int,
         memory_bytes: int,
+        current_request: ContextVar[RecordedRequest | None],
+        blocks: list[None],
     ) -> Self: ...
-    def request(self) -> RecordedRequest | None: ...
+    def request(self, page: _Key | None, route: str | None) -> RequestBlock: ...
     def stats(self) -> dict[str, int]: ...
-    def take_warning(self) -> str | None: ...
     def close(self) -> bool: ...
+
+@final
+class RequestBlock:
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_error: object) -> None: ...
 
 @final
 class RecordedRequest:

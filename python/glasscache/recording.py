@@ -111,6 +111,8 @@ class Recorder:
             rotate_seconds=rotate_seconds,
             rotate_bytes=rotate_bytes,
             memory_bytes=memory_bytes,
+            current_request=_current_request,
+            blocks=_blocks_being_recorded,
         )
 
     def request(
@@ -123,7 +125,7 @@ class Recorder:
             route: the kind of request.
 
         """
-        return _RequestBlock(self, page, route)
+        return self._native.request(page, route)
 
     def set_page(self, key: Key) -> None:
         """Name the item that the current request's page is about, where that is known only later."""
@@ -141,7 +143,11 @@ class Recorder:
             raise BadSetting("this client has a recorder already")
         client.recorder = self._refuse_second_recorder
         client._recorder = self  # noqa: SLF001 - of this package
-        client.get = functools.wraps(client.get)(_recording_get(client.get, self._begin))
+        if type(client).get is _native.Client.get and "get" not in vars(client):
+            begin = None if self._parent_of is None else self._begin
+            client._record_gets(self._native, begin)  # noqa: SLF001
+        else:
+            client.get = functools.wraps(client.get)(_recording_get(client.get, self._begin))
         for names, begin_record in (
             (_READ_METHODS, self._begin_read),
             (_BULK_READ_METHODS, self._begin_bulk_read),
@@ -164,9 +170,7 @@ class Recorder:
 
     def close(self) -> bool:
         """Write what is not written yet, within a second; return whether the log is complete."""
-        is_complete = self._native.close()
-        self._log_pending_warning()
-        return is_complete
+        return self._native.close()
 
     def __enter__(self) -> Self:
         """Return the recorder, which is closed at the end of the block."""
@@ -180,13 +184,6 @@ class Recorder:
     ) -> None:
         """Close the recorder."""
         self.close()
-
-    def begin_request(self) -> _native.RecordedRequest | None:
-        """Begin a request; None if it is not to be recorded. `request` does so."""
-        request = self._native.request()
-        if request is None:
-            self._log_pending_warning()
-        return request
 
     def _begin(self, request: _native.RecordedRequest, keys: list[Any], parent: Any = None) -> bool:
         """Begin the record of a read; false if its keys or parent are none, which the call itself refuses."""
@@ -248,48 +245,6 @@ class Recorder:
             self._parent_of = None
             return _NO_PARENTS
         return parents
-
-    def _log_pending_warning(self) -> None:
-        if warning := self._native.take_warning():
-            _log.warning("%s", warning)
-
-
-class _RequestBlock:
-    """One request: what is called inside belongs to it, and not to a block around it."""
-
-    __slots__ = ("_page", "_recorded_request", "_recorder", "_route", "_token")
-
-    def __init__(self, recorder: Recorder, page: Key | None, route: str | None) -> None:
-        self._recorder = recorder
-        self._page = page
-        self._route = route
-        self._recorded_request: _native.RecordedRequest | None = None
-        self._token: contextvars.Token[_native.RecordedRequest | None] | None = None
-
-    def __enter__(self) -> None:
-        request = self._recorded_request = self._recorder.begin_request()
-        if request is not None:
-            if self._page is not None:
-                request.set_page(self._page)
-            if self._route is not None:
-                request.set_route(self._route)
-            _blocks_being_recorded.append(None)
-        elif _current_request.get() is None:
-            return
-        self._token = _current_request.set(request)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._token is None:
-            return
-        _current_request.reset(self._token)
-        if self._recorded_request is not None:
-            _blocks_being_recorded.pop()
-            self._recorded_request.finish()
 
 
 def _recording_get(

@@ -342,6 +342,7 @@ def test_the_native_module_is_never_the_face() -> None:
         "NearCall",
         "Recorder",
         "RecordedRequest",
+        "RequestBlock",
         "RequestScope",
         "Strategy",
         "PARTS",

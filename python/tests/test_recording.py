@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 import logging
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -20,7 +22,6 @@ from glasscache.telemetry import log_slow_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 
 def read_log(folder: Path) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
@@ -476,3 +477,40 @@ def test_what_wraps_a_client_passes_a_parent_on(server: Any, tmp_path: Path) -> 
         children = {key for key, item in items.items() if item["parent"] == "p"}
         assert {"k", "l"} < children, name
         assert len(children) == 3, name
+
+
+def test_a_page_that_is_no_key_is_refused_recorded_or_not(server: Any, tmp_path: Path) -> None:
+    for share in (0.0, 1.0):
+        with Client(server.address) as client:
+            recorder = client.recorder(tmp_path / str(share), sample=share)
+            with pytest.raises(TypeError, match="a key is str or bytes"):
+                recorder.request(page=5)  # type: ignore[arg-type]
+
+
+def test_a_request_left_in_another_context_is_written_all_the_same(
+    server: Any, tmp_path: Path
+) -> None:
+    with Client(server.address) as client:
+        recorder = client.recorder(tmp_path / "log")
+        block = recorder.request(route="page")
+        context = contextvars.copy_context()
+        context.run(block.__enter__)
+        context.run(client.get, "k")
+        with pytest.raises(ValueError, match="different Context"):
+            block.__exit__(None, None, None)
+        recorder.close()
+        assert recorder.stats()["recorded"] == 1
+
+
+def test_the_costs_of_recording_are_measured(tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "bench" / "recording.py"
+    command = [sys.executable, str(script), "--rounds", "1", "--requests", "100"]
+    done = subprocess.run(
+        [*command, "--keep", str(tmp_path / "figures.json")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads((tmp_path / "figures.json").read_text())) > 0

@@ -187,6 +187,14 @@ pub(crate) fn from_trace_error(py: Python<'_>, error: &TraceError) -> PyErr {
     })
 }
 
+/// Logs what the user should know, to the logger `glasscache`.
+pub(crate) fn log_warning(py: Python<'_>, warning: &str) -> PyResult<()> {
+    let logger = py
+        .import("logging")?
+        .call_method1("getLogger", ("glasscache",))?;
+    logger.call_method1("warning", ("%s", warning)).map(drop)
+}
+
 /// The Python exception for an argument that makes no sense.
 pub(crate) fn bad_setting(py: Python<'_>, message: String) -> PyErr {
     make_pyerr(py, "BadSetting", message, |_| Ok(()))

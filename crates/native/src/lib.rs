@@ -63,6 +63,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<near::RequestScope>()?;
     module.add_class::<recording::Recorder>()?;
     module.add_class::<recording::RecordedRequest>()?;
+    module.add_class::<recording::RequestBlock>()?;
     train_allocator();
     interpreter_lock::set_time_origin();
     module.add_function(wrap_pyfunction!(settings::server_of, module)?)?;

@@ -109,10 +109,7 @@ impl RequestScope {
 /// Logs what the user should know of the strategy, each once.
 fn log_warnings(py: Python<'_>, near_cache: &ClientNearCache) -> PyResult<()> {
     while let Some(warning) = near_cache.take_warning() {
-        let logger = py
-            .import("logging")?
-            .call_method1("getLogger", ("glasscache",))?;
-        logger.call_method1("warning", ("%s", warning))?;
+        error::log_warning(py, &warning)?;
     }
     Ok(())
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use glasscache_record as record;
 use glasscache_record::{FileFormat, Options, Parent, ParentPatterns};
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
 use crate::error;
 use crate::keys::key_bytes;
@@ -14,12 +15,51 @@ use crate::recorded_read::RecordedRead;
 
 /// Writes a request log into a folder.
 #[pyclass(frozen, module = "glasscache._native")]
-pub(crate) struct Recorder(record::Recorder);
+pub(crate) struct Recorder {
+    inner: record::Recorder,
+    /// The context variable with the request of the current context, or None, and its method `get`.
+    pub(crate) current_request: Py<PyAny>,
+    get_current_request: Py<PyAny>,
+    /// An entry for each block that records: while there is none, no context has a request.
+    pub(crate) blocks: Py<PyList>,
+}
+
+impl Recorder {
+    /// Begins a request, and logs it once if the recorder has stopped.
+    pub(crate) fn begin_request(&self, py: Python<'_>) -> PyResult<Option<RecordedRequest>> {
+        if let Some(request) = self.inner.begin_request() {
+            return Ok(Some(RecordedRequest(request)));
+        }
+        self.log_warning(py).map(|()| None)
+    }
+
+    /// The request of the current context, if it is recorded.
+    pub(crate) fn current_request<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<Option<Bound<'py, RecordedRequest>>> {
+        if self.blocks.bind(py).is_empty() {
+            return Ok(None);
+        }
+        let request = self.get_current_request.bind(py).call0()?;
+        if request.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(request.cast_into::<RecordedRequest>()?))
+    }
+
+    fn log_warning(&self, py: Python<'_>) -> PyResult<()> {
+        match self.inner.take_warning() {
+            Some(warning) => error::log_warning(py, &warning),
+            None => Ok(()),
+        }
+    }
+}
 
 #[pymethods]
 impl Recorder {
     #[new]
-    #[pyo3(signature = (folder, *, sample, format, salt, parents, rotate_seconds, rotate_bytes, memory_bytes))]
+    #[pyo3(signature = (folder, *, sample, format, salt, parents, rotate_seconds, rotate_bytes, memory_bytes, current_request, blocks))]
     #[expect(
         clippy::too_many_arguments,
         reason = "the settings of a recorder, by name"
@@ -34,6 +74,8 @@ impl Recorder {
         rotate_seconds: f64,
         rotate_bytes: usize,
         memory_bytes: usize,
+        current_request: Bound<'_, PyAny>,
+        blocks: Py<PyList>,
     ) -> PyResult<Self> {
         let invalid_setting = |fault: String| error::bad_setting(py, fault);
         let format = match format {
@@ -61,19 +103,33 @@ impl Recorder {
             ..Options::new(folder)
         };
         let recorder = record::Recorder::open(options);
-        Ok(Self(
-            recorder.map_err(|fault| invalid_setting(fault.to_string()))?,
-        ))
+        Ok(Self {
+            inner: recorder.map_err(|fault| invalid_setting(fault.to_string()))?,
+            get_current_request: current_request.getattr("get")?.unbind(),
+            current_request: current_request.unbind(),
+            blocks,
+        })
     }
 
-    /// Begin a request; None if it is not recorded.
-    fn request(&self) -> Option<RecordedRequest> {
-        self.0.begin_request().map(RecordedRequest)
+    /// Return a block that records its calls as one request about the item under the key `page`, of the kind `route`.
+    #[pyo3(signature = (page, route))]
+    fn request(
+        slf: Py<Self>,
+        page: Option<Bound<'_, PyAny>>,
+        route: Option<Bound<'_, PyString>>,
+    ) -> PyResult<RequestBlock> {
+        // A page that is not a key is refused whether the request is recorded or not.
+        page.as_ref().map(key_bytes).transpose()?;
+        Ok(RequestBlock::new(
+            slf,
+            page.map(Bound::unbind),
+            route.map(Bound::unbind),
+        ))
     }
 
     /// Return the counts of requests and files so far.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (stats, dict) = (self.0.stats(), PyDict::new(py));
+        let (stats, dict) = (self.inner.stats(), PyDict::new(py));
         dict.set_item("requests", stats.requests)?;
         dict.set_item("recorded", stats.recorded)?;
         dict.set_item("dropped", stats.dropped)?;
@@ -82,14 +138,11 @@ impl Recorder {
         Ok(dict)
     }
 
-    /// Return, once, why the recorder stopped; None while it goes on.
-    fn take_warning(&self) -> Option<String> {
-        self.0.take_warning()
-    }
-
     /// Write what is not written yet, within a second; return whether the log is complete.
-    fn close(&self, py: Python<'_>) -> bool {
-        py.detach(|| self.0.close())
+    fn close(&self, py: Python<'_>) -> PyResult<bool> {
+        let is_complete = py.detach(|| self.inner.close());
+        self.log_warning(py)?;
+        Ok(is_complete)
     }
 }
 
@@ -106,13 +159,13 @@ impl RecordedRequest {
     }
 
     /// Name the item that the page is about.
-    fn set_page(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
+    pub(crate) fn set_page(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
         self.0.set_page(key_bytes(key)?);
         Ok(())
     }
 
     /// Name the kind of request.
-    fn set_route(&self, route: &str) {
+    pub(crate) fn set_route(&self, route: &str) {
         self.0.set_route(route);
     }
 
@@ -144,13 +197,112 @@ impl RecordedRequest {
     }
 
     /// Note that the caller of a call has resumed.
-    fn end(&self) {
+    pub(crate) fn end(&self) {
         RecordedRead::take();
         self.0.end_call();
     }
 
     /// End the request; it is written soon.
-    fn finish(&self) {
+    pub(crate) fn finish(&self) {
         self.0.finish();
     }
+}
+
+impl RecordedRequest {
+    /// Begins the record of a get.
+    pub(crate) fn begin_get(
+        &self,
+        key: &Bound<'_, PyAny>,
+        parent: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let parent = parent.map(key_bytes).transpose()?.map(|key| Parent {
+            key,
+            is_named: true,
+        });
+        let request = self.0.clone();
+        let call = request.begin_read([(key_bytes(key)?, parent)]);
+        RecordedRead::new(request, call).leave_for_next_read();
+        Ok(())
+    }
+}
+
+/// The block of a program that a recorder records as one request: what is called inside belongs to it, and not to a block
+/// around it. It is entered and left at every request, most of which are not recorded, so it is no Python class.
+#[pyclass(module = "glasscache._native")]
+pub(crate) struct RequestBlock {
+    recorder: Py<Recorder>,
+    page: Option<Py<PyAny>>,
+    route: Option<Py<PyString>>,
+    /// The request, if it is recorded.
+    request: Option<Py<RecordedRequest>>,
+    /// What the context variable had before.
+    token: Option<Py<PyAny>>,
+}
+
+impl RequestBlock {
+    pub(crate) fn new(
+        recorder: Py<Recorder>,
+        page: Option<Py<PyAny>>,
+        route: Option<Py<PyString>>,
+    ) -> Self {
+        Self {
+            recorder,
+            page,
+            route,
+            request: None,
+            token: None,
+        }
+    }
+}
+
+#[pymethods]
+impl RequestBlock {
+    /// Begin the request.
+    fn __enter__(&mut self, py: Python<'_>) -> PyResult<()> {
+        let recorder = self.recorder.get();
+        let request = match recorder.begin_request(py)? {
+            Some(request) => Py::new(py, request)?,
+            None if recorder.current_request(py)?.is_none() => return Ok(()),
+            None => {
+                self.token = Some(set(recorder, py.None().into_bound(py))?);
+                return Ok(());
+            }
+        };
+        if let Some(page) = &self.page {
+            request.get().set_page(page.bind(py))?;
+        }
+        if let Some(route) = &self.route {
+            request.get().set_route(&route.bind(py).to_string_lossy());
+        }
+        self.token = Some(set(recorder, request.bind(py).clone().into_any())?);
+        recorder.blocks.bind(py).append(py.None())?;
+        self.request = Some(request);
+        Ok(())
+    }
+
+    /// End the request; it is written soon.
+    #[pyo3(signature = (*_error))]
+    fn __exit__(&mut self, py: Python<'_>, _error: &Bound<'_, PyTuple>) -> PyResult<()> {
+        let Some(token) = self.token.take() else {
+            return Ok(());
+        };
+        let recorder = self.recorder.get();
+        if let Some(request) = self.request.take() {
+            recorder.blocks.bind(py).call_method0(intern!(py, "pop"))?;
+            request.get().finish();
+        }
+        // Raises where the block is left in another context than it was entered in.
+        let variable = recorder.current_request.bind(py);
+        variable
+            .call_method1(intern!(py, "reset"), (token,))
+            .map(drop)
+    }
+}
+
+fn set(recorder: &Recorder, request: Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    let py = request.py();
+    let variable = recorder.current_request.bind(py);
+    Ok(variable
+        .call_method1(intern!(py, "set"), (request,))?
+        .unbind())
 }

@@ -1,14 +1,15 @@
 //! The synchronous client as Python calls it. The interpreter lock is released while a call waits.
 
 mod bulk;
+mod get_recording;
 mod reading;
 pub(crate) mod reserving;
 mod servers;
 mod writing;
 
 use std::ops::Deref;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use glasscache_client::WireKey;
@@ -21,6 +22,7 @@ use pyo3::types::PyDelta;
 use crate::client_state::ClientState;
 use crate::keys::key_bytes;
 use crate::{deadline as deadlines, error, interpreter_lock, settings};
+use get_recording::GetRecording;
 
 /// TTLs up to 30 days are relative on the wire; longer ones must be a date.
 const RELATIVE_MAX_S: i64 = 30 * 24 * 3600;
@@ -33,6 +35,7 @@ static NEXT_CLIENT_ID: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct Client {
     state: Py<ClientState>,
     pub(crate) id: u64,
+    get_recording: OnceLock<GetRecording>,
 }
 
 impl Deref for Client {
@@ -210,7 +213,11 @@ impl Client {
     #[new]
     fn new(state: Py<ClientState>) -> Self {
         let id = NEXT_CLIENT_ID.fetch_add(1, Ordering::Relaxed);
-        Self { state, id }
+        Self {
+            state,
+            id,
+            get_recording: OnceLock::new(),
+        }
     }
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {

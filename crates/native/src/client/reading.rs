@@ -13,9 +13,11 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::keys::check_parent;
 use crate::recorded_read::RecordedRead;
+use crate::recording::Recorder;
 use crate::reply::ReplyForm;
 use crate::{error, interpreter_lock, split, value as conversion};
 
+use super::get_recording::GetRecording;
 use super::{Client, Ttl, exptime};
 
 #[pymethods]
@@ -47,13 +49,27 @@ impl Client {
         parent: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         parent.map_or(Ok(()), check_parent)?;
+        let recording = slf.get().get_recording.get();
+        let recorded = recording.map(|it| it.begin_get(key, parent)).transpose()?;
         let value = match &slf.get().near {
-            Some(near) => Self::get_near(slf, near, key, deadline)?,
-            None => Self::read(slf, key, deadline, |key| Request::Get { key, cas: false })?,
+            Some(near) => Self::get_near(slf, near, key, deadline),
+            None => Self::read(slf, key, deadline, |key| Request::Get { key, cas: false }),
         };
-        Ok(value
+        if let Some(request) = recorded.flatten() {
+            request.get().end();
+        }
+        Ok(value?
             .or(default)
             .unwrap_or_else(|| slf.py().None().into_bound(slf.py())))
+    }
+
+    /// Record the gets of this client by `recorder`.
+    ///
+    /// `begin(request, keys, parent)` begins the record of a call where a Python function knows the parents.
+    #[pyo3(name = "_record_gets")]
+    fn record_gets(&self, recorder: Py<Recorder>, begin: Option<Py<PyAny>>) {
+        // A client has one recorder.
+        let _ = self.get_recording.set(GetRecording { recorder, begin });
     }
 
     /// Return (value, CAS unique) under key, or None on a miss; `cas` takes the unique.
