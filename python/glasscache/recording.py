@@ -143,7 +143,7 @@ class Recorder:
             raise BadSetting("this client has a recorder already")
         client.recorder = self._refuse_second_recorder
         client._recorder = self  # noqa: SLF001 - of this package
-        if type(client).get is _native.Client.get and "get" not in vars(client):
+        if client.__class__.get is _native.Client.get and "get" not in vars(client):
             begin = None if self._parent_of is None else self._begin
             client._record_gets(self._native, begin)  # noqa: SLF001
         else:

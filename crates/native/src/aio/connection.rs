@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 
 use super::bulk_call::BulkCall;
 use super::pending_call::{CallTiming, PendingCall, PendingKind};
-use super::{set_exception, set_result};
+use super::{is_done, set_exception, set_result};
 use crate::client_state::ClientState;
 use crate::error;
 use crate::reply::ReplyForm;
@@ -188,6 +188,23 @@ impl Connection {
             self.abort(py)?;
         }
         Ok(())
+    }
+
+    /// Whether a caller waits for a reply; a cancelled call is not awaited.
+    pub(super) fn is_awaited(&self, py: Python<'_>) -> PyResult<bool> {
+        for pending_call in &self.pending_calls {
+            let is_awaited = match pending_call.kind {
+                PendingKind::BulkRequest(_) => {
+                    let call = pending_call.future.bind(py).cast::<BulkCall>()?;
+                    call.borrow().is_awaited(py)?
+                }
+                _ => !is_done(py, &pending_call.future)?,
+            };
+            if is_awaited {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     pub(super) fn take_pending_call(&mut self, ticket: Ticket) -> Option<PendingCall> {

@@ -11,8 +11,6 @@ use glasscache_client::pipeline::FoundValue;
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 
-use super::bulk_call::BulkCall;
-use super::is_done;
 use crate::recorded_read::RecordedRead;
 use crate::reply::ReplyForm;
 
@@ -111,19 +109,6 @@ impl CallTiming {
 }
 
 impl PendingCall {
-    /// Whether a caller waits for it; a cancelled call is not awaited.
-    pub(super) fn is_awaited(&self, py: Python<'_>) -> PyResult<bool> {
-        match self.kind {
-            PendingKind::BulkRequest(_) => self
-                .future
-                .bind(py)
-                .cast::<BulkCall>()?
-                .borrow()
-                .is_awaited(py),
-            _ => Ok(!is_done(py, &self.future)?),
-        }
-    }
-
     /// Makes a recorded call an ordinary one, and returns where its size is recorded.
     pub(super) fn take_recorded(&mut self) -> Option<RecordedRead> {
         if !matches!(self.kind, PendingKind::Recorded(_)) {

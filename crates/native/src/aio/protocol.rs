@@ -138,15 +138,8 @@ impl Connection {
     /// Whether all is sent, no caller waits for a reply, and every quiet write is acknowledged.
     #[getter]
     fn is_idle(&self, py: Python<'_>) -> PyResult<bool> {
-        if !self.engine.output().is_empty() || self.engine.has_unacknowledged_writes() {
-            return Ok(false);
-        }
-        for pending_call in &self.pending_calls {
-            if pending_call.is_awaited(py)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        let is_sent = self.engine.output().is_empty() && !self.engine.has_unacknowledged_writes();
+        Ok(is_sent && !self.is_awaited(py)?)
     }
 
     /// Close it; what is in flight fails.
