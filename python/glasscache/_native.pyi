@@ -26,10 +26,10 @@ __all__ = [
     "Client",
     "ClientState",
     "Codec",
+    "ComputedValue",
     "Connection",
     "Curve",
     "DelayedCall",
-    "Made",
     "Manifest",
     "NearCall",
     "RecordedRequest",
@@ -345,7 +345,7 @@ class Client:
     def close(self) -> None: ...
 
 @final
-class Made:
+class ComputedValue:
     def __new__(cls, value: Any, made_at: float, cost: float) -> Self: ...
     @property
     def value(self) -> Any: ...

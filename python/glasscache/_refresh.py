@@ -45,7 +45,7 @@ class Lease(NamedTuple):
 
     @property
     def extra_ttl_s(self) -> int:
-        """Seconds that a value with its making is stored beyond its life, to be refilled and not served.
+        """Seconds that a value with compute info is stored beyond its life, to be refilled and not served.
 
         Servers count whole seconds, and a value of two seconds may be gone after one.
         """
@@ -56,12 +56,12 @@ class Lease(NamedTuple):
         if item.ttl is None or item.ttl < 0:
             return None
         remaining_s, fresh_s = item.ttl - self.stale, self._fresh_seconds(item.value)
-        if item.making is None or fresh_s is None:
+        if item.compute_info is None or fresh_s is None:
             return remaining_s
         # Clocks of two machines differ; the whole seconds that the server has left bound by how much.
         remaining_s, by_compute_time_s = (
             remaining_s - self.extra_ttl_s,
-            item.making[0] + fresh_s - now,
+            item.compute_info[0] + fresh_s - now,
         )
         return min(
             max(by_compute_time_s, remaining_s - _CLOCK_SKEW_MAX_S), remaining_s + _CLOCK_SKEW_MAX_S

@@ -14,7 +14,7 @@ import struct
 import zlib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from glasscache._native import Made, Manifest
+from glasscache._native import ComputedValue, Manifest
 from glasscache._plans import call, carry_out, carry_out_async
 from glasscache.errors import GlasscacheError, ValueTooLarge
 
@@ -117,7 +117,7 @@ def encode(client: Any, value: Any, ttl: Ttl | None) -> Plan[Any]:
 
 def discard(client: Any, stored: Any) -> Plan[None]:
     """Remove the pieces of a value whose manifest was not stored."""
-    if type(stored) is Made:
+    if type(stored) is ComputedValue:
         stored = stored.value
     if type(stored) is Manifest:
         piece_layout = _MANIFEST_STRUCT.unpack(stored.body)

@@ -55,7 +55,7 @@ class Item(NamedTuple):
     """Whether it is kept past its worth."""
     value_bytes: int
     """Bytes of the value on the wire."""
-    making: tuple[float, float] | None = None
+    compute_info: tuple[float, float] | None = None
     """When it was made (Unix time) and the seconds that took, if `get_or_set` stored it with `early=True`."""
 
 

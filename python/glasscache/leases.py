@@ -16,7 +16,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
-from glasscache._native import Made
+from glasscache._native import ComputedValue
 from glasscache._plans import CallFunction, Sleep, call, carry_out, carry_out_async
 from glasscache._refresh import Lease
 from glasscache._types import Item
@@ -69,7 +69,7 @@ def _plan_get_or_set(client: Any, key: Key, lease: Lease, make: Callable[[], Any
     if item is None:
         plan_fill = _plan_cold_fill if client._has_reservations else _plan_unguarded_fill
         return (yield from plan_fill(client, key, lease, make))
-    cost_s = 0.0 if item.making is None else item.making[1]
+    cost_s = 0.0 if item.compute_info is None else item.compute_info[1]
     chance = 1 - random.random()  # noqa: S311 - spreads refills
     if not lease.is_due_for_refresh(lease.fresh_seconds_left(item, time.time()), chance, cost_s):
         return item.value
@@ -93,7 +93,7 @@ def _plan_early_refresh(
     pause_s = _POLL_FIRST_S
     while not (yield call(client, "add", lease_key(key), b"1", ttl=max(1, math.ceil(lease.lease)))):
         remaining_s = lease.fresh_seconds_left(item, time.time())
-        if remaining_s is None or remaining_s > -lease.stale or item.making is None:
+        if remaining_s is None or remaining_s > -lease.stale or item.compute_info is None:
             return item.value
         waited_s = time.monotonic() - began_at
         if waited_s >= (lease.lease if lease.wait is None else lease.wait):
@@ -240,11 +240,13 @@ def value_to_store(
     from glasscache import _split  # noqa: PLC0415 - only programs that make values pay for it
 
     ttl = lease.stored_ttl(value)
-    has_making = lease.early is True and ttl is not None and client.codec.dialect == "own"
-    if has_making and ttl is not None:
+    has_compute_info = lease.early is True and ttl is not None and client.codec.dialect == "own"
+    if has_compute_info and ttl is not None:
         ttl = math.ceil(ttl) + lease.extra_ttl_s
     stored_value = (yield from _split.encode(client, value, ttl)) if lease.split else value
-    return (Made(stored_value, time.time(), cost_s) if has_making else stored_value), ttl
+    return (
+        ComputedValue(stored_value, time.time(), cost_s) if has_compute_info else stored_value
+    ), ttl
 
 
 def _store_value(

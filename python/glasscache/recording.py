@@ -223,11 +223,11 @@ class Recorder:
             for _ in range(len(calls) - len(read_keys)):
                 request.begin_write()
                 request.end()
-            is_begun = self._begin(request, read_keys)
+            is_recorded = self._begin(request, read_keys)
             try:
                 return run(calls, deadline=deadline)
             finally:
-                if is_begun:
+                if is_recorded:
                     request.end()
 
         return run_pipeline
@@ -260,11 +260,11 @@ def _recording_get(
             if deadline is None and parent is None:
                 return call(key, default)
             return call(key, default, deadline=deadline, parent=parent)
-        is_begun = begin_record(request, [key], parent)
+        is_recorded = begin_record(request, [key], parent)
         try:
             return call(key, default, deadline=deadline, parent=parent)
         finally:
-            if is_begun:
+            if is_recorded:
                 request.end()
 
     def awaitable_get(
@@ -284,11 +284,11 @@ def _recording_get(
         deadline: float | None,
         parent: Any,
     ) -> Any:
-        is_begun = begin_record(request, [key], parent)
+        is_recorded = begin_record(request, [key], parent)
         try:
             return await call(key, default, deadline=deadline, parent=parent)
         finally:
-            if is_begun:
+            if is_recorded:
                 request.end()
 
     return _mark_coroutine_function(awaitable_get) if _is_async(call) else get
@@ -330,11 +330,11 @@ def _begin_call(
     ) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
         """Begin the record of a call; return the call's arguments, and whether a record was begun."""
         if args:
-            argument, is_begun = begin_record(request, args[0], kwargs.get("parent"))
-            return (argument, *args[1:]), kwargs, is_begun
+            argument, is_recorded = begin_record(request, args[0], kwargs.get("parent"))
+            return (argument, *args[1:]), kwargs, is_recorded
         if first in kwargs:
-            argument, is_begun = begin_record(request, kwargs[first], kwargs.get("parent"))
-            return args, {**kwargs, first: argument}, is_begun
+            argument, is_recorded = begin_record(request, kwargs[first], kwargs.get("parent"))
+            return args, {**kwargs, first: argument}, is_recorded
         return args, kwargs, False
 
     return begin_call
@@ -356,11 +356,11 @@ def _record_method(client: Any, name: str, begin_record: _BeginRecord) -> None:
     def sync_wrapper(*args: Any, **kwargs: Any) -> Any:
         if not blocks or (request := current_request()) is None:
             return call(*args, **kwargs)
-        args, kwargs, is_begun = begin_call(request, args, kwargs)
+        args, kwargs, is_recorded = begin_call(request, args, kwargs)
         try:
             return call(*args, **kwargs)
         finally:
-            if is_begun:
+            if is_recorded:
                 request.end()
 
     def awaitable_wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -371,11 +371,11 @@ def _record_method(client: Any, name: str, begin_record: _BeginRecord) -> None:
     async def recorded_call(
         request: _native.RecordedRequest, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        args, kwargs, is_begun = begin_call(request, args, kwargs)
+        args, kwargs, is_recorded = begin_call(request, args, kwargs)
         try:
             return await call(*args, **kwargs)
         finally:
-            if is_begun:
+            if is_recorded:
                 request.end()
 
     wrapper = _mark_coroutine_function(awaitable_wrapper) if _is_async(call) else sync_wrapper

@@ -337,7 +337,7 @@ def test_the_native_module_is_never_the_face() -> None:
         "Connection",
         "DelayedCall",
         "BulkCall",
-        "Made",
+        "ComputedValue",
         "Manifest",
         "NearCall",
         "Recorder",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from glasscache import AsyncClient, Client, Codec, Server, leases
-from glasscache._native import Made
+from glasscache._native import ComputedValue
 from glasscache._plans import Call, CallFunction, Sleep
 from glasscache._refresh import Lease
 from glasscache._types import Item
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize(
     "value", ["text", b"bytes", 7, None, 1.5, [1, 2, 3], {"a": {"b"}}, b"x" * 200_000, "y" * 5000]
 )
-def test_a_value_with_its_making_comes_back_equal(glasscache_client: Client, value: Any) -> None:
+def test_a_value_with_compute_info_comes_back_equal(glasscache_client: Client, value: Any) -> None:
     begin = time.time()
     for _ in range(2):
         assert glasscache_client.get_or_set("k", lambda: value, 60, early=True) == value
@@ -32,17 +32,17 @@ def test_a_value_with_its_making_comes_back_equal(glasscache_client: Client, val
     assert glasscache_client.get_many(["k"]) == {"k": value}
     item = glasscache_client.get_with_meta("k")
     assert item is not None
-    assert item.making is not None
-    made_at, cost = item.making
+    assert item.compute_info is not None
+    made_at, cost = item.compute_info
     assert begin - 0.01 <= made_at <= time.time()
     assert 0 <= cost < 10
     glasscache_client.set("k", value)
     item = glasscache_client.get_with_meta("k")
     assert item is not None
-    assert item.making is None
+    assert item.compute_info is None
 
 
-def test_a_value_in_pieces_keeps_its_making(glasscache_client: Client) -> None:
+def test_a_value_in_pieces_keeps_its_compute_info(glasscache_client: Client) -> None:
     with Client(glasscache_client.server_of("k"), codec=Codec(compress=None), timeout=5) as client:
         value = b"z" * 3_000_000
         made: list[int] = []
@@ -56,7 +56,7 @@ def test_a_value_in_pieces_keeps_its_making(glasscache_client: Client) -> None:
         item = client.get_with_meta("k")
         assert item is not None
         assert item.value == value
-        assert item.making is not None
+        assert item.compute_info is not None
         assert made == [1]
 
 
@@ -66,16 +66,18 @@ def test_another_dialect_stores_the_value_alone(glasscache_client: Client) -> No
             assert client.get_or_set("k", lambda: "text", 60, early=True) == "text"
         item = client.get_with_meta("k")
         assert item is not None
-        assert (item.value, item.making) == ("text", None)
+        assert (item.value, item.compute_info) == ("text", None)
 
 
 def test_every_process_refreshes_by_the_cost_that_was_stored(glasscache_server: Server) -> None:
     async def main() -> None:
         async with AsyncClient(glasscache_server.address, timeout=5) as client:
             now = time.time()
-            await client.set("k", Made("old", now - 50, 1e-6), ttl=16)
+            await client.set("k", ComputedValue("old", now - 50, 1e-6), ttl=16)
             assert await client.get_or_set("k", lambda: "new", 60, early=True) == "old"
-            await client.set("k", Made("old", now - 50, 1e5), ttl=16)  # it would take a day
+            await client.set(
+                "k", ComputedValue("old", now - 50, 1e5), ttl=16
+            )  # it would take a day
             assert await client.get_or_set("k", lambda: "new", 60, early=True) == "new"
             assert await client.get("k") == "new"
 
@@ -86,7 +88,7 @@ def test_every_process_refreshes_by_the_cost_that_was_stored(glasscache_server: 
             assert await double(4) == await double(4) == await double.refresh(4) == 8
             item = await client.get_with_meta(double.cache_key(4))
             assert item is not None
-            assert item.making is not None
+            assert item.compute_info is not None
 
     asyncio.run(main())
 
@@ -97,7 +99,7 @@ def test_the_servers_seconds_bound_a_clock_that_is_wrong() -> None:
     assert lease.fresh_seconds_left(item, 1030.0) == 30
     assert lease.fresh_seconds_left(item, 5000.0) == 28
     assert lease.fresh_seconds_left(item, 10.0) == 32
-    assert lease.fresh_seconds_left(item._replace(making=None), 10.0) == 36
+    assert lease.fresh_seconds_left(item._replace(compute_info=None), 10.0) == 36
     assert lease.fresh_seconds_left(item._replace(ttl=None), 10.0) is None
 
 
@@ -153,7 +155,7 @@ class World:
             return None
         value, unique, ends = found
         making = None
-        if type(value) is Made:
+        if type(value) is ComputedValue:
             making = self.makings[unique]
             value = value.value
         return Item(value, unique, ends - int(self.now), 0, True, False, 1, making)
@@ -211,7 +213,11 @@ class Requests:
             step = plan.send(outcome)
             while type(step) is Call:
                 done = step.begin()
-                if step.name in {"cas", "add"} and done is True and type(step.arguments[1]) is Made:
+                if (
+                    step.name in {"cas", "add"}
+                    and done is True
+                    and type(step.arguments[1]) is ComputedValue
+                ):
                     unique = world.items[step.arguments[0]][1]
                     world.makings[unique] = (world.now, self.cost)
                 step = plan.send(done)

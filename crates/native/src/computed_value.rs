@@ -1,10 +1,10 @@
-//! A value with its making, as `get_or_set` stores it where the measured cost decides about refreshing.
+//! A value with compute info, as `get_or_set` stores it where the measured cost decides about refreshing.
 
 use glasscache_client::value::ComputeInfo;
 use pyo3::prelude::*;
 
 /// A value, the Unix time when it was made, and the seconds that this took.
-#[pyclass(frozen, name = "Made", module = "glasscache._native")]
+#[pyclass(frozen, name = "ComputedValue", module = "glasscache._native")]
 pub(crate) struct ComputedValue {
     value: Py<PyAny>,
     compute_info: ComputeInfo,

@@ -58,7 +58,7 @@ pub(crate) enum ReplyForm {
     Value,
     /// (value, CAS unique).
     WithCas,
-    /// (value, CAS unique, seconds left or -1, seconds since access, fetched before, stale, bytes, making).
+    /// (value, CAS unique, seconds left or -1, seconds since access, fetched before, stale, bytes, compute info).
     WithMetadata,
     /// A new number.
     Number,

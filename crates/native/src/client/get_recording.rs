@@ -25,13 +25,13 @@ impl GetRecording {
         let Some(request) = self.recorder.get().current_request(py)? else {
             return Ok(None);
         };
-        let is_begun = match &self.begin {
+        let has_started = match &self.begin {
             None => request.get().begin_get(key, parent).is_ok(),
             Some(begin) => begin
                 .bind(py)
                 .call1((&request, PyList::new(py, [key])?, parent))?
                 .is_truthy()?,
         };
-        Ok(is_begun.then(|| request.unbind()))
+        Ok(has_started.then(|| request.unbind()))
     }
 }

@@ -225,7 +225,7 @@ impl Session {
                     head,
                     key_bytes: 0,
                     reply_start: None,
-                    is_begun: false,
+                    has_started: false,
                 };
                 self.state = State::PendingGet(keys);
                 None

@@ -18,7 +18,7 @@ impl Session {
     ) -> Option<RunEnd> {
         loop {
             let position = run.execute_full_batch();
-            if pending_get.is_begun && position.is_some() {
+            if pending_get.has_started && position.is_some() {
                 pending_get.reply_start = position;
             }
             // The rest of the current batch still fits in this slice.
@@ -34,9 +34,9 @@ impl Session {
                         return self.refuse_get(pending_get, replies::LINE_TOO_LONG, run);
                     }
                     let lookup =
-                        Lookup::text(key, pending_get.head, !pending_get.is_begun, run.context);
+                        Lookup::text(key, pending_get.head, !pending_get.has_started, run.context);
                     run.push(lookup);
-                    pending_get.is_begun = true;
+                    pending_get.has_started = true;
                 }
                 KeyToken::End(used) => {
                     run.used_bytes += used;
@@ -66,7 +66,7 @@ impl Session {
         self.state = State::Command;
         let position = run
             .execute_lookups()
-            .filter(|_| pending_get.is_begun)
+            .filter(|_| pending_get.has_started)
             .or(pending_get.reply_start);
         if run.is_stopped() {
             self.state = State::PendingGet(pending_get);
@@ -77,7 +77,7 @@ impl Session {
             run.out.rewind(position);
         }
         run.out.bytes.extend_from_slice(reply);
-        let can_rewind = position.is_some() || !pending_get.is_begun;
+        let can_rewind = position.is_some() || !pending_get.has_started;
         match line_end {
             Some(end) if can_rewind && reply == replies::BAD_FORMAT => {
                 run.used_bytes += end + 1;

@@ -112,7 +112,7 @@ impl<'b, 'w> Run<'b, '_, 'w> {
                 _ => 0,
             },
             reply_start: None,
-            is_begun: !is_first,
+            has_started: !is_first,
         };
         (key_offset, State::PendingGet(pending_get))
     }

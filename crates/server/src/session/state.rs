@@ -136,7 +136,7 @@ pub(super) struct PendingGet {
     /// Where its reply begins in the output; `None` before its first key and after a slice was sent.
     pub(super) reply_start: Option<OutputPosition>,
     /// Whether a key has been checked at.
-    pub(super) is_begun: bool,
+    pub(super) has_started: bool,
 }
 
 /// A connection that has to log in.

@@ -48,7 +48,7 @@ impl Session {
                 to.bool(keys.head.touch.is_some());
                 to.i64(keys.head.touch.unwrap_or(0));
                 to.u64(keys.key_bytes as u64);
-                to.bool(keys.is_begun);
+                to.bool(keys.has_started);
             }
             State::Swallow(bytes_left) => {
                 to.u8(SWALLOW);
@@ -105,7 +105,7 @@ fn read_state(from: &mut FieldReader<'_>) -> Option<State> {
                 },
                 key_bytes: from.u64()? as usize,
                 reply_start: None,
-                is_begun: from.bool()?,
+                has_started: from.bool()?,
             })
         }
         SWALLOW => State::Swallow(from.u64()?),
@@ -133,7 +133,7 @@ mod tests {
             },
             key_bytes: 77,
             reply_start: None,
-            is_begun: true,
+            has_started: true,
         };
         let login = Login {
             failures: 3,

@@ -205,7 +205,7 @@ impl DialectFormat for Glasscache {
             TYPED if typed::is_complete(&body, limits.bytes_max) => Ok(Decoded::Typed(body)),
             TYPED => refuse("a typed value that is cut, malformed or too large"),
             MANIFEST => Ok(Decoded::Split(body)),
-            COMPUTE_INFO => refuse("a value with its making that is cut or nested"),
+            COMPUTE_INFO => refuse("a value with compute info that is cut or nested"),
             // A reader stops at the pickle's end and does not see what was appended to it.
             PICKLE if limits.pickle && !body.ends_with(b".") => {
                 refuse("a pickle with bytes after its end")

@@ -201,9 +201,9 @@ fn a_manifest_has_flags_of_its_own_and_no_other_dialect_writes_one() {
 }
 
 #[test]
-fn a_value_with_its_making_reads_as_the_value() {
+fn a_value_with_compute_info_reads_as_the_value() {
     let codec = codec(Dialect::Glasscache);
-    let making = ComputeInfo {
+    let compute_info = ComputeInfo {
         made_at_ms: 1_700_000_000_123,
         cost_us: 50_000,
     };
@@ -215,7 +215,7 @@ fn a_value_with_its_making_reads_as_the_value() {
     ] {
         let inner = codec.encode(&value).unwrap();
         let (flags, body) = codec
-            .with_compute_info(making, inner.flags, &inner.bytes)
+            .with_compute_info(compute_info, inner.flags, &inner.bytes)
             .unwrap();
         assert_eq!(
             codec.decode(flags, &body).unwrap().0,
@@ -223,16 +223,16 @@ fn a_value_with_its_making_reads_as_the_value() {
         );
         assert_eq!(
             codec.compute_info(flags, &body),
-            Some((making, inner.flags, &inner.bytes[..]))
+            Some((compute_info, inner.flags, &inner.bytes[..]))
         );
         let cut = codec.decode(flags, &body[..15]);
         assert!(matches!(cut, Err(ValueError::Unreadable { .. })));
-        let nested = codec.with_compute_info(making, flags, &body).unwrap();
+        let nested = codec.with_compute_info(compute_info, flags, &body).unwrap();
         assert!(codec.decode(nested.0, &nested.1).is_err());
     }
     assert!(
         super::codec(Dialect::Pymemcache)
-            .with_compute_info(making, 0, b"x")
+            .with_compute_info(compute_info, 0, b"x")
             .is_none()
     );
     assert!(

@@ -30,7 +30,7 @@ pub(crate) struct ItemDump {
     listing: Listing,
     /// The charge for the memory of the listing.
     charge: Charge,
-    is_begun: bool,
+    has_started: bool,
 }
 
 /// The form of a line of the listing.
@@ -78,14 +78,14 @@ impl ItemDump {
             classes,
             listing: Listing::new(context.shared.listing_seed(), items),
             charge: context.shared.memory.charge(0),
-            is_begun: false,
+            has_started: false,
         }
     }
 
     /// Appends a slice; true when the listing is complete.
     pub(super) fn run(&mut self, context: &Context<'_>, out: &mut Output<'_>) -> bool {
         // As in memcached since 1.6.45, the crawler reports its start before it lists.
-        if !std::mem::replace(&mut self.is_begun, true) && !self.is_cachedump() {
+        if !std::mem::replace(&mut self.has_started, true) && !self.is_cachedump() {
             out.bytes.extend_from_slice(replies::OK);
         }
         let mut examined = 0;
@@ -143,7 +143,7 @@ impl ItemDump {
 
     /// Approximate memory of a listing that has not begun, in bytes.
     pub(super) fn needed_bytes(&self, context: &Context<'_>) -> usize {
-        if self.is_begun {
+        if self.has_started {
             return 0;
         }
         let items = context.store.store().counters().items as usize;

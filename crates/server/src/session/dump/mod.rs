@@ -25,7 +25,7 @@ pub(crate) enum Dump {
     /// `stats detail dump`: the last prefix that was listed.
     Prefixes { resume_after: Option<Box<[u8]>> },
     /// `stats reset`: frees the discarded prefixes.
-    Reset(DiscardedPrefixes),
+    DiscardedPrefixes(DiscardedPrefixes),
     /// One of the above in packets of the binary protocol.
     FramedDump(FramedDump),
 }
@@ -45,7 +45,7 @@ impl Dump {
                     .dump(resume_after, context.counters, &mut out.bytes)
             }
             Dump::FramedDump(framed) => framed.run(context, out),
-            Dump::Reset(prefixes) => {
+            Dump::DiscardedPrefixes(prefixes) => {
                 context.counters.examined.add(SLICE_EXAMINED as u64);
                 let is_done = prefixes.drop_some(SLICE_EXAMINED);
                 if is_done {

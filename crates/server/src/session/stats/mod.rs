@@ -43,7 +43,7 @@ pub(crate) fn run_stats(
         [b"glasscache", ..] => glasscache::write(context, out),
         [b"reset", ..] => {
             context.shared.reset();
-            return Outcome::Dump(Dump::Reset(context.shared.detail.clear()));
+            return Outcome::Dump(Dump::DiscardedPrefixes(context.shared.detail.clear()));
         }
         _ => out.extend_from_slice(replies::ERROR),
     }
