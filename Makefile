@@ -22,13 +22,10 @@ test: test-rust test-python ## Run every everyday test (Rust and Python, real so
 
 # ---- building and checking --------------------------------------------------------------------
 
-# The command of the wheel is the same build.
-release wheel: export GLASSCACHE_COMMIT = $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
-
 .PHONY: release
 release: ## Build the optimised binary target/release/glasscache.
 	@scripts/need-toolchain
-	$(CARGO) build --release -p glasscache-cli
+	GLASSCACHE_COMMIT="$$(scripts/commit)" $(CARGO) build --release -p glasscache-cli
 
 .PHONY: test-rust
 test-rust: ## Run the tests of all Rust crates.
