@@ -280,7 +280,7 @@ def test_a_refused_noreply_write_leaves_the_connection_usable() -> None:
 
 
 @pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_connecting_that_is_cut_short_leaves_nothing_in_the_log(
+def test_connecting_that_is_interrupted_leaves_nothing_in_the_log(
     make_loop: Callable[[], Any],
 ) -> None:
     reported: list[Any] = []

@@ -215,15 +215,15 @@ def test_simulate_refuses_in_a_sentence(log: Path) -> None:
         sim.simulate(log / "absent", ["remote"])
 
 
-def test_a_part_that_is_cut_short_is_left_out_with_a_warning(log: Path) -> None:
+def test_a_part_that_is_truncated_is_left_out_with_a_warning(log: Path) -> None:
     for stem in ("items", "requests"):
         (log / f"{stem}.jsonl").rename(log / f"{stem}-0-000000.jsonl")
         (log / f"{stem}-0-000001.parquet").write_bytes(b"PAR1 of which no more was copied")
-    with pytest.warns(UserWarning, match=r"requests-0-000001.parquet \(32 bytes\) is left out"):
+    with pytest.warns(UserWarning, match=r"requests-0-000001.parquet \(32 bytes\) was skipped"):
         outcomes = sim.simulate(log, ["remote"])
     assert outcomes["remote"]["all"]["requests"] == 2
     (log / "requests-0-000000.jsonl").unlink()
-    with pytest.raises(BadTrace, match="holds no part that is whole"):
+    with pytest.raises(BadTrace, match="no part of the log is complete"):
         sim.simulate(log, ["remote"])
 
 

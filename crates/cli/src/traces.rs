@@ -234,7 +234,7 @@ pub(crate) fn read_log(folder: &Path) -> Result<FolderLog, Failure> {
         }
         ReadError::NotAFolder(_) => Failure::new(Exit::BadData, error.to_string())
             .hint("a key stream in one file is what glasscache curve and inspect read"),
-        ReadError::NoWholePart { .. } => Failure::new(Exit::BadData, error.to_string()),
+        ReadError::NoCompletePart { .. } => Failure::new(Exit::BadData, error.to_string()),
         ReadError::NoLog(_) => Failure::new(Exit::BadData, error.to_string())
             .hint("docs/reference/formats.md describes the files of a request log"),
     })?;

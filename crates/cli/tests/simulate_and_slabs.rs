@@ -461,7 +461,7 @@ fn strategies_that_are_named_are_all_printed_in_each_table_of_strategies() {
 }
 
 #[test]
-fn a_part_that_is_cut_short_is_named_and_the_others_are_simulated() {
+fn a_part_that_is_truncated_is_named_and_the_others_are_simulated() {
     let folder = tempfile::tempdir().unwrap();
     let write =
         |name: &str, content: &str| std::fs::write(folder.path().join(name), content).unwrap();
@@ -476,7 +476,7 @@ fn a_part_that_is_cut_short_is_named_and_the_others_are_simulated() {
     let log = &document["result"]["log"];
     assert_eq!(log["requests"], 2, "{document}");
     let part = log["left_out_parts"][0].as_str().unwrap();
-    let expected = "requests-0-000001.parquet (4 bytes) is left out: items-0-000001.parquet: not a valid Parquet file";
+    let expected = "requests-0-000001.parquet (4 bytes) was skipped: items-0-000001.parquet: not a valid Parquet file";
     assert!(part.starts_with(expected), "{part}");
     let warning = format!("warning: {part}\n");
     assert!(text(&output.stderr).contains(&warning), "{output:?}");
@@ -492,7 +492,7 @@ fn a_part_that_is_cut_short_is_named_and_the_others_are_simulated() {
     let (code, line) = failure(folder.path(), &[]);
     assert_eq!(code, Some(4), "{line}");
     assert!(
-        line.contains("LOG: holds no part that is whole; requests-0"),
+        line.contains("LOG failed: no part of the log is complete; requests-0"),
         "{line}"
     );
 }

@@ -38,8 +38,8 @@ pub enum ReadError {
     )]
     NoLog(PathBuf),
     /// No part of the log can be read.
-    #[error("{}: holds no part that is whole; {first}", folder.display())]
-    NoWholePart {
+    #[error("reading {} failed: no part of the log is complete; {first}", folder.display())]
+    NoCompletePart {
         /// The folder.
         folder: PathBuf,
         /// The first of the parts.
@@ -55,7 +55,7 @@ pub enum ReadError {
 pub struct FolderLog {
     /// All parts that could be read, as one log.
     pub log: RequestLog,
-    /// The parts that could not, because they were never completed or were cut short.
+    /// The parts that could not, because they were never completed or are truncated.
     pub left_out: Vec<LeftOutPart>,
 }
 
@@ -66,12 +66,12 @@ pub struct LeftOutPart {
     pub name: String,
     /// The bytes of that file.
     pub bytes: u64,
-    /// Why, as the rest of a sentence.
+    /// Why, and what to do, as the rest of a sentence.
     pub reason: String,
 }
 
 /// Reads the log in a folder: `items.*` and `requests.*`, or all parts `requests-<instance>-<number>.*` with their
-/// `items-...`. A part that was never completed, or of which only the beginning is there, is left out.
+/// `items-...`. A part that was never completed, or that is truncated, is left out.
 pub fn read_folder(folder: &Path) -> Result<FolderLog, ReadError> {
     if folder.is_file() {
         return Err(ReadError::NotAFolder(folder.to_owned()));
@@ -88,8 +88,8 @@ pub fn read_folder(folder: &Path) -> Result<FolderLog, ReadError> {
     for part in &parts {
         match read_pair(part) {
             Ok(log) => logs.push(log),
-            Err(ReadError::Trace(error)) if error.is_cut_short => {
-                left_out.push(LeftOutPart::new(&part.1, cut_reason(&error)));
+            Err(ReadError::Trace(error)) if error.is_truncated => {
+                left_out.push(LeftOutPart::new(&part.1, truncation_reason(&error)));
             }
             Err(error) => return Err(error),
         }
@@ -98,7 +98,7 @@ pub fn read_folder(folder: &Path) -> Result<FolderLog, ReadError> {
     if logs.is_empty() {
         let folder = folder.to_owned();
         return Err(match left_out.into_iter().next() {
-            Some(first) => ReadError::NoWholePart { folder, first },
+            Some(first) => ReadError::NoCompletePart { folder, first },
             None => ReadError::NoLog(folder),
         });
     }
@@ -113,7 +113,7 @@ impl fmt::Display for LeftOutPart {
             bytes,
             reason,
         } = self;
-        write!(out, "{name} ({bytes} bytes) is left out: {reason}")
+        write!(out, "{name} ({bytes} bytes) was skipped: {reason}")
     }
 }
 
@@ -128,14 +128,14 @@ impl LeftOutPart {
     }
 }
 
-/// Which file of the part is cut, and where.
-fn cut_reason(error: &TraceError) -> String {
+/// Which file of the part is truncated, and where.
+fn truncation_reason(error: &TraceError) -> String {
     let file = Path::new(&error.file).file_name().unwrap_or_default();
     let error = TraceError {
         file: file.to_string_lossy().into_owned(),
         ..error.clone()
     };
-    error.to_string()
+    format!("{error}; copy the file again")
 }
 
 /// The paths of items and requests that belong together.
@@ -167,11 +167,11 @@ fn list_parts(folder: &Path) -> Result<(Vec<LogFiles>, Vec<LeftOutPart>), ReadEr
             if items.is_file() {
                 parts.push(((instance, part_number), (items, requests)));
             } else {
-                let reason = format!("there is no {items_name}");
+                let reason = format!("{items_name} is missing; copy it into the folder");
                 left_out.push(LeftOutPart::new(&requests, reason));
             }
         } else if final_name.is_some_and(|name| parse_part_name(name, "requests").is_some()) {
-            let reason = "its recorder has not completed it".to_owned();
+            let reason = "the recorder did not complete it; close the recorder before you read its log".to_owned();
             left_out.push(LeftOutPart::new(&requests, reason));
         }
     }

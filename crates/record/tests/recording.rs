@@ -284,14 +284,15 @@ fn an_incomplete_part_is_left_out_and_an_empty_folder_is_an_error() {
     assert_eq!(
         messages(&read),
         [
-            "requests-0-000007.jsonl (2 bytes) is left out: there is no items-0-000007.jsonl",
-            "requests-0-000008.jsonl.tmp (2 bytes) is left out: its recorder has not completed it",
+            "requests-0-000007.jsonl (2 bytes) was skipped: items-0-000007.jsonl is missing; copy it into the folder",
+            "requests-0-000008.jsonl.tmp (2 bytes) was skipped: the recorder did not complete it; close the recorder before \
+             you read its log",
         ]
     );
 }
 
-/// Records three parts of one request each and cuts a file of the second to `bytes`.
-fn log_with_a_cut_part(format: FileFormat, stem: &str, bytes: u64) -> tempfile::TempDir {
+/// Records three parts of one request each and truncates a file of the second to `bytes`.
+fn log_with_a_truncated_part(format: FileFormat, stem: &str, bytes: u64) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for key in ["a", "b", "c"] {
         let recorder = recorder(folder.path(), |options| options.format = format);
@@ -317,7 +318,7 @@ fn messages(read: &FolderLog) -> Vec<String> {
 }
 
 #[test]
-fn a_part_that_is_cut_short_is_left_out_by_name_and_the_others_are_read() {
+fn a_part_that_is_truncated_is_left_out_by_name_and_the_others_are_read() {
     for (stem, bytes) in [
         ("requests", u64::MAX),
         ("requests", 100),
@@ -326,15 +327,15 @@ fn a_part_that_is_cut_short_is_left_out_by_name_and_the_others_are_read() {
         ("requests", 0),
         ("items", u64::MAX),
     ] {
-        let folder = log_with_a_cut_part(FileFormat::Parquet, stem, bytes);
+        let folder = log_with_a_truncated_part(FileFormat::Parquet, stem, bytes);
         let read = read_folder(folder.path()).unwrap();
         assert_eq!(read.log.items.keys, ["a", "c"], "{stem} {bytes}");
         assert_eq!(read.log.requests.len(), 2);
         let requests = folder.path().join("requests-0-000001.parquet");
         let requests_bytes = requests.metadata().unwrap().len();
         let expected = format!(
-            "requests-0-000001.parquet ({requests_bytes} bytes) is left out: {stem}-0-000001.parquet: not a valid \
-             Parquet file: it is cut short, and without its footer none of its rows can be read"
+            "requests-0-000001.parquet ({requests_bytes} bytes) was skipped: {stem}-0-000001.parquet: not a valid \
+             Parquet file: it is truncated, and without its footer none of its rows can be read; copy the file again"
         );
         assert_eq!(messages(&read), [expected], "{stem} {bytes}");
     }
@@ -342,7 +343,7 @@ fn a_part_that_is_cut_short_is_left_out_by_name_and_the_others_are_read() {
 
 #[test]
 fn items_of_a_part_that_are_cut_within_a_line_leave_that_part_out() {
-    let folder = log_with_a_cut_part(FileFormat::JsonLines, "items", 9);
+    let folder = log_with_a_truncated_part(FileFormat::JsonLines, "items", 9);
     let read = read_folder(folder.path()).unwrap();
     assert_eq!(read.log.items.keys, ["a", "c"]);
     let messages = messages(&read);
@@ -354,8 +355,8 @@ fn items_of_a_part_that_are_cut_within_a_line_leave_that_part_out() {
 }
 
 #[test]
-fn a_log_without_a_whole_part_is_an_error_with_the_reason_and_so_is_a_part_of_another_kind() {
-    let folder = log_with_a_cut_part(FileFormat::Parquet, "requests", 50);
+fn a_log_without_a_complete_part_is_an_error_with_the_reason_and_so_is_a_part_of_another_kind() {
+    let folder = log_with_a_truncated_part(FileFormat::Parquet, "requests", 50);
     for number in [0, 2] {
         std::fs::remove_file(
             folder
@@ -366,7 +367,7 @@ fn a_log_without_a_whole_part_is_an_error_with_the_reason_and_so_is_a_part_of_an
     }
     let error = read_folder(folder.path()).unwrap_err().to_string();
     assert!(
-        error.contains("holds no part that is whole; requests-0-000001.parquet (50 bytes)"),
+        error.contains("failed: no part of the log is complete; requests-0-000001.parquet (50 bytes)"),
         "{error}"
     );
     let foreign = folder.path().join("requests-0-000001.parquet");

@@ -17,7 +17,7 @@ pub struct TraceError {
     /// What is wrong, as the rest of a sentence.
     pub fault: String,
     /// Whether the file ends before its content does, as after a copy that was stopped.
-    pub is_cut_short: bool,
+    pub is_truncated: bool,
 }
 
 impl fmt::Display for TraceError {
@@ -41,7 +41,7 @@ impl TraceError {
             row: None,
             column: None,
             fault: fault.to_string(),
-            is_cut_short: false,
+            is_truncated: false,
         }
     }
 
@@ -55,9 +55,9 @@ impl TraceError {
 
     /// The same error, of a file that ends before its content does.
     #[must_use]
-    pub(crate) fn of_cut_file(self) -> Self {
+    pub(crate) fn of_truncated_file(self) -> Self {
         Self {
-            is_cut_short: true,
+            is_truncated: true,
             ..self
         }
     }

@@ -245,7 +245,7 @@ async def _chunk_keys(client: AsyncClient, core: Any) -> list[str]:
     return [core.chunk_key(entry.write_id, n) for n in range(4)]
 
 
-def test_a_body_that_is_cut_short_is_not_stored(run_async: Any) -> None:
+def test_a_body_that_is_truncated_is_not_stored(run_async: Any) -> None:
     async def scenario(client: AsyncClient) -> None:
         class Cut(Origin):
             async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

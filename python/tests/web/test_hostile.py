@@ -155,7 +155,7 @@ def test_a_vary_without_a_bound_is_not_stored(run_async: Any, vary: str, is_stor
 
 
 @pytest.mark.parametrize("ending", ["error", "no last part", "short", "long", "cancelled"])
-def test_a_body_that_is_cut_short_is_never_stored(run_async: Any, ending: str) -> None:
+def test_a_body_that_is_truncated_is_never_stored(run_async: Any, ending: str) -> None:
     async def scenario(client: AsyncClient) -> None:
         calls = 0
 

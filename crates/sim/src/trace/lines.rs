@@ -94,7 +94,7 @@ impl<R: BufRead> Lines<R> {
         if self.line.last() == Some(&b'\n') {
             error
         } else {
-            error.of_cut_file()
+            error.of_truncated_file()
         }
     }
 

@@ -24,9 +24,9 @@ pub(super) struct ColumnRef {
 impl<S: ChunkReader + 'static> Table<S> {
     pub(super) fn open(file: &str, source: S) -> Result<Self, TraceError> {
         if lacks_end(&source) {
-            let fault = "not a valid Parquet file: it is cut short, and without its footer none of its rows can be \
+            let fault = "not a valid Parquet file: it is truncated, and without its footer none of its rows can be \
                          read";
-            return Err(TraceError::file(file, fault).of_cut_file());
+            return Err(TraceError::file(file, fault).of_truncated_file());
         }
         let reader = catch_panics(|| SerializedFileReader::new(source)).map_err(|error| {
             TraceError::file(file, format!("not a valid Parquet file: {error}"))
