@@ -161,6 +161,31 @@ fn the_text_begins_with_whether_the_forecast_held_and_fits_the_terminal() {
 }
 
 #[test]
+fn a_part_that_is_truncated_is_named_in_both_outputs_and_the_others_are_replayed() {
+    let server = Server::start(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    log_with_strategy(folder.path(), "lru:20");
+    let site = folder.path().join("site");
+    let output = replay(folder.path(), &server, &["--fill"]);
+    let left_out = &document(&output)["result"]["left_out_parts"];
+    assert_eq!(left_out, &serde_json::json!([]));
+    for stem in ["items", "requests"] {
+        let part = |number: u32| site.join(format!("{stem}-0-{number:06}.parquet"));
+        std::fs::rename(site.join(format!("{stem}.parquet")), part(0)).unwrap();
+        std::fs::write(part(1), "PAR1").unwrap();
+    }
+    let output = replay(folder.path(), &server, &["--html", "replay.html"]);
+    let document = document(&output);
+    assert_eq!(output.status.code(), Some(0), "{document}");
+    assert_eq!(document["result"]["measured"]["all"]["requests"], 400);
+    let part = document["result"]["left_out_parts"][0].as_str().unwrap();
+    let expected = "requests-0-000001.parquet (4 bytes) was skipped: items-0-000001.parquet: not a valid Parquet file";
+    assert!(part.starts_with(expected), "{part}");
+    let page = std::fs::read_to_string(folder.path().join("replay.html")).unwrap();
+    assert!(page.contains("requests-0-000001.parquet (4 bytes) was skipped"));
+}
+
+#[test]
 fn a_memcached_gives_the_same_calls() {
     let Some(path) = std::env::var_os("GLASSCACHE_TEST_ORACLE") else {
         return;

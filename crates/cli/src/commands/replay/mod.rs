@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use glasscache_client::{Address, Error};
 use glasscache_lab::bench::record;
+use glasscache_record::FolderLog;
 use glasscache_sim::strategy::StrategyFile;
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::deployed::{run_file, with_tree_of};
@@ -117,7 +118,8 @@ impl Args {
     /// Measures, writes the forecast, replays, compares.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let strategy_file = self.read_strategy_file()?;
-        let log = with_tree_of(&read_log(&self.log)?.log, &strategy_file)
+        let FolderLog { log, left_out } = read_log(&self.log)?;
+        let log = with_tree_of(&log, &strategy_file)
             .map_err(|error| self.strategy_failure(&error))?;
         let prepared = PreparedLog::new(&log, |_| true);
         super::simulate::check_halves(&self.log, &prepared)?;
@@ -137,6 +139,7 @@ impl Args {
         let forecast_file = self.create_forecast_file()?;
         let setup = ReplaySetup {
             log_name: self.log.display().to_string(),
+            left_out_parts: left_out.iter().map(ToString::to_string).collect(),
             target: self.target.clone(),
             strategy: strategy_file.strategy.to_string(),
             instances: prepared.instances(),

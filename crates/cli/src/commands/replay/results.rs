@@ -15,6 +15,8 @@ use super::run::ReplayOutcome;
 /// What was replayed where.
 pub(super) struct ReplaySetup {
     pub(super) log_name: String,
+    /// The parts of the log that could not be read, each with the reason.
+    pub(super) left_out_parts: Vec<String>,
     pub(super) target: String,
     /// The strategy in its notation.
     pub(super) strategy: String,
@@ -120,6 +122,7 @@ impl Results {
         json!({
             "sentence": sentence,
             "log": self.setup.log_name,
+            "left_out_parts": self.setup.left_out_parts,
             "target": self.setup.target,
             "strategy": self.setup.strategy,
             "instances": self.setup.instances,

@@ -95,6 +95,7 @@ fn notes(results: &Results) -> Vec<String> {
             count(replay_outcome.absent_reads)
         ));
     }
+    notes.extend(setup.left_out_parts.iter().map(|part| format!("{part}.")));
     notes.push(format!("glasscache {}.", env!("CARGO_PKG_VERSION")));
     notes
 }
