@@ -120,7 +120,7 @@ impl Drop for LiveTarget {
 
 fn version_of(name: &str, access: &Access) -> Result<String, Failure> {
     access::version(access).map_err(|error| match error {
-        ProbeError::Io(error) => unreachable_failure(name, &error),
+        ProbeError::Io(error) => unreachable_failure(name, access, &error),
         ProbeError::LoginRequired => {
             let message = format!("{name} wants a login before other commands");
             Failure::new(Exit::Unreachable, message).hint(
@@ -128,14 +128,14 @@ fn version_of(name: &str, access: &Access) -> Result<String, Failure> {
             )
         }
         ProbeError::TlsAlert => {
-            let message = format!("{name} expects TLS: its reply to `version` was a TLS alert");
+            let message = format!("{name} expects TLS: its reply was a TLS alert");
             Failure::new(Exit::BadData, message).hint(NEEDS_TLS)
         }
         ProbeError::Foreign(reply) => foreign_failure(name, access, &reply),
     })
 }
 
-fn unreachable_failure(name: &str, error: &std::io::Error) -> Failure {
+fn unreachable_failure(name: &str, access: &Access, error: &std::io::Error) -> Failure {
     let failure = Failure::new(
         Exit::Unreachable,
         format!("{name} does not respond: {error}"),
@@ -147,6 +147,12 @@ fn unreachable_failure(name: &str, error: &std::io::Error) -> Failure {
         ErrorKind::InvalidInput => failure.hint(
             "--tls-ca FILE names the authority to trust, --tls-name the name in the certificate",
         ),
+        // Some servers that encrypt close on a login in plain text without an alert.
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset
+            if access.tls.is_none() && access.login_request.is_some() =>
+        {
+            failure.hint(NEEDS_TLS)
+        }
         _ => failure,
     }
 }

@@ -307,6 +307,15 @@ fn a_server_that_is_not_trusted_or_refuses_the_login_is_named_with_the_reason() 
     let in_binary = refused_bench(&target, &["--protocol", "binary"]).output();
     let text = failure(&in_binary.unwrap(), 4);
     assert!(text.contains("needs --tls"), "{text}");
+    for protocol in ["text", "meta", "binary"] {
+        let mut command = refused_bench(&target, &["--protocol", protocol]);
+        log_in(&mut command);
+        let text = failure(&command.output().unwrap(), 4);
+        assert!(
+            text.contains("expects TLS") && text.contains("needs --tls"),
+            "{protocol}: {text}"
+        );
+    }
     // The authority is not one of the system's.
     let strangers = Files::new();
     let mut command = refused_bench(&target, &[]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use glasscache_protocol::binary::{RequestId, Status, opcode, request as binary};
 use glasscache_protocol::text::reply::{self as text, Line};
 
-use super::stream::{TLS_ALERT, TlsAlert};
+use super::stream::{TLS_ALERT, is_tls_alert};
 use super::{Access, Protocol, Stream};
 
 /// How long a server may take for each reply.
@@ -25,7 +25,7 @@ pub enum ProbeError {
     #[error("it wants a login before other commands")]
     LoginRequired,
     /// It replied with a TLS alert, so it expects TLS.
-    #[error("its reply to `version` was a TLS alert")]
+    #[error("its reply was a TLS alert")]
     TlsAlert,
     /// It replied in another protocol: with this line, or with nothing.
     #[error("its reply to `version` was {0:?}")]
@@ -37,7 +37,13 @@ pub enum ProbeError {
 /// # Errors
 /// It cannot be reached, does not speak the protocol, or wants a login.
 pub fn version(access: &Access) -> Result<String, ProbeError> {
-    let mut stream = Stream::open(access, REPLY_TIMEOUT)?;
+    let mut stream = Stream::open(access, REPLY_TIMEOUT).map_err(|error| {
+        if is_tls_alert(&error) {
+            ProbeError::TlsAlert
+        } else {
+            ProbeError::Io(error)
+        }
+    })?;
     if access.protocol == Protocol::Binary {
         return binary_version(&mut stream);
     }
@@ -76,13 +82,6 @@ fn binary_version(stream: &mut Stream) -> Result<String, ProbeError> {
         Status::AuthFailure => Err(ProbeError::LoginRequired),
         _ => Ok(String::from_utf8_lossy(&version.value).into_owned()),
     }
-}
-
-fn is_tls_alert(error: &io::Error) -> bool {
-    error
-        .get_ref()
-        .and_then(|inner| inner.downcast_ref::<TlsAlert>())
-        .is_some()
 }
 
 /// Names and values of a reply to `stats`.

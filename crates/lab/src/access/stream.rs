@@ -28,8 +28,20 @@ pub(super) const TLS_ALERT: u8 = 0x15;
 
 /// What arrived instead of a reply: the server expects TLS.
 #[derive(Debug, thiserror::Error)]
-#[error("its reply is a TLS alert")]
-pub(super) struct TlsAlert;
+#[error("its reply was a TLS alert")]
+struct TlsAlert;
+
+fn tls_alert() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, TlsAlert)
+}
+
+/// Whether a server replied with a TLS alert.
+pub(super) fn is_tls_alert(error: &io::Error) -> bool {
+    error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<TlsAlert>())
+        .is_some()
+}
 
 /// A connection to a server.
 #[derive(Debug)]
@@ -80,13 +92,19 @@ impl Stream {
     }
 
     fn log_in(&mut self, request: &[u8], protocol: Protocol) -> io::Result<()> {
-        let failed = |error: io::Error| with_reason("the login failed", &error);
+        let failed = |error: io::Error| {
+            if is_tls_alert(&error) {
+                error // the caller needs to know
+            } else {
+                with_reason("the login failed", &error)
+            }
+        };
         self.write_all(request).map_err(failed)?;
         let (is_accepted, reply) = if protocol == Protocol::Binary {
             let response = self.read_response(LOGIN_REPLY_BYTES_MAX).map_err(failed)?;
             (response.status == Status::Success, response.value)
         } else {
-            let line = self.read_line().map_err(failed)?;
+            let line = self.read_login_line().map_err(failed)?;
             (line.trim_ascii_end() == b"STORED", line)
         };
         if is_accepted {
@@ -98,12 +116,15 @@ impl Stream {
     }
 
     /// Reads the reply to a login in text.
-    fn read_line(&mut self) -> io::Result<Vec<u8>> {
+    fn read_login_line(&mut self) -> io::Result<Vec<u8>> {
         let mut line = Vec::new();
         while !line.ends_with(b"\n") && line.len() < LOGIN_REPLY_BYTES_MAX {
             // The server sends nothing but this line, so nothing is lost in a buffer.
             let mut byte = [0];
             self.read_exact(&mut byte)?;
+            if line.is_empty() && byte == [TLS_ALERT] {
+                return Err(tls_alert());
+            }
             line.extend(byte);
         }
         Ok(line)
@@ -120,7 +141,7 @@ impl Stream {
         // A peer that sends another protocol may not send as much as a header.
         self.read_exact(magic)?;
         if magic == [TLS_ALERT] {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, TlsAlert));
+            return Err(tls_alert());
         }
         if magic != [MAGIC_RESPONSE] {
             return Err(invalid("its reply is not binary".to_owned()));
