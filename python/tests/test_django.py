@@ -104,6 +104,9 @@ def test_an_option_of_the_old_backend_is_translated(
     assert len(without.advice) == (0 if options.keys() <= {"timeout"} else 1)
 
 
+ABSURD = 10**400
+"""Neither a float nor a number of 64 bits."""
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"retry_attempts": 2}, "gutter"),
     ({"retry_timeout": 1}, "gutter"),
@@ -146,6 +149,19 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"on_error": "ignore"}, '"raise"'),
     ({"lease": "x"}, "seconds"),
     ({"connections_max": 0}, "connections_max"),
+    ({"connections_max": -1}, 'OPTIONS["connections_max"] is out of range'),
+    ({"connections_max": ABSURD}, 'OPTIONS["connections_max"] is out of range'),
+    ({"max_pool_size": ABSURD}, 'OPTIONS["connections_max"] is out of range'),
+    ({"value_bytes_max": ABSURD}, 'OPTIONS["value_bytes_max"] is out of range'),
+    ({"timeout": ABSURD}, 'OPTIONS["timeout"] is out of range'),
+    ({"stale": ABSURD}, 'OPTIONS["stale"] is out of range'),
+    ({"near_ttl": ABSURD}, 'OPTIONS["near_ttl"] is out of range'),
+    ({"share": ABSURD}, 'OPTIONS["share"] is out of range'),
+    ({"connect_timeout": ABSURD}, 'OPTIONS["connect_timeout"]: out of range'),
+    ({"behaviors": {"receive_timeout": ABSURD}}, '"receive_timeout": out of range'),
+    ({"recorder": {"folder": "log", "sample": ABSURD}}, 'OPTIONS["recorder"]: a number is out of range'),
+    ({"recorder": {"folder": "log", "rotate_bytes": ABSURD}}, 'OPTIONS["recorder"]: a number is out of range'),
+    ({"recorder": {"folder": "log", "memory_bytes": -1}}, 'OPTIONS["recorder"]: a number is out of range'),
 ]  # fmt: skip
 
 

@@ -54,9 +54,13 @@ def _take_timeout(value: Any, draft: SettingsDraft, unit: float = 1.0) -> None:
         return
     if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
         raise RefusedOption(f'{value!r} is not a length of time; write "timeout": seconds')
+    try:
+        seconds = value * unit
+    except OverflowError:
+        raise RefusedOption('out of range; write "timeout": seconds') from None
     configured = draft.client_options.get("timeout")
     draft.client_options["timeout"] = max(
-        value * unit, configured if isinstance(configured, int | float) else 0
+        seconds, configured if isinstance(configured, int | float) else 0
     )
 
 

@@ -32,6 +32,7 @@ _CLIENT_OPTIONS: Final = frozenset(
 )  # fmt: skip
 _SECONDS_OPTIONS: Final = _LEASE_OPTIONS | {"timeout", "gutter_ttl", "near_ttl"}
 _COUNT_OPTIONS: Final = frozenset({"connections_max", "value_bytes_max"})
+_COUNT_MAX: Final = (1 << 63) - 1
 _DEFAULT_PLACEMENTS: Final = {"pymemcache": "rendezvous", "pylibmc": "modula"}
 
 
@@ -110,6 +111,8 @@ def translate_settings(location: Any, options: Mapping[str, Any] | None) -> Cach
 def _collect_refusal(refusals: list[str], function: Callable[[], Any]) -> Any:
     try:
         return function()
+    except OverflowError as error:
+        refusals.append(f"a number in OPTIONS is out of range: {error}; write a smaller one")
     except (RefusedOption, GlasscacheError, TypeError, ValueError) as error:
         refusals.append(str(error))
 
@@ -128,9 +131,10 @@ def _parse_recorder(value: Any) -> dict[str, Any] | None:
     options = dict(cast("dict[str, Any]", value)) if isinstance(value, dict) else {"folder": value}
     try:
         Recorder(**options).close()
-    except (TypeError, GlasscacheError) as error:
+    except (TypeError, OverflowError, GlasscacheError) as error:
+        reason = "a number is out of range" if isinstance(error, OverflowError) else error
         raise RefusedOption(
-            f'OPTIONS["recorder"]: {error}; write a folder, or {{"folder": "requests/", "sample": 0.01}} '
+            f'OPTIONS["recorder"]: {reason}; write a folder, or {{"folder": "requests/", "sample": 0.01}} '
             "with the settings of glasscache.recording.Recorder"
         ) from None
     return options
@@ -207,6 +211,7 @@ def _check_by_construction(
         if option in _COUNT_OPTIONS | _SECONDS_OPTIONS and not is_number:
             unit = "whole number" if kind is int else "number of seconds"
             raise RefusedOption(f'OPTIONS["{option}"] is {value!r}: write a {unit}')
+        _check_range(option, value)
     Client(servers, **client_options).close()
     AsyncClient(
         servers,
@@ -224,6 +229,19 @@ def _check_by_construction(
             f'OPTIONS["dialect"]: {client_options["codec"].dialect} has no form for pickles; write '
             '"codec": "json", or leave it out'
         ) from None
+
+
+def _check_range(option: str, value: Any) -> None:
+    """Refuse a number that the native client cannot take."""
+    if option in _COUNT_OPTIONS and not 0 <= value <= _COUNT_MAX:
+        raise RefusedOption(f'OPTIONS["{option}"] is out of range: write 1 to {_COUNT_MAX}')
+    if option in _SECONDS_OPTIONS | {"share"} and isinstance(value, int):
+        try:
+            float(value)
+        except OverflowError:
+            raise RefusedOption(
+                f'OPTIONS["{option}"] is out of range: write a smaller number'
+            ) from None
 
 
 def _like_advice(names: list[str]) -> str:
