@@ -8,7 +8,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -71,15 +71,23 @@ impl MemoryFile {
             path: path.to_owned(),
             reason,
         };
-        let file = open(path, OpenOptions::new().write(true).create(true))
-            .map_err(|error| failure(format!("cannot be opened: {error}")))?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
-            failure(if error == rustix::io::Errno::WOULDBLOCK {
-                "is in use by another server; choose another file".to_owned()
-            } else {
-                format!("cannot be locked: {error}")
-            })
-        })?;
+        let file = loop {
+            let file = open(path, OpenOptions::new().write(true).create(true))
+                .map_err(|error| failure(format!("cannot be opened: {error}")))?;
+            flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
+                failure(if error == rustix::io::Errno::WOULDBLOCK {
+                    "is in use by another server; choose another file".to_owned()
+                } else {
+                    format!("cannot be locked: {error}")
+                })
+            })?;
+            // A server that held the lock may have removed or replaced the file after it was opened here.
+            match is_named(&file, path) {
+                Ok(true) => break file,
+                Ok(false) => {}
+                Err(error) => return Err(failure(format!("cannot be read: {error}"))),
+            }
+        };
         let read_head = || -> io::Result<(bool, bool)> {
             let metadata = file.metadata()?;
             let is_new = metadata.is_file() && metadata.len() == 0;
@@ -377,6 +385,16 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
     path.into()
 }
 
+/// Whether this is the name of an open file, and not of another one or of none.
+fn is_named(file: &File, path: &Path) -> io::Result<bool> {
+    let opened = file.metadata()?;
+    match fs::symlink_metadata(path) {
+        Ok(named) => Ok((named.dev(), named.ino()) == (opened.dev(), opened.ino())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Opens a file that is not a link, without waiting for the other end of a pipe.
 fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -426,5 +444,19 @@ mod tests {
         second.rename_over(&path).unwrap();
         drop(second);
         assert!(path.exists());
+    }
+
+    #[test]
+    fn a_file_that_another_successor_removes_between_opening_and_locking_is_not_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memory");
+        let make_often = || {
+            for _ in 0..5000 {
+                if let Ok(replacement) = MemoryFile::make_replacement(&path) {
+                    assert!(is_named(&replacement.file, replacement.path()).unwrap());
+                }
+            }
+        };
+        std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(make_often))));
     }
 }
