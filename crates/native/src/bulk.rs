@@ -1,10 +1,9 @@
 //! The keys, items, values and failures of a bulk call: Python's objects in both clients.
 
-use glasscache_client::WireKey;
 use glasscache_client::bulk::Failures;
 use glasscache_client::costs::TimeSpent;
 use glasscache_client::engine::Items;
-use glasscache_client::key::KeyEncoder;
+use glasscache_client::key::{KeyEncoder, WireKeys};
 use glasscache_client::near::NearValue;
 use glasscache_client::request::Item;
 use pyo3::exceptions::PyTypeError;
@@ -12,50 +11,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMapping, PyMemoryView, PyString};
 
 use crate::client_state::ClientState;
-use crate::keys::key_bytes;
+use crate::keys::wire_keys;
 use crate::misses::Misses;
 use crate::recorded_read::RecordedRead;
 use crate::settings::Codec;
 use crate::{error, split, value as conversion};
-
-/// Wire keys of many Python keys, one after the other in one buffer.
-#[derive(Debug, Default)]
-pub(crate) struct WireKeys {
-    bytes: Vec<u8>,
-    /// Where each of them ends, and whether it is in base64.
-    ends: Vec<(usize, bool)>,
-}
-
-impl WireKeys {
-    pub(crate) fn new<'k, 'py: 'k>(
-        py: Python<'py>,
-        encoder: KeyEncoder<'_>,
-        keys: impl Iterator<Item = &'k Bound<'py, PyAny>>,
-    ) -> PyResult<Self> {
-        let (mut all, mut scratch) = (Self::default(), Vec::new());
-        for key in keys {
-            let wire = encoder.wire_key(key_bytes(key)?, &mut scratch);
-            let wire = wire.map_err(|error| error::from_client_error(py, &error))?;
-            all.bytes.extend_from_slice(wire.bytes);
-            all.ends.push((all.bytes.len(), wire.is_base64));
-        }
-        Ok(all)
-    }
-
-    pub(crate) fn get(&self, index: usize) -> Option<WireKey<'_>> {
-        let &(end, is_base64) = self.ends.get(index)?;
-        let previous = index.checked_sub(1).and_then(|index| self.ends.get(index));
-        let bytes = self
-            .bytes
-            .get(previous.map_or(0, |previous| previous.0)..end)?;
-        Some(WireKey { bytes, is_base64 })
-    }
-
-    pub(crate) fn all(&self) -> Vec<WireKey<'_>> {
-        let indices = 0..self.ends.len();
-        indices.filter_map(|index| self.get(index)).collect()
-    }
-}
 
 /// The items of a bulk store, made of Python's keys and values.
 #[derive(Debug)]
@@ -68,14 +28,13 @@ pub(crate) struct EncodedItems {
 
 impl EncodedItems {
     pub(crate) fn new(
-        py: Python<'_>,
         encoder: KeyEncoder<'_>,
         codec: &Codec,
         pairs: &[Pair<'_>],
         spent: &mut TimeSpent,
     ) -> PyResult<Self> {
         let mut items = Self {
-            keys: WireKeys::new(py, encoder, pairs.iter().map(|(key, _)| key))?,
+            keys: wire_keys(encoder, pairs.iter().map(|(key, _)| key))?,
             bodies: Vec::new(),
             spans: Vec::with_capacity(pairs.len()),
         };

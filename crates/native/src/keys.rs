@@ -1,5 +1,6 @@
 //! Keys as Python gives them.
 
+use glasscache_client::key::{KeyEncoder, WireKeys};
 use glasscache_client::Error;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -20,6 +21,19 @@ pub(crate) fn key_bytes<'a>(key: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
         "a key is str or bytes, not {}",
         key.get_type().name()?
     )))
+}
+
+/// Keys as they go on the wire.
+pub(crate) fn wire_keys<'k, 'py: 'k>(
+    encoder: KeyEncoder<'_>,
+    keys: impl IntoIterator<Item = &'k Bound<'py, PyAny>>,
+) -> PyResult<WireKeys> {
+    let mut wire_keys = WireKeys::default();
+    for key in keys {
+        let pushed = wire_keys.push(encoder, key_bytes(key)?);
+        pushed.map_err(|error| error::from_client_error(key.py(), &error))?;
+    }
+    Ok(wire_keys)
 }
 
 /// Refuse what is not a key as the parent of a read, recorded or not: a recorder must not be what makes a call fail.

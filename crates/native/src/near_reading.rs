@@ -10,8 +10,9 @@ use glasscache_client::near::{NearRead, NearValue, RequestScope};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::bulk::{FoundValues, WireKeys, collect_keys};
+use crate::bulk::{FoundValues, collect_keys};
 use crate::client::Client;
+use crate::keys::wire_keys;
 use crate::near::{NearBinding, decode_near_value};
 use crate::recorded_read::RecordedRead;
 use crate::{error, split};
@@ -82,7 +83,7 @@ impl Client {
         let start_and_deadline = this.start_and_deadline(deadline)?;
         let (_, call_deadline) = start_and_deadline;
         let key_objects = collect_keys(keys)?;
-        let wire = WireKeys::new(py, this.keys(), key_objects.iter())?;
+        let wire = wire_keys(this.keys(), &key_objects)?;
         let (found, scope) = (FoundValues::new(py, false), binding.scope(py)?);
         let read = this.fetch_near(py, binding, &wire.all(), scope, start_and_deadline)?;
         let key = |index: usize| key_objects.get(index).cloned();

@@ -13,10 +13,10 @@ use super::client::AsyncClient;
 use super::connection::Connection;
 use super::delayed_call::TimeLimit;
 use super::pending_call::CallTiming;
-use crate::bulk::{EncodedItems, FoundValues, WireKeys, collect_keys, key_value_pairs};
+use crate::bulk::{EncodedItems, FoundValues, collect_keys, key_value_pairs};
 use crate::client::{Ttl, exptime};
 use crate::error;
-use crate::keys::key_bytes;
+use crate::keys::{key_bytes, wire_keys};
 
 type StartedCall<'py> = PyResult<Bound<'py, BulkCall>>;
 
@@ -101,12 +101,12 @@ impl AsyncClient {
         ttl: Option<Ttl>,
         deadline: Option<TimeLimit>,
     ) -> StartedCall<'py> {
-        let (py, this) = (slf.py(), slf.get());
+        let this = slf.get();
         let mut timing = TimeLimit::call_timing(deadline, this.timeout, TimeSpent::default())?;
         let exptime = exptime(ttl)?;
         let pairs = key_value_pairs(values)?;
         let (key_encoder, codec) = (this.core.keys(), this.codec());
-        let encoded_items = EncodedItems::new(py, key_encoder, codec, &pairs, &mut timing.spent)?;
+        let encoded_items = EncodedItems::new(key_encoder, codec, &pairs, &mut timing.spent)?;
         let bulk_store = BulkStore::new(&this.core, StoreMode::Set, &encoded_items.all(), exptime);
         let slots: Vec<_> = bulk_store.slots().collect();
         let call_kind = BulkKind::Store(bulk_store, encoded_items, StoreFailures::default());
@@ -124,7 +124,7 @@ impl AsyncClient {
         let this = slf.get();
         let timing = TimeLimit::call_timing(deadline, this.timeout, TimeSpent::default())?;
         let key_objects = collect_keys(keys)?;
-        let wire_keys = WireKeys::new(slf.py(), this.core.keys(), key_objects.iter())?;
+        let wire_keys = wire_keys(this.core.keys(), &key_objects)?;
         let bulk_delete = BulkDelete::new(&this.core, &wire_keys.all());
         let slots: Vec<_> = bulk_delete.slots().collect();
         let call_kind = BulkKind::Remove(bulk_delete, wire_keys, Vec::new());

@@ -7,12 +7,13 @@ use glasscache_client::bulk::{
 use glasscache_client::engine::operation::Operation;
 use glasscache_client::engine::uncertain::OwnedKey;
 use glasscache_client::engine::{Items, Step, Steps, StoreManySteps, interpret};
+use glasscache_client::key::WireKeys;
 use glasscache_client::request::Request;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::near_call::NearFetch;
-use crate::bulk::{EncodedItems, FoundValues, WireKeys, failures_by_key};
+use crate::bulk::{EncodedItems, FoundValues, failures_by_key};
 use crate::keys::key_bytes;
 use crate::misses::Misses;
 use crate::settings::Codec;

@@ -13,7 +13,8 @@ use super::bulk_kind::BulkKind;
 use super::client::AsyncClient;
 use super::delayed_call::TimeLimit;
 use super::near_call::{NearCall, NearFetch};
-use crate::bulk::{FoundValues, WireKeys, collect_keys};
+use crate::bulk::{FoundValues, collect_keys};
+use crate::keys::wire_keys;
 use crate::near::{NearBinding, decode_near_value};
 use crate::recorded_read::RecordedRead;
 
@@ -55,7 +56,7 @@ impl AsyncClient {
         let (py, near) = (keys.py(), self.near()?);
         let timing = TimeLimit::call_timing(deadline, self.timeout, TimeSpent::default())?;
         let key_objects = collect_keys(keys)?;
-        let wire = WireKeys::new(py, self.core.keys(), key_objects.iter())?;
+        let wire = wire_keys(self.core.keys(), &key_objects)?;
         let scope = near.scope(py)?;
         Ok(NearCall {
             read: Some(NearRead::new(near.near.clone(), &wire.all(), scope)),

@@ -10,10 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::{Client, Ttl, exptime};
-use crate::bulk::{
-    EncodedItems, FoundValues, WireKeys, collect_keys, failures_by_key, key_value_pairs,
-};
-use crate::keys::{check_parent, key_bytes};
+use crate::bulk::{EncodedItems, FoundValues, collect_keys, failures_by_key, key_value_pairs};
+use crate::keys::{check_parent, key_bytes, wire_keys};
 use crate::{error, interpreter_lock, split};
 
 impl Client {
@@ -143,7 +141,7 @@ impl Client {
             return Ok(PyDict::new(py));
         }
         let mut spent = TimeSpent::default();
-        let encoded_items = EncodedItems::new(py, self.keys(), self.codec(), &pairs, &mut spent)?;
+        let encoded_items = EncodedItems::new(self.keys(), self.codec(), &pairs, &mut spent)?;
         let items = encoded_items.all();
         let failures = self.run_detached(py, start_and_deadline, spent, |core, budget| {
             core.store_many(StoreMode::Set, &items, exptime, budget)
@@ -175,7 +173,7 @@ impl Client {
             }
             return Ok(PyDict::new(py));
         }
-        let wire = WireKeys::new(py, self.keys(), key_objects.iter())?;
+        let wire = wire_keys(self.keys(), &key_objects)?;
         let all = wire.all();
         let failures = self.run_detached(
             py,

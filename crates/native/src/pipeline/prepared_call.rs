@@ -8,7 +8,6 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::client::{Client, Ttl, amount, appended_bytes, exptime};
-use crate::keys::key_bytes;
 use crate::{error, value as conversion};
 
 /// A call as Python recorded it: method, key, value, ttl, and an amount or a CAS unique.
@@ -80,8 +79,7 @@ impl PreparedCall {
         let kind = CallKind::of_method(method)
             .ok_or_else(|| PyValueError::new_err(format!("a pipeline has no method {method:?}")))?;
         let mut scratch = Vec::new();
-        let wire = client.keys().wire_key(key_bytes(key)?, &mut scratch);
-        let wire = wire.map_err(|error| error::from_client_error(py, &error))?;
+        let wire = client.wire_key(key, &mut scratch)?;
         let mut spent = TimeSpent::default();
         let (flags, body) = match kind {
             CallKind::Store(StoreMode::Append | StoreMode::Prepend) => {
