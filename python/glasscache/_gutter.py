@@ -161,6 +161,16 @@ class _Gutter:
             key: error for key, error in failures.items() if key not in failed_keys
         } | from_gutter
 
+    def _write_quietly(
+        self, calls: Iterable[tuple[Any, ...]], deadline: float | None
+    ) -> Plan[dict[Any, GlasscacheError]]:
+        """Make calls of this client that do not wait, each on the gutter where its server failed."""
+        started_at = time.monotonic()
+        for name, *arguments in calls:
+            remaining_s = max(self._remaining_s(started_at, deadline), 1e-6)
+            yield call(self, name, *arguments, noreply=True, deadline=remaining_s)
+        return {}
+
     def _set_many(
         self,
         own_call: Callable[[], Any],
@@ -205,6 +215,14 @@ class _Gutter:
         return {**counters, "gutter": {**self.gutter.stats(), "calls": self._gutter_calls}}
 
 
+def _set_calls(items: Mapping[Any, Any], ttl: Ttl | None) -> Generator[tuple[Any, ...]]:
+    return (("set", key, items[key], ttl) for key in items)
+
+
+def _delete_calls(keys: Iterable[Any]) -> Generator[tuple[Any, ...]]:
+    return (("delete", key) for key in keys_of(keys))
+
+
 def _miss_of(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     index = {"get": 1, "gat": 2}.get(name)
     if index is None:
@@ -228,16 +246,25 @@ class SyncGutter(_Gutter):
         return carry_out(self._bulk_read("gets_many", own_call, deadline))
 
     def set_many(
-        self, items: Mapping[Any, Any], ttl: Ttl | None = None, *, deadline: float | None = None
+        self,
+        items: Mapping[Any, Any],
+        ttl: Ttl | None = None,
+        *,
+        noreply: bool = False,
+        deadline: float | None = None,
     ) -> dict[Any, GlasscacheError]:
         """Store values; those of a failed server on the gutter."""
+        if noreply:
+            return carry_out(self._write_quietly(_set_calls(items, ttl), deadline))
         own_call = self._own_call("set_many", items, ttl, deadline=deadline)
         return carry_out(self._set_many(own_call, items, ttl, deadline))
 
     def delete_many(
-        self, keys: Iterable[Any], *, deadline: float | None = None
+        self, keys: Iterable[Any], *, noreply: bool = False, deadline: float | None = None
     ) -> dict[Any, GlasscacheError]:
         """Remove keys; those of a failed server from the gutter."""
+        if noreply:
+            return carry_out(self._write_quietly(_delete_calls(keys), deadline))
         own_call = self._own_call("delete_many", keys_of(keys), deadline=deadline)
         return carry_out(self._delete_many(own_call, deadline))
 
@@ -265,16 +292,25 @@ class AsyncGutter(_Gutter):
         return await carry_out_async(self._bulk_read("gets_many", own_call, deadline))
 
     async def set_many(
-        self, items: Mapping[Any, Any], ttl: Ttl | None = None, *, deadline: float | None = None
+        self,
+        items: Mapping[Any, Any],
+        ttl: Ttl | None = None,
+        *,
+        noreply: bool = False,
+        deadline: float | None = None,
     ) -> dict[Any, GlasscacheError]:
         """Store values; those of a failed server on the gutter."""
+        if noreply:
+            return await carry_out_async(self._write_quietly(_set_calls(items, ttl), deadline))
         own_call = self._own_call("set_many", items, ttl, deadline=deadline)
         return await carry_out_async(self._set_many(own_call, items, ttl, deadline))
 
     async def delete_many(
-        self, keys: Iterable[Any], *, deadline: float | None = None
+        self, keys: Iterable[Any], *, noreply: bool = False, deadline: float | None = None
     ) -> dict[Any, GlasscacheError]:
         """Remove keys; those of a failed server from the gutter."""
+        if noreply:
+            return await carry_out_async(self._write_quietly(_delete_calls(keys), deadline))
         own_call = self._own_call("delete_many", keys_of(keys), deadline=deadline)
         return await carry_out_async(self._delete_many(own_call, deadline))
 

@@ -72,6 +72,30 @@ def test_the_keys_of_a_killed_server_live_in_the_gutter_for_a_short_time(servers
         assert client.stats()["gutter"]["calls"] > 0
 
 
+def test_quiet_writes_of_many_keys_reach_the_gutter(servers: Servers) -> None:
+    values = dict.fromkeys(KEYS, "quiet")
+    with Client(servers.main, timeout=5, gutter=servers.gutter.address) as client:
+        lost = _lost(client, servers)
+        servers.lost.stop()
+        assert client.get(lost[0]) is None  # from now on it is known to be down
+        assert client.set_many(values, noreply=True) == {}
+        assert client.get_many(KEYS) == values
+        with Client(servers.gutter.address, timeout=5) as gutter:
+            assert gutter.get_many(KEYS).keys() == set(lost)
+        assert client.delete_many(KEYS, noreply=True) == {}
+        assert client.get_many(KEYS) == {}
+
+    async def run() -> None:
+        async with AsyncClient(servers.main, timeout=5, gutter=servers.gutter.address) as client:
+            assert await client.get(lost[0]) is None
+            assert await client.set_many(values, noreply=True) == {}
+            assert await client.get_many(KEYS) == values
+            assert await client.delete_many(KEYS, noreply=True) == {}
+            assert await client.get_many(KEYS) == {}
+
+    asyncio.run(run())
+
+
 def test_the_gutter_is_left_when_the_server_is_back(servers: Servers) -> None:
     port = int(servers.lost.address.rpartition(":")[2])
     with Client(servers.main, timeout=5, gutter=[servers.gutter.address]) as client:
