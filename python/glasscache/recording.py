@@ -50,13 +50,6 @@ __all__ = ["Recorder"]
 
 _log = logging.getLogger("glasscache")
 
-_current_request: contextvars.ContextVar[_native.RecordedRequest | None] = contextvars.ContextVar(
-    "glasscache_recorded_request", default=None
-)
-
-_blocks_being_recorded: list[None] = []
-"""An entry for each block that records: while there is none, calls need not ask for the current request."""
-
 _NO_PARENTS: Final[list[Key | None]] = []
 _READ_METHODS: Final = ("gets", "gat", "get_with_meta")
 _BULK_READ_METHODS: Final = ("get_many", "gets_many")
@@ -100,6 +93,11 @@ class Recorder:
         rotate_bytes: int = 16 << 20,
         memory_bytes: int = 64 << 20,
     ) -> None:
+        # Each recorder has its own: caches of one process may be recorded by several, one inside the block of another.
+        self._current_request: contextvars.ContextVar[_native.RecordedRequest | None]
+        self._current_request = contextvars.ContextVar("glasscache_recorded_request", default=None)
+        # An entry for each block that records: while there is none, calls need not ask for the current request.
+        self._blocks: list[None] = []
         self._parent_of = parent_of if callable(parent_of) else None
         patterns = [parent_of] if isinstance(parent_of, str) else parent_of
         self._native = _native.Recorder(
@@ -111,8 +109,8 @@ class Recorder:
             rotate_seconds=rotate_seconds,
             rotate_bytes=rotate_bytes,
             memory_bytes=memory_bytes,
-            current_request=_current_request,
-            blocks=_blocks_being_recorded,
+            current_request=self._current_request,
+            blocks=self._blocks,
         )
 
     def request(
@@ -129,12 +127,12 @@ class Recorder:
 
     def set_page(self, key: Key) -> None:
         """Name the item that the current request's page is about, where that is known only later."""
-        if (request := _current_request.get()) is not None:
+        if (request := self._current_request.get()) is not None:
             request.set_page(key)
 
     def set_route(self, route: str) -> None:
         """Name the kind of the current request, where that is known only later."""
-        if (request := _current_request.get()) is not None:
+        if (request := self._current_request.get()) is not None:
             request.set_route(route)
 
     def attach(self, client: Any) -> None:
@@ -147,15 +145,15 @@ class Recorder:
             begin = None if self._parent_of is None else self._begin
             client._record_gets(self._native, begin)  # noqa: SLF001
         else:
-            client.get = functools.wraps(client.get)(_recording_get(client.get, self._begin))
+            client.get = functools.wraps(client.get)(self._recording_get(client.get))
         for names, begin_record in (
             (_READ_METHODS, self._begin_read),
             (_BULK_READ_METHODS, self._begin_bulk_read),
         ):
             for name in names:
-                _record_method(client, name, begin_record)
+                self._record_method(client, name, begin_record)
         for name in _WRITE_METHODS:
-            _record_method(client, name, _begin_write)
+            self._record_method(client, name, _begin_write)
         # The pipeline of the asyncio client calls its methods.
         if (run := getattr(client, "_run_pipeline", None)) is not None:
             client._run_pipeline = functools.wraps(run)(self._recording_pipeline(run))
@@ -214,7 +212,7 @@ class Recorder:
 
     def _recording_pipeline(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """Return what runs a pipeline and records it as one call that reads several keys."""
-        blocks, current_request = _blocks_being_recorded, _current_request.get
+        blocks, current_request = self._blocks, self._current_request.get
 
         def run_pipeline(calls: list[tuple[Any, ...]], *, deadline: float | None = None) -> Any:
             if not blocks or (request := current_request()) is None:
@@ -246,52 +244,91 @@ class Recorder:
             return _NO_PARENTS
         return parents
 
+    def _recording_get(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """As `_record_method`, of the call that a cache is for: named parameters cost less than packed ones."""
+        blocks, current_request = self._blocks, self._current_request.get
+        begin_record = self._begin
 
-def _recording_get(
-    call: Callable[..., Any], begin_record: Callable[..., bool]
-) -> Callable[..., Any]:
-    """As `_record_method`, of the call that a cache is for: named parameters cost less than packed ones."""
-    blocks, current_request = _blocks_being_recorded, _current_request.get
+        def get(
+            key: Any, default: Any = None, *, deadline: float | None = None, parent: Any = None
+        ) -> Any:
+            if not blocks or (request := current_request()) is None:
+                if deadline is None and parent is None:
+                    return call(key, default)
+                return call(key, default, deadline=deadline, parent=parent)
+            is_recorded = begin_record(request, [key], parent)
+            try:
+                return call(key, default, deadline=deadline, parent=parent)
+            finally:
+                if is_recorded:
+                    request.end()
 
-    def get(
-        key: Any, default: Any = None, *, deadline: float | None = None, parent: Any = None
-    ) -> Any:
-        if not blocks or (request := current_request()) is None:
-            if deadline is None and parent is None:
-                return call(key, default)
-            return call(key, default, deadline=deadline, parent=parent)
-        is_recorded = begin_record(request, [key], parent)
-        try:
-            return call(key, default, deadline=deadline, parent=parent)
-        finally:
-            if is_recorded:
-                request.end()
+        def awaitable_get(
+            key: Any, default: Any = None, *, deadline: float | None = None, parent: Any = None
+        ) -> Any:
+            # Not a coroutine around the client's: one more of them costs several times this function.
+            if not blocks or (request := current_request()) is None:
+                if deadline is None and parent is None:
+                    return call(key, default)
+                return call(key, default, deadline=deadline, parent=parent)
+            return recorded_get(request, key, default, deadline, parent)
 
-    def awaitable_get(
-        key: Any, default: Any = None, *, deadline: float | None = None, parent: Any = None
-    ) -> Any:
-        # Not a coroutine around the client's: one more of them costs several times this function.
-        if not blocks or (request := current_request()) is None:
-            if deadline is None and parent is None:
-                return call(key, default)
-            return call(key, default, deadline=deadline, parent=parent)
-        return recorded_get(request, key, default, deadline, parent)
+        async def recorded_get(
+            request: _native.RecordedRequest,
+            key: Any,
+            default: Any,
+            deadline: float | None,
+            parent: Any,
+        ) -> Any:
+            is_recorded = begin_record(request, [key], parent)
+            try:
+                return await call(key, default, deadline=deadline, parent=parent)
+            finally:
+                if is_recorded:
+                    request.end()
 
-    async def recorded_get(
-        request: _native.RecordedRequest,
-        key: Any,
-        default: Any,
-        deadline: float | None,
-        parent: Any,
-    ) -> Any:
-        is_recorded = begin_record(request, [key], parent)
-        try:
-            return await call(key, default, deadline=deadline, parent=parent)
-        finally:
-            if is_recorded:
-                request.end()
+        return _mark_coroutine_function(awaitable_get) if _is_async(call) else get
 
-    return _mark_coroutine_function(awaitable_get) if _is_async(call) else get
+    def _record_method(self, client: Any, name: str, begin_record: _BeginRecord) -> None:
+        """Replace a method, on this one object, by one that records its calls within a request.
+
+        `begin_record` takes the first argument of the call, its key or keys, and the parent of these, and returns
+        what the call shall get, and whether a record was begun.
+        """
+        call = getattr(client, name, None)
+        if call is None:
+            return
+        begin_call = _begin_call(next(iter(inspect.signature(call).parameters)), begin_record)
+
+        blocks, current_request = self._blocks, self._current_request.get
+
+        def sync_wrapper(*args: Any, **kwargs: Any) -> Any:
+            if not blocks or (request := current_request()) is None:
+                return call(*args, **kwargs)
+            args, kwargs, is_recorded = begin_call(request, args, kwargs)
+            try:
+                return call(*args, **kwargs)
+            finally:
+                if is_recorded:
+                    request.end()
+
+        def awaitable_wrapper(*args: Any, **kwargs: Any) -> Any:
+            if not blocks or (request := current_request()) is None:
+                return call(*args, **kwargs)
+            return recorded_call(request, args, kwargs)
+
+        async def recorded_call(
+            request: _native.RecordedRequest, args: tuple[Any, ...], kwargs: dict[str, Any]
+        ) -> Any:
+            args, kwargs, is_recorded = begin_call(request, args, kwargs)
+            try:
+                return await call(*args, **kwargs)
+            finally:
+                if is_recorded:
+                    request.end()
+
+        wrapper = _mark_coroutine_function(awaitable_wrapper) if _is_async(call) else sync_wrapper
+        setattr(client, name, functools.wraps(call)(wrapper))
 
 
 def _is_async(call: Callable[..., Any]) -> bool:
@@ -338,45 +375,3 @@ def _begin_call(
         return args, kwargs, False
 
     return begin_call
-
-
-def _record_method(client: Any, name: str, begin_record: _BeginRecord) -> None:
-    """Replace a method, on this one object, by one that records its calls within a request.
-
-    `begin_record` takes the first argument of the call, its key or keys, and the parent of these, and returns
-    what the call shall get, and whether a record was begun.
-    """
-    call = getattr(client, name, None)
-    if call is None:
-        return
-    begin_call = _begin_call(next(iter(inspect.signature(call).parameters)), begin_record)
-
-    blocks, current_request = _blocks_being_recorded, _current_request.get
-
-    def sync_wrapper(*args: Any, **kwargs: Any) -> Any:
-        if not blocks or (request := current_request()) is None:
-            return call(*args, **kwargs)
-        args, kwargs, is_recorded = begin_call(request, args, kwargs)
-        try:
-            return call(*args, **kwargs)
-        finally:
-            if is_recorded:
-                request.end()
-
-    def awaitable_wrapper(*args: Any, **kwargs: Any) -> Any:
-        if not blocks or (request := current_request()) is None:
-            return call(*args, **kwargs)
-        return recorded_call(request, args, kwargs)
-
-    async def recorded_call(
-        request: _native.RecordedRequest, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        args, kwargs, is_recorded = begin_call(request, args, kwargs)
-        try:
-            return await call(*args, **kwargs)
-        finally:
-            if is_recorded:
-                request.end()
-
-    wrapper = _mark_coroutine_function(awaitable_wrapper) if _is_async(call) else sync_wrapper
-    setattr(client, name, functools.wraps(call)(wrapper))

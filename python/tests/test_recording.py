@@ -245,27 +245,30 @@ def test_http_requests_are_recorded(server: Any, tmp_path: Path) -> None:
 DJANGO = """
 import asyncio, sys
 from django.conf import settings
-address, folder = sys.argv[1:]
+address, folder, other_folder = sys.argv[1:]
+def cache_of(folder):
+    options = {"timeout": 5, "recorder": {"folder": folder, "format": "jsonl"}}
+    backend = "glasscache.contrib.django.GlassCache"
+    return {"BACKEND": backend, "LOCATION": address, "OPTIONS": options}
 settings.configure(
     SECRET_KEY="s", ALLOWED_HOSTS=["*"], ROOT_URLCONF="__main__",
     MIDDLEWARE=["glasscache.contrib.django.request_middleware"],
-    CACHES={"default": {
-        "BACKEND": "glasscache.contrib.django.GlassCache", "LOCATION": address,
-        "OPTIONS": {"timeout": 5, "recorder": {"folder": folder, "format": "jsonl"}},
-    }},
+    CACHES={"default": cache_of(folder), "other": cache_of(other_folder)},
 )
 import django
 django.setup()
-from django.core.cache import cache
+from django.core.cache import cache, caches
 from django.http import HttpResponse
 from django.test import AsyncClient, Client
 from django.urls import path
 
 def view(request):
-    return HttpResponse(str(cache.get("k")) + str(cache.get_many(["l", "k"])))
+    found = cache.get("k"), caches["other"].get("o"), cache.get_many(["l", "k"])
+    return HttpResponse(str(found))
 
 async def aview(request):
-    return HttpResponse(str(await cache.aget("k")) + str(await cache.aget("m")))
+    found = await cache.aget("k"), await caches["other"].aget("o"), await cache.aget("m")
+    return HttpResponse(str(found))
 
 urlpatterns = [path("page", view), path("apage", aview)]
 cache.set("k", "text")
@@ -279,15 +282,63 @@ assert Client().get("/page").status_code == 200
 """
 
 
-def test_a_django_site_records_by_its_options_and_middleware(server: Any, tmp_path: Path) -> None:
+def test_a_django_site_records_by_its_options_and_middleware_each_cache_in_its_own_log(
+    server: Any, tmp_path: Path
+) -> None:
     pytest.importorskip("django")
-    command = [sys.executable, "-c", DJANGO, server.address, str(tmp_path)]
+    folders = [tmp_path / "default", tmp_path / "other"]
+    command = [sys.executable, "-c", DJANGO, server.address, *map(str, folders)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
-    rows, items = read_log(tmp_path)
+    rows, items = read_log(folders[0])
     page, awaited = ("page", [":1:k", ":1:l", ":1:k"]), ("apage", [":1:k", ":1:m"])
     assert [(row["route"], row["items"]) for row in rows] == [page, *[awaited] * 4, page]
     assert items[":1:k"]["size"] == 4
+    rows, _ = read_log(folders[1])
+    routes = ["page", *["apage"] * 4, "page"]
+    assert [(row["route"], row["items"]) for row in rows] == [
+        (route, [":1:o"]) for route in routes
+    ]
+
+
+@pytest.mark.parametrize("sample", [0.0, 1.0])
+def test_two_recorders_record_the_gets_of_their_own_clients(
+    server: Any, tmp_path: Path, sample: float
+) -> None:
+    def check(kind: str) -> None:
+        one, two = (read_log(tmp_path / kind / name)[0] for name in ("one", "two"))
+        assert [(row["route"], row["items"]) for row in one] == [("outer", ["a", "b", "c"])]
+        inner = [("inner", ["x", "y"])] if sample else []
+        assert [(row["route"], row["items"]) for row in two] == inner
+
+    with Client(server.address) as one, Client(server.address) as two:
+        first = one.recorder(tmp_path / "blocking" / "one", format="jsonl")
+        second = two.recorder(tmp_path / "blocking" / "two", format="jsonl", sample=sample)
+        with first.request():
+            with second.request(route="inner"):
+                one.get("a")
+                two.get("x")
+                one.get_many(["b"])
+                two.get_many(["y"])
+            one.get("c")
+            two.get("in no request")
+            first.set_route("outer")
+    check("blocking")
+
+    async def run() -> None:
+        async with AsyncClient(server.address) as one, AsyncClient(server.address) as two:
+            first = one.recorder(tmp_path / "async" / "one", format="jsonl")
+            second = two.recorder(tmp_path / "async" / "two", format="jsonl", sample=sample)
+            with first.request():
+                with second.request(route="inner"):
+                    await asyncio.gather(one.get("a"), two.get("x"))
+                    await asyncio.gather(one.get_many(["b"]), two.get_many(["y"]))
+                await one.get("c")
+                await two.get("in no request")
+                first.set_route("outer")
+
+    asyncio.run(run())
+    check("async")
 
 
 def test_a_folder_that_cannot_be_written_warns_once_and_fails_no_request(
