@@ -23,7 +23,8 @@ impl RatioInterval {
     ///
     /// Rounds measure the targets in the order A B, then B A. Of twenty rounds each two, of forty each four in succession
     /// are joined to their geometric mean: neither a steady change of the machine nor being measured second has a part in
-    /// it, and a phase of the machine that outlasts a round counts fewer times.
+    /// it, and a phase of the machine that outlasts a round counts fewer times. A round in which a target completed no
+    /// request, or used no CPU time that could be seen, has no ratio; the rounds that it is joined with keep theirs.
     pub fn of(ratios: impl IntoIterator<Item = f64>) -> Self {
         let rounds: Vec<f64> = ratios.into_iter().collect();
         let joined = match rounds.len() / RATIOS_MIN {
@@ -31,10 +32,8 @@ impl RatioInterval {
             2 | 3 => 2,
             _ => 4,
         };
-        let means = rounds
-            .chunks_exact(joined)
-            .map(|chunk| chunk.iter().product::<f64>().powf(1.0 / joined as f64));
-        let ratios = Percentiles::new(means.filter(|mean| mean.is_finite()).collect());
+        let means = rounds.chunks_exact(joined).filter_map(joined_ratio);
+        let ratios = Percentiles::new(means.collect());
         let median = ratios.estimate(50.0);
         Self {
             value: ratios.value(50.0),
@@ -42,6 +41,15 @@ impl RatioInterval {
             high: median.high.unwrap_or_else(|| ratios.value(99.999)),
         }
     }
+}
+
+/// The geometric mean of rounds in succession: of each two, in both orders, or of neither.
+fn joined_ratio(rounds: &[f64]) -> Option<f64> {
+    let is_ratio = |ratio: &f64| ratio.is_finite() && *ratio > 0.0;
+    let pairs = rounds.chunks(2).filter(|pair| pair.iter().all(is_ratio));
+    let ratios: Vec<f64> = pairs.flatten().copied().collect();
+    let product: f64 = ratios.iter().product();
+    (!ratios.is_empty()).then(|| product.powf(1.0 / ratios.len() as f64))
 }
 
 #[cfg(test)]
@@ -66,6 +74,22 @@ mod tests {
         let rounds = (0..40).map(|round| if round % 2 == 0 { 0.9 } else { 1.0 / 0.9 });
         let interval = RatioInterval::of(rounds);
         assert!((interval.low - 1.0).abs() < 1e-9 && (interval.high - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn rounds_without_a_ratio_do_not_take_that_of_the_others_with_them() {
+        for unmeasured in [f64::NAN, f64::INFINITY, 0.0] {
+            let rounds = (0..80).map(|round| match round % 4 {
+                0 => unmeasured,
+                1 => 9.0, // measured in one order only
+                2 => 1.5 * 0.9,
+                _ => 1.5 / 0.9,
+            });
+            let RatioInterval { value, low, high } = RatioInterval::of(rounds);
+            for bound in [value, low, high] {
+                assert!((bound - 1.5).abs() < 1e-9, "{unmeasured}: {bound}");
+            }
+        }
     }
 
     #[test]

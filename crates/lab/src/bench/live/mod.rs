@@ -32,6 +32,9 @@ const ROUNDS_MAX: u32 = 80;
 /// A round is no shorter, unless there would be fewer than [`ROUNDS_MIN`].
 const ROUND_MIN: Duration = Duration::from_millis(25);
 
+/// Likewise, a round at a fixed rate has no fewer requests: with fewer its 99th percentile is its slowest request.
+const ROUND_REQUESTS_MIN: f64 = 100.0;
+
 /// Pipeline while keys are stored and removed.
 const FILL_DEPTH: usize = 64;
 
@@ -208,11 +211,14 @@ pub fn run(
     Ok(LoadMeasurement::of(&[report], settings, &target.meter))
 }
 
-fn rounds_within(run_for: Duration) -> u32 {
-    let rounds = run_for.as_nanos() / ROUND_MIN.as_nanos();
-    u32::try_from(rounds)
-        .unwrap_or(ROUNDS_MAX)
-        .clamp(ROUNDS_MIN, ROUNDS_MAX)
+fn rounds_within(run_for: Duration, pace: Pace) -> u32 {
+    let seconds = run_for.as_secs_f64();
+    let by_time = seconds / ROUND_MIN.as_secs_f64();
+    let rounds = match pace {
+        Pace::Closed => by_time,
+        Pace::Open(rate) => by_time.min(rate * seconds / ROUND_REQUESTS_MIN),
+    };
+    (rounds as u32).clamp(ROUNDS_MIN, ROUNDS_MAX)
 }
 
 /// Measures two targets in interleaved rounds.
@@ -223,7 +229,7 @@ pub fn compare(
     mut progress: impl FnMut(f64),
 ) -> Result<([LoadMeasurement; 2], Ratio), load::Error> {
     let mut reports: [Vec<Report>; 2] = Default::default();
-    let rounds = rounds_within(settings.run_for);
+    let rounds = rounds_within(settings.run_for, settings.pace);
     let run_for = settings.run_for / rounds;
     for round in 0..rounds {
         progress(f64::from(round) / f64::from(rounds));
@@ -266,4 +272,24 @@ pub fn compare(
         ],
         ratio,
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_are_as_many_as_time_and_requests_allow() {
+        for (seconds, pace, expected) in [
+            (0.1, Pace::Closed, 20),
+            (1.0, Pace::Closed, 40),
+            (1000.0, Pace::Closed, 80),
+            (10.0, Pace::Open(20.0), 20),
+            (10.0, Pace::Open(400.0), 40),
+            (10.0, Pace::Open(1e6), 80),
+        ] {
+            let rounds = rounds_within(Duration::from_secs_f64(seconds), pace);
+            assert_eq!(rounds, expected, "{seconds} s, {pace:?}");
+        }
+    }
 }
