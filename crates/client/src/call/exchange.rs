@@ -26,6 +26,7 @@ impl Call<'_> {
     /// Writes the requests into the output of the connection, which the call has since `connected_at`.
     pub(super) fn write(&mut self, connected_at: Instant) -> Result<(), StopOrError> {
         self.times.connected_at = connected_at;
+        self.has_waited = false;
         let attempt = self.attempt();
         let link = PooledConnection::link_of(&mut self.connection)?;
         if let Some(quiet_batch) = &mut self.quiet_batch {
@@ -49,14 +50,23 @@ impl Call<'_> {
             _ => None,
         };
         let link = PooledConnection::link_of(&mut self.connection)?;
-        let is_all_sent = match link.send(body) {
+        let send_result = link.send(body);
+        if matches!(send_result, Err(Stop::Closed(_)))
+            && self.early_reply.is_none()
+            && !self.is_noreply
             // A server that refuses a value may close without reading the rest of it.
-            Err(Stop::Closed(_)) if self.early_reply.is_some() && link.engine.is_last_reply() => {
-                link.engine.close();
-                true
+            && link.receive(1, self.deadline, WaitLimit::NoWait, Instant::now()).is_ok()
+        {
+            match link.engine.poll() {
+                Progress::Reply(_, reply) => self.early_reply = Some(reply),
+                Progress::Failed(_, failure) => {
+                    self.handle_failure(*failure)?;
+                    return Ok(None);
+                }
+                Progress::Ready | Progress::Needs(_) | Progress::Idle => {}
             }
-            send_result => send_result?,
-        };
+        }
+        let is_all_sent = send_result?;
         // Who writes without waiting keeps it until the connection is back in the pool, so that its own
         // next call finds that connection.
         self.quiet_batch.take_if(|quiet_batch| {
@@ -64,8 +74,9 @@ impl Call<'_> {
         });
         if is_all_sent {
             self.stage = Stage::Receiving;
-            return Ok(self.early_reply.take().map(CallState::Reply));
+            return Ok(None);
         }
+        self.has_waited = true;
         if !link.engine.awaits_replies() {
             return Err(Stop::WouldWait.into());
         }
@@ -103,6 +114,9 @@ impl Call<'_> {
         &mut self,
         wait_limit: WaitLimit,
     ) -> Result<Option<CallState>, StopOrError> {
+        if let Some(reply) = self.early_reply.take() {
+            return Ok(Some(CallState::Reply(reply)));
+        }
         let link = PooledConnection::link_of(&mut self.connection)?;
         if self.is_noreply && link.engine.acknowledgements_in_flight() <= ACKNOWLEDGEMENTS_MAX {
             self.finish();
@@ -110,7 +124,13 @@ impl Call<'_> {
         }
         if link.engine.has_received_nothing() && !self.is_noreply {
             // The first wait begins when the call did.
-            link.receive(1, self.deadline, wait_limit, self.times.connected_at)?;
+            let now = if self.has_waited {
+                Instant::now()
+            } else {
+                self.times.connected_at
+            };
+            self.has_waited = true;
+            link.receive(1, self.deadline, wait_limit, now)?;
         }
         match link.engine.poll() {
             Progress::Reply(_, reply) => Ok(Some(CallState::Reply(reply))),

@@ -35,6 +35,11 @@ impl From<Error> for StopOrError {
 impl Call<'_> {
     /// Does what follows a wait that brought nothing: another try on a fresh connection, or the end.
     pub(super) fn handle_stop(&mut self, stop: Stop) -> Result<(), Error> {
+        if self.early_reply.is_some() {
+            // The caller gets the replies that have come; those that have not are then found missing.
+            self.stage = Stage::Receiving;
+            return Ok(());
+        }
         let reason = match stop {
             Stop::Closed(reason) => Some(reason.map_or_else(
                 || "the connection was closed".to_owned(),

@@ -96,6 +96,8 @@ pub struct Call<'a> {
     held_reply: Option<Reply>,
     /// The first reply, which came before all was sent: a server may refuse a value before it has received it.
     early_reply: Option<Reply>,
+    /// It has waited since it had its connection, so that much time may have passed.
+    has_waited: bool,
     /// The byte of the connection's output at which the requests begin.
     requests_offset: u64,
     /// Quiet writes that go before the requests and are not all sent yet.
@@ -131,6 +133,7 @@ impl<'a> Call<'a> {
             presumes_classic: false,
             held_reply: None,
             early_reply: None,
+            has_waited: false,
             requests_offset: 0,
             quiet_batch: None,
             took_quiet_batch: false,
@@ -280,8 +283,14 @@ impl<'a> Call<'a> {
 
     fn finish(&mut self) {
         self.stage = Stage::Done;
-        if let Some(connection) = self.connection.take() {
+        if let Some(mut connection) = self.connection.take() {
             self.times.finished_at = Instant::now();
+            // All replies came before all was sent.
+            if let Some(link) = connection.link()
+                && !link.engine.is_all_sent()
+            {
+                link.engine.close();
+            }
             connection.give_back(self.times.finished_at);
         }
         self.quiet_batch = None;

@@ -12,14 +12,14 @@ use glasscache_protocol::meta::request::WireKey;
 use glasscache_protocol::text::request::StoreMode;
 use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
 
-use super::{Call, CallState, receive_all};
+use super::{Call, CallState, Stage, receive_all};
 use crate::address::Endpoint;
 use crate::error::Error;
 use crate::options::Options;
 use crate::pipeline::Reply;
 use crate::pool::Server;
 use crate::request::{Item, Request};
-use crate::transport::blocking::WaitLimit;
+use crate::transport::blocking::{WaitLimit, wait};
 use crate::transport::resolver::Resolver;
 
 const MINUTE: Duration = Duration::from_mins(1);
@@ -166,6 +166,15 @@ fn item_of<'a>(key: &'a str, body: &'a [u8]) -> Item<'a> {
     }
 }
 
+fn store<'a>(key: &'a str, body: &'a [u8]) -> Request<'a> {
+    Request::Store {
+        mode: StoreMode::Set,
+        item: item_of(key, body),
+        exptime: 0,
+        noreply: false,
+    }
+}
+
 /// A server that knows meta commands, reads nothing after the first, and refuses stores without end; how many bytes it
 /// could write.
 fn flooding_listener() -> (SocketAddr, Arc<AtomicUsize>) {
@@ -205,47 +214,135 @@ fn replies_without_end_to_requests_that_are_not_read_are_refused_before_the_dead
     assert!(written_bytes.load(Ordering::SeqCst) < SOCKET_BUFFERS_BYTES_MAX);
 }
 
-/// A server that knows meta commands, reads nothing after the first, and writes `reply` once; it ends the connection when
-/// told to.
-fn early_replying_listener(reply: &'static [u8]) -> (SocketAddr, Sender<()>) {
+/// A server that knows meta commands and reads nothing after the first. It refuses a store and ends the connection, each
+/// when told to.
+fn refusing_listener() -> (SocketAddr, Sender<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let (end, must_end) = channel();
+    let (go_on, may_go_on) = channel();
     thread::spawn(move || {
         let mut stream = listener.accept().unwrap().0;
         stream.read_exact(&mut [0; 4]).unwrap();
         stream.write_all(b"MN\r\n").unwrap();
         stream.read_exact(&mut [0; 1]).unwrap();
-        stream.write_all(reply).unwrap();
+        may_go_on.recv().unwrap();
+        let refusal = b"SERVER_ERROR object too large for cache\r\n";
+        stream.write_all(refusal).unwrap();
+        let _ = may_go_on.recv();
+    });
+    (address, go_on)
+}
+
+/// Waits until the connection of a call is closed by its peer.
+fn wait_until_closed(call: &Call<'_>) {
+    let (fd, _) = call.poll_interest().unwrap();
+    wait(
+        &mut [PollFd::from_borrowed_fd(fd, PollFlags::empty())],
+        call.deadline,
+    )
+    .unwrap();
+}
+
+#[test]
+fn a_refusal_that_comes_before_the_value_is_sent_is_returned_though_the_server_closes_then() {
+    for is_read_before in [true, false] {
+        let (address, go_on) = refusing_listener();
+        let server = server_resolved_by(move |_, _| Ok(vec![address]));
+        let body = vec![b'x'; 64 << 20]; // more than the buffers of two sockets hold
+        let requests = [store("k", &body)];
+        let now = Instant::now();
+        let mut call = Call::new(server.clone(), &requests, now, now + MINUTE);
+        while call.stage != Stage::Sending {
+            assert_eq!(call.advance(WaitLimit::NoWait), Ok(CallState::Waiting));
+        }
+        go_on.send(()).unwrap();
+        while is_read_before && call.early_reply.is_none() {
+            assert_eq!(call.advance(WaitLimit::NoWait), Ok(CallState::Waiting));
+        }
+        drop(go_on);
+        wait_until_closed(&call);
+        let state = call.run();
+        assert!(
+            matches!(&state, Ok(CallState::Reply(Reply::Refused(_)))),
+            "{is_read_before}: {state:?}"
+        );
+        call.next();
+        assert_eq!(call.run(), Ok(CallState::Finished));
+        assert_eq!(server.faults.load(Ordering::Relaxed), 0);
+        assert_eq!(server.connection_counts().0, 0, "it is not used again");
+    }
+}
+
+/// A server that knows meta commands and takes one store, but reads nothing of what follows. It ends the connection when
+/// told to.
+fn listener_of_one_store() -> (SocketAddr, Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (end, must_end) = channel();
+    thread::spawn(move || {
+        let stream = listener.accept().unwrap().0;
+        let mut requests = BufReader::new(&stream);
+        assert_eq!(read_line(&mut requests), "mn");
+        (&stream).write_all(b"MN\r\n").unwrap();
+        let line = read_line(&mut requests);
+        let opaque = line.split(' ').find(|word| word.starts_with('O')).unwrap();
+        write!(&stream, "HD {opaque}\r\n").unwrap();
         let _ = must_end.recv();
     });
     (address, end)
 }
 
 #[test]
-fn a_refusal_that_comes_before_the_value_is_sent_is_returned_though_the_server_closes_then() {
-    let (address, end) = early_replying_listener(b"SERVER_ERROR object too large for cache\r\n");
-    let server = server_resolved_by(move |_, _| Ok(vec![address]));
+fn replies_that_came_before_all_was_sent_are_returned_though_the_call_then_fails() {
     let body = vec![b'x'; 64 << 20]; // more than the buffers of two sockets hold
-    let requests = [Request::Store {
-        mode: StoreMode::Set,
-        item: item_of("k", &body),
-        exptime: 0,
-        noreply: false,
-    }];
-    let now = Instant::now();
-    let mut call = Call::new(server, &requests, now, now + MINUTE);
-    while call.early_reply.is_none() {
-        assert_eq!(call.advance(WaitLimit::NoWait), Ok(CallState::Waiting));
+    let stores = [store("a", b"1"), store("b", &body)];
+    for closes in [true, false] {
+        let (address, end) = listener_of_one_store();
+        let server = server_resolved_by(move |_, _| Ok(vec![address]));
+        let now = Instant::now();
+        let allowed = if closes {
+            MINUTE
+        } else {
+            Duration::from_secs(2)
+        };
+        let mut call = Call::new(server, &stores, now, now + allowed);
+        while call.early_reply.is_none() {
+            assert_eq!(call.advance(WaitLimit::NoWait), Ok(CallState::Waiting));
+        }
+        if closes {
+            drop(end);
+            wait_until_closed(&call);
+        }
+        let state = call.run();
+        assert!(matches!(state, Ok(CallState::Reply(_))), "{state:?}");
+        call.next();
+        match call.run() {
+            Err(Error::Unavailable(..)) => assert!(closes),
+            Err(Error::Deadline(..)) => assert!(!closes),
+            state => panic!("{state:?}"),
+        }
     }
-    drop(end);
-    let state = call.run();
-    assert!(
-        matches!(&state, Ok(CallState::Reply(Reply::Refused(_)))),
-        "{state:?}"
-    );
-    call.next();
-    assert_eq!(call.run(), Ok(CallState::Finished));
+}
+
+#[test]
+fn the_deadline_of_a_call_bounds_the_wait_for_each_of_its_replies() {
+    let (reply, may_reply) = channel();
+    let address = listener_that_waits_for(may_reply);
+    let server = server_resolved_by(move |_, _| Ok(vec![address]));
+    let (now, allowed) = (Instant::now(), Duration::from_millis(600));
+    let requests = [Request::Version, Request::Version];
+    let mut call = Call::new(server, &requests, now, now + allowed);
+    thread::spawn(move || {
+        for _ in 0..2 {
+            thread::sleep(allowed * 2 / 3);
+            let _ = reply.send(());
+        }
+    });
+    if call.run().is_ok() {
+        call.next();
+        let state = call.run();
+        assert!(matches!(state, Err(Error::Deadline(_))), "{state:?}");
+    }
 }
 
 /// A server that knows meta commands and takes two stores. It replies to the first at once and reports when it has
@@ -310,12 +407,7 @@ fn a_call_with_an_early_reply_continues_to_send_while_others_wait() {
     let body = vec![b'x'; 64 << 20]; // more than the buffers of two sockets hold
     let (stores_address, is_all_received) = listener_of_two_stores();
     let waiting_address = listener_that_waits_for(is_all_received);
-    let stores = [item_of("a", b"1"), item_of("b", &body)].map(|item| Request::Store {
-        mode: StoreMode::Set,
-        item,
-        exptime: 0,
-        noreply: false,
-    });
+    let stores = [store("a", b"1"), store("b", &body)];
     let version = [Request::Version];
     let now = Instant::now();
     let call_to = |address, requests| {
