@@ -1,7 +1,7 @@
 //! Keys as Python gives them.
 
-use glasscache_client::key::{KeyEncoder, WireKeys};
 use glasscache_client::Error;
+use glasscache_client::key::{KeyEncoder, WireKeys};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};

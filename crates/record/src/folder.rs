@@ -171,7 +171,9 @@ fn list_parts(folder: &Path) -> Result<(Vec<LogFiles>, Vec<LeftOutPart>), ReadEr
                 left_out.push(LeftOutPart::new(&requests, reason));
             }
         } else if final_name.is_some_and(|name| parse_part_name(name, "requests").is_some()) {
-            let reason = "the recorder did not complete it; close the recorder before you read its log".to_owned();
+            let reason =
+                "the recorder did not complete it; close the recorder before you read its log"
+                    .to_owned();
             left_out.push(LeftOutPart::new(&requests, reason));
         }
     }

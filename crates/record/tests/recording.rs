@@ -367,7 +367,9 @@ fn a_log_without_a_complete_part_is_an_error_with_the_reason_and_so_is_a_part_of
     }
     let error = read_folder(folder.path()).unwrap_err().to_string();
     assert!(
-        error.contains("failed: no part of the log is complete; requests-0-000001.parquet (50 bytes)"),
+        error.contains(
+            "failed: no part of the log is complete; requests-0-000001.parquet (50 bytes)"
+        ),
         "{error}"
     );
     let foreign = folder.path().join("requests-0-000001.parquet");
