@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use glasscache_protocol::meta::request::WireKey;
 use glasscache_protocol::text::request::StoreMode;
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
 
 use super::{Call, CallState, Stage, receive_all};
