@@ -134,8 +134,12 @@ class Calls(Connections):
         """Return the outcome of a call about many keys; make the connections that it needs."""
         while (outcome := await bulk.wait()) is None:
             connects = [self._connect_for(bulk, slot) for slot in bulk.slots()]
-            # One is awaited here, so that calls that wait for the same connection are sent in their order.
-            await (connects[0] if len(connects) == 1 else asyncio.gather(*connects))
+            try:
+                # One is awaited here, so that calls that wait for the same connection are sent in their order.
+                await (connects[0] if len(connects) == 1 else asyncio.gather(*connects))
+            except BaseException:
+                bulk.abandon()  # what other servers were sent is not waited for
+                raise
             self._send(bulk)
         return outcome
 

@@ -170,6 +170,27 @@ def test_close_does_not_wait_for_the_reply_to_a_cancelled_call(
     asyncio.run(main())
 
 
+def test_close_does_not_wait_for_a_bulk_call_that_was_cancelled_while_it_connected(
+    mute: Mute,
+) -> None:
+    """One server was sent its request, and the other accepts and never replies to the probe."""
+
+    async def main(silent_address: str) -> None:
+        client = AsyncClient([mute.address, silent_address], timeout=60)
+        keys = [f"key{number}" for number in range(50)]
+        assert {client.server_of(key) for key in keys} == {mute.address, silent_address}
+        of_mute = next(key for key in keys if client.server_of(key) == mute.address)
+        for read in (client.get(of_mute), client.get_many(keys)):
+            task = asyncio.ensure_future(read)
+            await asyncio.sleep(0.2)
+            task.cancel()
+            await asyncio.wait([task])
+        await asyncio.wait_for(client.close(), 20)
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        asyncio.run(main(f"127.0.0.1:{silent.getsockname()[1]}"))
+
+
 def test_awaited_calls_of_many_deadlines_end_at_their_own(deaf: Deaf) -> None:
     """10,000 calls, 1,000 at a time, with deadlines from 5 ms to 5 s: GLASSCACHE_TEST_CALLS=10000."""
     at_a_time = max(MIXED_CALLS // 10, 1)

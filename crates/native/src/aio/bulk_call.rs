@@ -36,6 +36,8 @@ pub(crate) struct BulkCall {
     has_manifests: bool,
     /// The result of the whole call.
     outcome: Option<PyResult<Py<PyAny>>>,
+    /// The caller has the outcome, or waits no more.
+    is_over: bool,
 }
 
 impl BulkCall {
@@ -62,13 +64,15 @@ impl BulkCall {
             future: None,
             has_manifests: false,
             outcome: None,
+            is_over: false,
         }
     }
 
-    /// Whether the caller waits for the outcome; a cancelled call is not awaited.
+    /// Whether the caller waits for the outcome; a cancelled call is not awaited, nor one that has raised.
     pub(super) fn is_awaited(&self, py: Python<'_>) -> PyResult<bool> {
         match &self.future {
-            None => Ok(true),
+            // The caller makes connections meanwhile.
+            None => Ok(!self.is_over),
             Some(future) => Ok(!is_done(py, future)?),
         }
     }
@@ -160,6 +164,7 @@ impl BulkCall {
         let Some(future) = self.future.take() else {
             return Ok(());
         };
+        self.is_over = self.outcome.is_some();
         match self.outcome.take() {
             None => set_result(py, &future, py.None().into_bound(py)),
             Some(Ok(outcome)) => set_result(py, &future, outcome.into_bound(py)),
@@ -209,6 +214,11 @@ impl BulkCall {
         this.future = Some(future.clone().unbind());
         this.advance(py)?;
         Ok(future.unbind())
+    }
+
+    /// Note that the caller waits no more.
+    fn abandon(&mut self) {
+        self.is_over = true;
     }
 
     /// Return the slots of the servers that requests are to be sent to.

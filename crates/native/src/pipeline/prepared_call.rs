@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::client::{Client, Ttl, amount, appended_bytes, exptime};
-use crate::{error, value as conversion};
+use crate::value as conversion;
 
 /// A call as Python recorded it: method, key, value, ttl, and an amount or a CAS unique.
 pub(super) type RecordedCall<'py> = (
@@ -75,7 +75,6 @@ impl PreparedCall {
 
     pub(super) fn new(client: &Client, call: &RecordedCall<'_>) -> PyResult<Self> {
         let (method, key, value, ttl, delta_or_cas) = call;
-        let py = key.py();
         let kind = CallKind::of_method(method)
             .ok_or_else(|| PyValueError::new_err(format!("a pipeline has no method {method:?}")))?;
         let mut scratch = Vec::new();

@@ -304,8 +304,8 @@ fn read_log(py: Python<'_>, folder: &Path) -> PyResult<FolderLog> {
     py.detach(|| read_folder(folder))
         .map_err(|fault| match fault {
             ReadError::Trace(fault) => error::from_trace_error(py, &fault),
-            ReadError::NoWholePart { folder, first } => {
-                let reason = format!("holds no part that is whole; {first}");
+            ReadError::NoCompletePart { folder, first } => {
+                let reason = format!("no part of the log is complete; {first}");
                 let fault = glasscache_sim::TraceError::file(&folder.to_string_lossy(), reason);
                 error::from_trace_error(py, &fault)
             }
