@@ -135,7 +135,7 @@ class Calls(Connections):
         while (outcome := await bulk.wait()) is None:
             connects = [self._connect_for(bulk, slot) for slot in bulk.slots()]
             try:
-                # One is awaited here, so that calls that wait for the same connection are sent in their order.
+                # One is awaited here, so that calls that wait for one connection are sent in their order.
                 await (connects[0] if len(connects) == 1 else asyncio.gather(*connects))
             except BaseException:
                 bulk.abandon()  # what other servers were sent is not waited for

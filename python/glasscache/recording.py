@@ -93,10 +93,10 @@ class Recorder:
         rotate_bytes: int = 16 << 20,
         memory_bytes: int = 64 << 20,
     ) -> None:
-        # Each recorder has its own: caches of one process may be recorded by several, one inside the block of another.
+        # Each recorder has its own, for one may record inside the block of another, as with two Django caches.
         self._current_request: contextvars.ContextVar[_native.RecordedRequest | None]
         self._current_request = contextvars.ContextVar("glasscache_recorded_request", default=None)
-        # An entry for each block that records: while there is none, calls need not ask for the current request.
+        # An entry for each block that records: while there is none, no call looks for the current request.
         self._blocks: list[None] = []
         self._parent_of = parent_of if callable(parent_of) else None
         patterns = [parent_of] if isinstance(parent_of, str) else parent_of
@@ -245,7 +245,7 @@ class Recorder:
         return parents
 
     def _recording_get(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """As `_record_method`, of the call that a cache is for: named parameters cost less than packed ones."""
+        """As `_record_method`, of the most frequent call: named parameters cost less than packed ones."""
         blocks, current_request = self._blocks, self._current_request.get
         begin_record = self._begin
 
@@ -292,8 +292,8 @@ class Recorder:
     def _record_method(self, client: Any, name: str, begin_record: _BeginRecord) -> None:
         """Replace a method, on this one object, by one that records its calls within a request.
 
-        `begin_record` takes the first argument of the call, its key or keys, and the parent of these, and returns
-        what the call shall get, and whether a record was begun.
+        `begin_record` takes the first argument of the call, its key or keys, and the parent of these, and
+        returns what the call shall get, and whether a record was begun.
         """
         call = getattr(client, name, None)
         if call is None:

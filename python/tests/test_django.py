@@ -106,6 +106,7 @@ def test_an_option_of_the_old_backend_is_translated(
 
 ABSURD = 10**400
 """Neither a float nor a number of 64 bits."""
+OUT_OF_RANGE = 'OPTIONS["recorder"]: a number is out of range'
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"retry_attempts": 2}, "gutter"),
@@ -159,9 +160,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"share": ABSURD}, 'OPTIONS["share"] is out of range'),
     ({"connect_timeout": ABSURD}, 'OPTIONS["connect_timeout"]: out of range'),
     ({"behaviors": {"receive_timeout": ABSURD}}, '"receive_timeout": out of range'),
-    ({"recorder": {"folder": "log", "sample": ABSURD}}, 'OPTIONS["recorder"]: a number is out of range'),
-    ({"recorder": {"folder": "log", "rotate_bytes": ABSURD}}, 'OPTIONS["recorder"]: a number is out of range'),
-    ({"recorder": {"folder": "log", "memory_bytes": -1}}, 'OPTIONS["recorder"]: a number is out of range'),
+    ({"recorder": {"folder": "log", "sample": ABSURD}}, OUT_OF_RANGE),
+    ({"recorder": {"folder": "log", "rotate_bytes": ABSURD}}, OUT_OF_RANGE),
+    ({"recorder": {"folder": "log", "memory_bytes": -1}}, OUT_OF_RANGE),
 ]  # fmt: skip
 
 

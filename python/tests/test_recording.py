@@ -293,9 +293,7 @@ def test_a_django_site_records_by_its_options_and_middleware_each_cache_in_its_o
     assert items[":1:k"]["size"] == 4
     rows, _ = read_log(folders[1])
     routes = ["page", *["apage"] * 4, "page"]
-    assert [(row["route"], row["items"]) for row in rows] == [
-        (route, [":1:o"]) for route in routes
-    ]
+    assert [(row["route"], row["items"]) for row in rows] == [(route, [":1:o"]) for route in routes]
 
 
 @pytest.mark.parametrize("sample", [0.0, 1.0])
