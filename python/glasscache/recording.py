@@ -93,7 +93,7 @@ class Recorder:
         rotate_bytes: int = 16 << 20,
         memory_bytes: int = 64 << 20,
     ) -> None:
-        # Each recorder has its own, for one may record inside the block of another, as with two Django caches.
+        # Each recorder has its own, for one may record inside a block of another: two Django caches.
         self._current_request: contextvars.ContextVar[_native.RecordedRequest | None]
         self._current_request = contextvars.ContextVar("glasscache_recorded_request", default=None)
         # An entry for each block that records: while there is none, no call looks for the current request.
