@@ -68,6 +68,8 @@ pub enum Sabotage {
     ReusesUnreadConnections,
     /// A driver does not close connections.
     NeverCloses,
+    /// A driver keeps what it receives unparsed until a call waits for a reply.
+    KeepsUnparsed,
     /// A driver forgets quiet writes that are lost.
     ForgetsQuiet,
     /// A driver forgets keys whose outcome is not known.
@@ -347,10 +349,12 @@ pub enum Misbehaviour {
     Missing,
     /// It is not a reply at all.
     Garbage,
+    /// Refusals without end follow a request, whether or not it has a reply.
+    Flood,
 }
 
 impl Misbehaviour {
-    /// All of them.
+    /// Those that change a reply.
     pub const ALL: [Misbehaviour; 7] = [
         Misbehaviour::Key,
         Misbehaviour::Length,

@@ -16,6 +16,10 @@ const ACKNOWLEDGEMENTS_MAX: usize = 2;
 const FLUSH_DELAY_MAX_MICROS: Micros = 50;
 /// What a connection may have to send, at most: the requests of all tasks, and what is asked before them.
 const OUTPUT_BYTES_MAX: usize = 4 << 20;
+/// The longest reply, which has a value for each key; the longest value has 70 KiB.
+const REPLY_BYTES_MAX: usize = 1 << 20;
+/// The longest line that a client takes for a reply.
+const REPLY_LINE_BYTES_MAX: usize = 8 << 10;
 
 impl World {
     /// Has a connection do what it can: take replies, send, receive.
@@ -27,6 +31,17 @@ impl World {
             };
             // Whoever has a connection for itself looks at replies when all is sent.
             if state.owner.is_some() && !engine.is_all_sent() && !engine.must_close() {
+                if self.move_bytes(socket) {
+                    continue;
+                }
+                break;
+            }
+            let keeps_unparsed = self.sabotage == Some(Sabotage::KeepsUnparsed)
+                && state.owner.is_none()
+                && state.calls.is_empty()
+                && engine.has_unacknowledged_writes()
+                && !engine.must_close();
+            if keeps_unparsed {
                 if self.move_bytes(socket) {
                     continue;
                 }
@@ -224,6 +239,7 @@ impl World {
             );
             self.checker.report_broken(Invariant::MemoryIsBounded, text);
         }
+        self.check_received_bytes(socket);
         let state = &self.sockets[socket];
         let Some(engine) = &state.engine else { return };
         if state.is_open && engine.must_close() && !self.is_sabotaged_by(Sabotage::NeverCloses) {
@@ -244,6 +260,18 @@ impl World {
             }
         } else if state.is_ready && engine.is_idle() {
             self.check_in_sync(socket);
+        }
+    }
+
+    /// What a connection has received and not used is no more than the longest reply and a line for each quiet write.
+    fn check_received_bytes(&mut self, socket: SocketId) {
+        let state = &self.sockets[socket];
+        let Some(engine) = &state.engine else { return };
+        let received_bytes = engine.pipeline().received_bytes();
+        let refusals_bytes_max = state.quiet_writes.len() * REPLY_LINE_BYTES_MAX;
+        if received_bytes > REPLY_BYTES_MAX + refusals_bytes_max {
+            let text = format!("socket {socket} keeps {received_bytes} bytes that were received");
+            self.checker.report_broken(Invariant::MemoryIsBounded, text);
         }
     }
 
