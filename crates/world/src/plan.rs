@@ -76,6 +76,8 @@ pub enum Sabotage {
     ForgetsUncertain,
     /// A driver flushes another prefix than the caller's.
     FlushesAnotherPrefix,
+    /// A driver counts a failed call twice against its server.
+    CountsFailuresTwice,
     /// A driver does not probe servers that are down.
     NeverProbes,
     /// A child of a fork goes on with its parent's connections.

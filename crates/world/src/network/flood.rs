@@ -45,8 +45,9 @@ impl Network {
         {
             return;
         }
+        let is_of_first = self.random.chance(50);
         state.flood = Some(Flood {
-            refusal: refusal_of(request),
+            refusal: refusal_of(request, is_of_first),
             writes_left: WRITES_MAX,
         });
         self.has_misbehaved[state.server] = true;
@@ -81,21 +82,23 @@ impl Network {
     }
 }
 
-/// The refusal of the last whole request, in its protocol.
-fn refusal_of(request: &[u8]) -> Vec<u8> {
-    let mut last_header = None;
+/// The refusal of the first or of the last whole request, in its protocol.
+fn refusal_of(request: &[u8], is_of_first: bool) -> Vec<u8> {
+    let mut refused_header = None;
     let mut remaining = request;
     while remaining.first() == Some(&MAGIC_REQUEST)
         && let Some((header, body)) = remaining.split_first_chunk::<HEADER_BYTES>()
     {
-        last_header = Some(header);
+        if refused_header.is_none() || !is_of_first {
+            refused_header = Some(header);
+        }
         let length = &header[BODY_LENGTH_OFFSET..OPAQUE_OFFSET];
         let body_bytes = length
             .iter()
             .fold(0, |sum, byte| sum << 8 | usize::from(*byte));
         remaining = body.get(body_bytes..).unwrap_or_default();
     }
-    let Some(header) = last_header else {
+    let Some(header) = refused_header else {
         return TEXT_REFUSAL.to_vec();
     };
     let mut refusal = vec![0; HEADER_BYTES];
@@ -111,8 +114,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_in_the_protocol_of_the_request_and_names_the_last_one() {
-        assert_eq!(refusal_of(b"set a 0 0 1 noreply\r\nx\r\n"), TEXT_REFUSAL);
+    fn a_refusal_is_in_the_protocol_of_the_request_and_names_the_first_or_the_last() {
+        assert_eq!(
+            refusal_of(b"set a 0 0 1 noreply\r\nx\r\n", true),
+            TEXT_REFUSAL
+        );
         let request = |opaque| {
             let mut packet = vec![0; HEADER_BYTES];
             packet[0] = MAGIC_REQUEST;
@@ -121,7 +127,9 @@ mod tests {
             packet[OPAQUE_END - 1] = opaque;
             [&packet[..], b"k1"].concat()
         };
-        let refusal = refusal_of(&[request(7), request(8)].concat());
+        let requests = [request(7), request(8)].concat();
+        assert_eq!(refusal_of(&requests, true)[OPAQUE_END - 1], 7);
+        let refusal = refusal_of(&requests, false);
         assert_eq!(refusal[..2], [MAGIC_RESPONSE, 0x11]);
         assert_eq!(refusal[STATUS_OFFSET], OUT_OF_MEMORY);
         assert_eq!(refusal[OPAQUE_END - 1], 8);

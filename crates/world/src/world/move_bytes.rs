@@ -5,7 +5,8 @@ use glasscache_client::pipeline::Reply;
 use glasscache_client::request::Request;
 
 use super::job::Job;
-use super::{PartId, SocketId, World, instant, micros};
+use super::state::BadCalls;
+use super::{PartId, SocketId, World, error_name, instant, micros};
 use crate::checker::Invariant;
 use crate::network::{End, Event, LinkId, Network, Received};
 use crate::plan::{Micros, Sabotage};
@@ -47,7 +48,16 @@ impl World {
                 }
                 break;
             }
-            match engine.poll() {
+            let was_over = engine.must_close();
+            let progress = engine.poll();
+            let broke_protocol = !was_over && engine.must_close();
+            let bad_calls = &mut self.processes[state.process].servers[state.server].bad_calls;
+            if matches!(progress, Progress::Reply(..)) {
+                *bad_calls = BadCalls::default();
+            } else if broke_protocol {
+                bad_calls.add(socket, self.network.now, "protocol");
+            }
+            match progress {
                 Progress::Ready => self.submit_waiting(socket),
                 Progress::Reply(ticket, reply) => {
                     state.was_refused |= matches!(reply, Reply::Refused(_));
@@ -66,7 +76,14 @@ impl World {
                     }
                 }
                 Progress::Failed(ticket, failure) => {
-                    for part in self.parts_of_ticket(socket, ticket) {
+                    let parts = self.parts_of_ticket(socket, ticket);
+                    if parts.is_empty() {
+                        // Its caller gave up, but it may count against the server.
+                        let (process, server) = self.process_and_server(socket);
+                        let bad_calls = &mut self.processes[process].servers[server].bad_calls;
+                        bad_calls.add(socket, self.network.now, error_name(&failure.error));
+                    }
+                    for part in parts {
                         self.handle_failed_attempt(socket, part, &failure);
                     }
                     let (process, server) = self.process_and_server(socket);
@@ -173,22 +190,10 @@ impl World {
         let Some(begin_offset) = self.parts[part].quiet_begin_offset else {
             return;
         };
-        let attempt = self.calls[self.parts[part].call].new_attempt(self.parts[part].is_retry);
-        let (Some(engine), Some(job)) = (&mut self.sockets[socket].engine, &self.parts[part].job)
-        else {
+        let end = connection::End::Closed { is_orderly, reason };
+        let Some(failure) = self.fail_quiet_writes(socket, part, begin_offset, end) else {
             return;
         };
-        let failure = job.with_requests(true, |requests| {
-            let end = connection::End::Closed { is_orderly, reason };
-            engine.fail_quiet(requests, attempt, begin_offset, end)
-        });
-        engine.handle_disconnect(is_orderly, reason);
-        for id in self.parts[part].requests.clone() {
-            self.checker.forget_quiet_write(id);
-            self.sockets[socket]
-                .quiet_writes
-                .retain(|quiet| *quiet != id);
-        }
         self.parts[part].quiet_begin_offset = None;
         self.handle_failed_attempt(socket, part, &failure);
     }
