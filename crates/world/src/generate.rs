@@ -26,6 +26,10 @@ const PREFIX_AND_FILE_CYCLE: u64 = 6;
 /// Every n-th call removes what begins with a prefix there.
 const PREFIX_CALLS_EVERY: u32 = 31;
 
+/// In every n-th world a server sends refusals without end, after one request in a number of these.
+const FLOOD_EVERY: u64 = 11;
+const REQUESTS_BEFORE_FLOOD: [u32; 3] = [1, 5, 25];
+
 /// A millisecond.
 const MILLISECOND: Micros = 1000;
 
@@ -70,6 +74,9 @@ pub fn plan(seed: u64) -> Plan {
     if matches!(seed % PREFIX_AND_FILE_CYCLE, 3 | 4) {
         flush_prefixes(&mut tasks, counts.servers);
     }
+    if seed % FLOOD_EVERY == 10 {
+        flood_refusals(&mut tasks, seed / FLOOD_EVERY, counts.servers);
+    }
     Plan {
         seed,
         servers,
@@ -113,6 +120,17 @@ fn flush_prefixes(tasks: &mut [Vec<Step>], servers: usize) {
         };
         call.operation = Operation::FlushPrefix(ordinal as usize % servers, prefix);
     }
+}
+
+/// Has a server begin to send refusals without end after a quarter of a task's steps; `ordinal` chooses among servers
+/// and tasks.
+fn flood_refusals(tasks: &mut [Vec<Step>], ordinal: u64, servers: usize) {
+    let one_in = REQUESTS_BEFORE_FLOOD[ordinal as usize % REQUESTS_BEFORE_FLOOD.len()];
+    let server = ordinal as usize % servers;
+    let task_index = ordinal as usize % tasks.len();
+    let task = &mut tasks[task_index];
+    let fault = Fault::Misbehave(server, Misbehaviour::Flood, one_in);
+    task.insert(task.len() / 4, Step::Fault(0, fault));
 }
 
 struct Counts {

@@ -68,12 +68,16 @@ pub enum Sabotage {
     ReusesUnreadConnections,
     /// A driver does not close connections.
     NeverCloses,
+    /// A driver keeps what it receives unparsed until a call waits for a reply.
+    KeepsUnparsed,
     /// A driver forgets quiet writes that are lost.
     ForgetsQuiet,
     /// A driver forgets keys whose outcome is not known.
     ForgetsUncertain,
     /// A driver flushes another prefix than the caller's.
     FlushesAnotherPrefix,
+    /// A driver counts a failed call twice against its server.
+    CountsFailuresTwice,
     /// A driver does not probe servers that are down.
     NeverProbes,
     /// A child of a fork goes on with its parent's connections.
@@ -347,10 +351,12 @@ pub enum Misbehaviour {
     Missing,
     /// It is not a reply at all.
     Garbage,
+    /// Refusals without end follow a request, whether or not it has a reply.
+    Flood,
 }
 
 impl Misbehaviour {
-    /// All of them.
+    /// Those that change a reply.
     pub const ALL: [Misbehaviour; 7] = [
         Misbehaviour::Key,
         Misbehaviour::Length,

@@ -19,7 +19,7 @@ fn is_found(sabotage: Sabotage, expected: &[Invariant]) -> bool {
 
 #[test]
 fn each_planted_fault_is_found_as_what_it_is() {
-    let planted: [(Sabotage, &[Invariant]); 19] = [
+    let planted: [(Sabotage, &[Invariant]); 21] = [
         (Sabotage::ChangesValues, &[Invariant::ValueWasWritten]),
         (Sabotage::SendsOldValues, &[Invariant::ReadsAreFresh]),
         (Sabotage::StopsItsClock, &[Invariant::ExpiredItemsAreGone]),
@@ -39,9 +39,11 @@ fn each_planted_fault_is_found_as_what_it_is() {
             Sabotage::NeverCloses,
             &[Invariant::UselessConnectionIsClosed],
         ),
+        (Sabotage::KeepsUnparsed, &[Invariant::MemoryIsBounded]),
         (Sabotage::ForgetsQuiet, &[Invariant::QuietWriteIsCounted]),
         (Sabotage::ForgetsUncertain, &[Invariant::ReadsAreFresh]),
         (Sabotage::FlushesAnotherPrefix, &[Invariant::ReadsAreFresh]),
+        (Sabotage::CountsFailuresTwice, &[Invariant::DownHasACause]),
         (Sabotage::NeverProbes, &[Invariant::CallsRecover]),
         (
             Sabotage::KeepsParentConnections,

@@ -58,7 +58,7 @@ fn every_world_keeps_every_promise() {
     let faults = counts
         .iter()
         .filter(|(what, _)| what.starts_with("fault: "));
-    assert_eq!(faults.clone().count(), 18, "{counts:?}");
+    assert_eq!(faults.clone().count(), 19, "{counts:?}");
     assert!(faults.clone().all(|(_, count)| *count >= 100), "{counts:?}");
 }
 

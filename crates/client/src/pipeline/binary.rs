@@ -36,6 +36,8 @@ pub enum BinaryExpect {
         first_opaque: u32,
         /// How many requests there are.
         count: u32,
+        /// Opaque of the noop.
+        noop_opaque: u32,
     },
     /// Rows of statistics, then one without a name.
     Rows {
@@ -231,7 +233,8 @@ impl ReplyScan {
             BinaryExpect::Quiet {
                 first_opaque,
                 count,
-            } => self.take_quiet(response, first_opaque, count),
+                noop_opaque,
+            } => self.take_quiet(response, (first_opaque, count), noop_opaque),
             BinaryExpect::Rows {
                 opaque: expected_opaque,
             } => {
@@ -247,10 +250,13 @@ impl ReplyScan {
     fn take_quiet(
         &mut self,
         response: &Response<'_>,
-        first_opaque: u32,
-        count: u32,
+        (first_opaque, count): (u32, u32),
+        noop_opaque: u32,
     ) -> Result<ParseStep, Fault> {
         if response.opcode == opcode::NOOP {
+            if response.head.id.opaque != noop_opaque {
+                return Err(Fault::WrongOpaque);
+            }
             let failed_replies = std::mem::take(&mut self.failed_replies);
             let refusals = std::mem::take(&mut self.refusals);
             return Ok(ParseStep::Complete(Reply::Quiet(failed_replies, refusals)));

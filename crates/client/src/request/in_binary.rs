@@ -258,6 +258,7 @@ fn write_store_many(
             BinaryExpect::Quiet {
                 first_opaque,
                 count,
+                noop_opaque: opaque,
             },
         );
     }

@@ -50,6 +50,8 @@ pub enum Invariant {
     MemoryIsBounded,
     /// A server that stopped cleanly has its items again.
     CleanRestartKeepsItems,
+    /// A server counts as down only if it could not be connected to, or after three bad calls in a row.
+    DownHasACause,
     /// Once nothing goes wrong any more, calls succeed.
     CallsRecover,
     /// A child of a fork leaves its parent's requests alone.

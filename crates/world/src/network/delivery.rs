@@ -150,6 +150,7 @@ impl Network {
             self.schedule(0, Event::Writable(link));
         }
         self.send_reply(link, reply);
+        self.begin_flood(link, &input);
         if is_closed {
             self.end_session(link);
             self.enqueue_end(link, false, End::InOrder);

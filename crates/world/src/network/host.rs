@@ -220,7 +220,9 @@ impl Host {
     ) -> (Vec<u8>, bool) {
         match self.misbehaviour {
             Some((misbehaviour, one_in))
-                if !reply.is_empty() && random.below(u64::from(one_in)) == 0 =>
+                if misbehaviour != Misbehaviour::Flood
+                    && !reply.is_empty()
+                    && random.below(u64::from(one_in)) == 0 =>
             {
                 (
                     misbehaviour::alter_reply(misbehaviour, &reply, previous_reply, random),

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use glasscache_server::ReplayConnection;
 
+use super::flood::Flood;
 use crate::plan::Micros;
 
 /// The number of a connection in its world.
@@ -73,6 +74,8 @@ pub(super) struct Link {
     pub(super) fed_bytes: u64,
     pub(super) executions: Vec<ExecutionMark>,
     pub(super) last_reply: Vec<u8>,
+    /// The refusals that the server sends without end.
+    pub(super) flood: Option<Flood>,
 }
 
 /// What a server had executed of a connection's requests after one step.
@@ -116,6 +119,7 @@ impl Link {
             fed_bytes: 0,
             executions: Vec::new(),
             last_reply: Vec::new(),
+            flood: None,
         }
     }
 

@@ -62,6 +62,7 @@ pub(super) fn alter_reply(
         Misbehaviour::RepeatsPrevious => {}
         Misbehaviour::Twice => altered.extend_from_slice(reply),
         Misbehaviour::Missing => altered.clear(),
+        Misbehaviour::Flood => {} // it sends more than replies
         Misbehaviour::Garbage => {
             altered = (0..random.between(1, 40))
                 .map(|_| random.next_u64() as u8)

@@ -5,6 +5,7 @@
 
 mod delivery;
 mod faults;
+mod flood;
 mod host;
 mod link;
 mod misbehaviour;
@@ -294,6 +295,10 @@ impl Network {
             Event::Connected(link) => self.finish_connect(link),
             Event::ToServer(link) => self.arrive_at_server(link),
             Event::ToClient(link) => self.arrive_at_client(link),
+            Event::Flood(link) => {
+                self.continue_flood(link);
+                None
+            }
             Event::Resume(server) => {
                 for link in self.hosts[server].links.clone() {
                     self.serve(link);

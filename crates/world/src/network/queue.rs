@@ -17,6 +17,8 @@ pub(crate) enum Event {
     ToClient(LinkId),
     /// The server has read, so that the client may send more.
     Writable(LinkId),
+    /// A server sends more refusals of its flood.
+    Flood(LinkId),
     /// A server goes on after a pause.
     Resume(usize),
     /// A server is back.

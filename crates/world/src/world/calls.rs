@@ -1,9 +1,11 @@
 //! Calls from start to end: attempts, replies, failures, deadlines, callers who give up.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::Ordering;
 
 use glasscache_client::Error;
 use glasscache_client::engine::connection::{self, Connection, Failure};
+use glasscache_client::engine::health::{COUNTED_TIMEOUT_MIN, HealthMark};
 use glasscache_client::engine::retry::{Cause, FailedRequest, RetryDecision};
 use glasscache_client::error::{Context, Phase};
 use glasscache_client::pipeline::{Fault, Reply};
@@ -242,12 +244,31 @@ impl World {
                     self.expire_part(part);
                 }
             }
-            RetryDecision::End(_) => {
+            RetryDecision::End(mark) => {
+                self.count_bad_call(socket, part, &failure.error);
+                if self.is_sabotaged_by(Sabotage::CountsFailuresTwice) {
+                    self.processes[process].servers[server]
+                        .state
+                        .health
+                        .note(mark);
+                }
                 self.note_uncertain(socket, part);
                 self.fail_part(part, &failure.error);
             }
         }
         self.check_health(process, server);
+    }
+
+    /// Counts a failed call against its server, unless it was allowed too little time for that.
+    fn count_bad_call(&mut self, socket: SocketId, part: PartId, error: &Error) {
+        let call = &self.calls[self.parts[part].call];
+        let allowed = Duration::from_micros(call.deadline - call.started);
+        if matches!(error, Error::Deadline(_)) && allowed < COUNTED_TIMEOUT_MIN {
+            return;
+        }
+        let (process, server) = self.process_and_server_of(part);
+        let bad_calls = &mut self.processes[process].servers[server].bad_calls;
+        bad_calls.add(socket, self.network.now, error_name(error));
     }
 
     /// Records the requests of a part that were sent whole and whose outcome is unknown.
@@ -398,10 +419,9 @@ impl World {
         let timeout = Duration::from_micros(call.deadline - call.started);
         if let RetryDecision::End(mark) = FailedRequest::CONNECTING.decide(Cause::Deadline(timeout))
         {
-            self.processes[process].servers[server]
-                .state
-                .health
-                .note(mark);
+            let pool = &mut self.processes[process].servers[server];
+            pool.state.health.note(mark);
+            pool.bad_calls.was_unreachable |= mark == HealthMark::Down;
         }
         let error = Error::Deadline(self.error_context(server, Phase::Connect));
         self.fail_part(part, &error);
@@ -410,24 +430,58 @@ impl World {
 
     /// Ends quiet writes that could not all be sent in time.
     fn expire_quiet_writes(&mut self, socket: SocketId, part: PartId, begin_offset: u64) {
-        let attempt = self.calls[self.parts[part].call].new_attempt(self.parts[part].is_retry);
-        let (Some(engine), Some(job)) = (&mut self.sockets[socket].engine, &self.parts[part].job)
+        let Some(failure) =
+            self.fail_quiet_writes(socket, part, begin_offset, connection::End::Deadline)
         else {
             return;
         };
-        let failure = job.with_requests(true, |requests| {
-            engine.fail_quiet(requests, attempt, begin_offset, connection::End::Deadline)
-        });
-        engine.handle_disconnect(false, "quiet writes were late");
-        for id in self.parts[part].requests.clone() {
-            self.checker.forget_quiet_write(id);
-            self.sockets[socket]
-                .quiet_writes
-                .retain(|quiet| *quiet != id);
-        }
+        self.count_bad_call(socket, part, &failure.error);
         self.fail_part(part, &failure.error);
         let (process, server) = self.process_and_server_of(part);
         self.check_health(process, server);
+    }
+
+    /// Ends quiet writes that were not all sent, with their connection: their caller gets the error, so they do not count
+    /// as lost; those of earlier calls on the connection may.
+    pub(super) fn fail_quiet_writes(
+        &mut self,
+        socket: SocketId,
+        part: PartId,
+        begin_offset: u64,
+        end: connection::End<'_>,
+    ) -> Option<Failure> {
+        let attempt = self.calls[self.parts[part].call].new_attempt(self.parts[part].is_retry);
+        let (process, server) = self.process_and_server_of(part);
+        let server_state = self.processes[process].servers[server].state.clone();
+        let counted_before = server_state.noreply_failures.load(Ordering::Relaxed);
+        let (Some(engine), Some(job)) = (&mut self.sockets[socket].engine, &self.parts[part].job)
+        else {
+            return None;
+        };
+        let failure = job.with_requests(true, |requests| {
+            engine.fail_quiet(requests, attempt, begin_offset, end)
+        });
+        let (is_orderly, reason) = match end {
+            connection::End::Closed { is_orderly, reason } => (is_orderly, reason),
+            connection::End::Deadline => (false, "quiet writes were late"),
+        };
+        engine.handle_disconnect(is_orderly, reason);
+        let requests = self.parts[part].requests.clone();
+        let quiet_writes = &mut self.sockets[socket].quiet_writes;
+        quiet_writes.retain(|quiet| !requests.contains(quiet));
+        let earlier_count = quiet_writes.len() as u64;
+        for id in requests {
+            self.checker.forget_quiet_write(id);
+        }
+        let counted = server_state.noreply_failures.load(Ordering::Relaxed) - counted_before;
+        if counted > earlier_count {
+            let text = format!(
+                "socket {socket} had {earlier_count} quiet writes of earlier calls, {counted} counted as failed"
+            );
+            self.checker
+                .report_broken(Invariant::QuietWriteIsCounted, text);
+        }
+        Some(failure)
     }
 
     /// The caller of a call gives up.

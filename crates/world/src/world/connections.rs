@@ -60,7 +60,14 @@ impl World {
                     Received::End(_) => return false,
                     Received::Nothing => return true,
                 },
-                Progress::Idle => return !engine.must_close(),
+                Progress::Idle => {
+                    let is_usable = !engine.must_close();
+                    if !is_usable {
+                        let pool = &mut self.processes[state.process].servers[state.server];
+                        pool.bad_calls.add(socket, self.network.now, "protocol");
+                    }
+                    return is_usable;
+                }
                 Progress::Ready | Progress::Reply(..) | Progress::Failed(..) => return false,
             }
         }
@@ -172,10 +179,9 @@ impl World {
         let (process, server) = (self.sockets[socket].process, self.sockets[socket].server);
         let cause = Cause::Closed { is_orderly: false };
         if let RetryDecision::End(mark) = FailedRequest::CONNECTING.decide(cause) {
-            self.processes[process].servers[server]
-                .state
-                .health
-                .note(mark);
+            let pool = &mut self.processes[process].servers[server];
+            pool.state.health.note(mark);
+            pool.bad_calls.was_unreachable = true;
         }
         let waiting_parts = self.waiting_on(socket);
         self.sockets[socket].waiting_parts.clear();

@@ -2,7 +2,7 @@
 
 use glasscache_client::Error;
 
-use crate::plan::Fault;
+use crate::plan::{Fault, Misbehaviour};
 
 /// The name of an error.
 pub(super) fn error_name(error: &Error) -> &'static str {
@@ -34,6 +34,7 @@ pub(super) fn fault_name(fault: Fault) -> &'static str {
         Fault::CutReply(..) => "fault: cut reply",
         Fault::KillInReply(..) => "fault: kill in reply",
         Fault::CutRequest(..) => "fault: cut request",
+        Fault::Misbehave(_, Misbehaviour::Flood, _) => "fault: flood of refusals",
         Fault::Misbehave(..) => "fault: misbehave",
         Fault::Fill(_) => "fault: fill",
         Fault::ServerClock(..) => "fault: server clock",

@@ -5,7 +5,8 @@ use glasscache_client::pipeline::Reply;
 use glasscache_client::request::Request;
 
 use super::job::Job;
-use super::{PartId, SocketId, World, instant, micros};
+use super::state::BadCalls;
+use super::{PartId, SocketId, World, error_name, instant, micros};
 use crate::checker::Invariant;
 use crate::network::{End, Event, LinkId, Network, Received};
 use crate::plan::{Micros, Sabotage};
@@ -16,6 +17,10 @@ const ACKNOWLEDGEMENTS_MAX: usize = 2;
 const FLUSH_DELAY_MAX_MICROS: Micros = 50;
 /// What a connection may have to send, at most: the requests of all tasks, and what is asked before them.
 const OUTPUT_BYTES_MAX: usize = 4 << 20;
+/// The longest reply, which has a value for each key; the longest value has 70 KiB.
+const REPLY_BYTES_MAX: usize = 1 << 20;
+/// The longest line that a client takes for a reply.
+const REPLY_LINE_BYTES_MAX: usize = 8 << 10;
 
 impl World {
     /// Has a connection do what it can: take replies, send, receive.
@@ -32,7 +37,27 @@ impl World {
                 }
                 break;
             }
-            match engine.poll() {
+            let keeps_unparsed = self.sabotage == Some(Sabotage::KeepsUnparsed)
+                && state.owner.is_none()
+                && state.calls.is_empty()
+                && engine.has_unacknowledged_writes()
+                && !engine.must_close();
+            if keeps_unparsed {
+                if self.move_bytes(socket) {
+                    continue;
+                }
+                break;
+            }
+            let was_over = engine.must_close();
+            let progress = engine.poll();
+            let broke_protocol = !was_over && engine.must_close();
+            let bad_calls = &mut self.processes[state.process].servers[state.server].bad_calls;
+            if matches!(progress, Progress::Reply(..)) {
+                *bad_calls = BadCalls::default();
+            } else if broke_protocol {
+                bad_calls.add(socket, self.network.now, "protocol");
+            }
+            match progress {
                 Progress::Ready => self.submit_waiting(socket),
                 Progress::Reply(ticket, reply) => {
                     state.was_refused |= matches!(reply, Reply::Refused(_));
@@ -51,7 +76,14 @@ impl World {
                     }
                 }
                 Progress::Failed(ticket, failure) => {
-                    for part in self.parts_of_ticket(socket, ticket) {
+                    let parts = self.parts_of_ticket(socket, ticket);
+                    if parts.is_empty() {
+                        // Its caller gave up, but it may count against the server.
+                        let (process, server) = self.process_and_server(socket);
+                        let bad_calls = &mut self.processes[process].servers[server].bad_calls;
+                        bad_calls.add(socket, self.network.now, error_name(&failure.error));
+                    }
+                    for part in parts {
                         self.handle_failed_attempt(socket, part, &failure);
                     }
                     let (process, server) = self.process_and_server(socket);
@@ -158,22 +190,10 @@ impl World {
         let Some(begin_offset) = self.parts[part].quiet_begin_offset else {
             return;
         };
-        let attempt = self.calls[self.parts[part].call].new_attempt(self.parts[part].is_retry);
-        let (Some(engine), Some(job)) = (&mut self.sockets[socket].engine, &self.parts[part].job)
-        else {
+        let end = connection::End::Closed { is_orderly, reason };
+        let Some(failure) = self.fail_quiet_writes(socket, part, begin_offset, end) else {
             return;
         };
-        let failure = job.with_requests(true, |requests| {
-            let end = connection::End::Closed { is_orderly, reason };
-            engine.fail_quiet(requests, attempt, begin_offset, end)
-        });
-        engine.handle_disconnect(is_orderly, reason);
-        for id in self.parts[part].requests.clone() {
-            self.checker.forget_quiet_write(id);
-            self.sockets[socket]
-                .quiet_writes
-                .retain(|quiet| *quiet != id);
-        }
         self.parts[part].quiet_begin_offset = None;
         self.handle_failed_attempt(socket, part, &failure);
     }
@@ -224,6 +244,7 @@ impl World {
             );
             self.checker.report_broken(Invariant::MemoryIsBounded, text);
         }
+        self.check_received_bytes(socket);
         let state = &self.sockets[socket];
         let Some(engine) = &state.engine else { return };
         if state.is_open && engine.must_close() && !self.is_sabotaged_by(Sabotage::NeverCloses) {
@@ -244,6 +265,18 @@ impl World {
             }
         } else if state.is_ready && engine.is_idle() {
             self.check_in_sync(socket);
+        }
+    }
+
+    /// What a connection has received and not used is no more than the longest reply and a line for each quiet write.
+    fn check_received_bytes(&mut self, socket: SocketId) {
+        let state = &self.sockets[socket];
+        let Some(engine) = &state.engine else { return };
+        let received_bytes = engine.pipeline().received_bytes();
+        let refusals_bytes_max = state.quiet_writes.len() * REPLY_LINE_BYTES_MAX;
+        if received_bytes > REPLY_BYTES_MAX + refusals_bytes_max {
+            let text = format!("socket {socket} keeps {received_bytes} bytes that were received");
+            self.checker.report_broken(Invariant::MemoryIsBounded, text);
         }
     }
 

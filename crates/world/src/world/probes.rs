@@ -2,9 +2,14 @@
 
 use glasscache_client::engine::health::{PROBE_TIMEOUT, probe_pause};
 
+use super::state::BadCalls;
 use super::{EventReceiver, World};
+use crate::checker::Invariant;
 use crate::network::{Event, LinkId, Received};
 use crate::plan::{Micros, Sabotage};
+
+/// Bad calls in a row after which a server counts as down.
+const BAD_CALLS_MAX: u32 = 3;
 
 /// A probe under way.
 pub(super) struct Probe {
@@ -23,6 +28,16 @@ impl World {
             return;
         }
         pool.needs_probe = true;
+        let BadCalls {
+            count,
+            was_unreachable,
+            ..
+        } = pool.bad_calls;
+        if count < BAD_CALLS_MAX && !was_unreachable {
+            let text =
+                format!("process {process}: server {server} is down after {count} bad calls");
+            self.checker.report_broken(Invariant::DownHasACause, text);
+        }
         self.count("down");
         self.note(|_| format!("process {process}: server {server} is down"));
         self.close_idle(process, server);
@@ -71,6 +86,7 @@ impl World {
             if probe.reply.starts_with(probe.expected_prefix) {
                 pool.state.health.mark_up();
                 pool.needs_probe = false;
+                pool.bad_calls = BadCalls::default();
                 self.end_probe(process, server);
                 self.count("up");
                 self.note(|_| format!("process {process}: server {server} is up"));

@@ -44,6 +44,28 @@ pub(super) struct ServerPool {
     pub(super) shared_socket: Option<SocketId>,
     pub(super) needs_probe: bool,
     pub(super) probe: Option<Probe>,
+    pub(super) bad_calls: BadCalls,
+}
+
+/// What may have made a server count as down, since its last good reply.
+#[derive(Default)]
+pub(super) struct BadCalls {
+    /// How often calls on a connection failed; those that fail together count once.
+    pub(super) count: u32,
+    /// It could not be connected to.
+    pub(super) was_unreachable: bool,
+    last: Option<(SocketId, Micros, &'static str)>,
+}
+
+impl BadCalls {
+    /// Counts a failure of this name on a connection.
+    pub(super) fn add(&mut self, socket: SocketId, now: Micros, name: &'static str) {
+        let failure = Some((socket, now, name));
+        if self.last != failure {
+            self.last = failure;
+            self.count += 1;
+        }
+    }
 }
 
 /// A connection with its socket.
@@ -136,6 +158,7 @@ pub(super) fn new_server_pool(
         shared_socket: None,
         needs_probe: false,
         probe: None,
+        bad_calls: BadCalls::default(),
     }
 }
 

@@ -430,6 +430,7 @@ impl Connection {
             let expected = BinaryExpect::Quiet {
                 first_opaque,
                 count,
+                noop_opaque: opaque,
             };
             self.pipeline.expect(ExpectedReply::Binary(expected));
         } else {

@@ -389,6 +389,21 @@ fn a_quiet_write_fails_once_at_most() {
 }
 
 #[test]
+fn a_noop_with_the_opaque_of_another_acknowledges_no_quiet_writes() {
+    let server = Arc::new(ServerState::new("s".to_owned()));
+    server.learn_command_set(CommandSet::Binary);
+    let mut connection = open(&server);
+    submit(&mut connection, set(b"a", true));
+    connection.request_acknowledgement();
+    let mut noop = vec![0x81, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
+    noop.resize(24, 0);
+    connection.feed(&noop);
+    assert_eq!(connection.poll(), Progress::Idle);
+    assert!(connection.must_close());
+    assert_eq!(server.noreply_failures.load(Ordering::Relaxed), 1);
+}
+
+#[test]
 fn a_call_without_a_form_in_the_command_set_leaves_no_output() {
     let server = Arc::new(ServerState::new("s".to_owned()));
     server.learn_command_set(CommandSet::Classic);
