@@ -34,7 +34,6 @@ mod methods;
 pub mod near;
 pub mod observe;
 pub mod options;
-pub mod outcome;
 pub mod pipeline;
 pub mod pool;
 mod probe;
@@ -47,6 +46,7 @@ pub mod tls;
 mod transport;
 pub mod value;
 mod watch;
+pub mod write_outcome;
 
 pub use address::Address;
 #[cfg(feature = "tokio")]
@@ -54,7 +54,7 @@ pub use asynchronous::AsyncClient;
 pub use client::{Budget, Client, Value};
 pub use error::Error;
 pub use glasscache_protocol::meta::request::{Arithmetic, WireKey};
-pub use glasscache_protocol::text::{reply::Blame, request::StoreMode};
+pub use glasscache_protocol::text::{reply::ErrorLineKind, request::StoreMode};
 pub use login::Login;
 pub use options::{Options, Protocol, QUIET_BYTES_MAX};
 pub use request_record::RequestRecord;

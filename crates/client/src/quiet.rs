@@ -152,9 +152,9 @@ impl QuietWrites {
         self.state().sender = SenderState::None;
     }
 
-    /// Takes what is gathered, to be sent before anything else; waits while another call is about to send
-    /// what was gathered before. `None`: there is nothing. An error: the deadline passed first.
-    pub(crate) fn take(
+    /// Takes the buffered writes, to be sent before anything else; waits while another call is about to send
+    /// what was buffered before. `None`: there is nothing. An error: the deadline passed first.
+    pub(crate) fn take_batch(
         self: &Arc<Self>,
         deadline: Instant,
     ) -> Result<Option<QuietBatch>, BatchWaitTimedOut> {

@@ -91,7 +91,7 @@ impl Operation for FindReservation<'_> {
     }
 
     fn class(&self) -> CallClass {
-        CallClass::Single(costs::Operation::Other, 0)
+        CallClass::Single(costs::OperationKind::Other, 0)
     }
 
     fn read(&self, reply: Reply, pipeline: &Pipeline, server: &str) -> Result<Self::Output, Error> {

@@ -16,7 +16,7 @@ pub use read::BulkRead;
 pub(crate) use read::ReadTotals;
 pub use requests::{BulkReply, Pending, ServerRequest};
 #[cfg(feature = "tokio")]
-pub(crate) use requests::{counting_handler, handle_held_reply, request_rounds};
+pub(crate) use requests::{counting_handler, handle_unread_reply, request_rounds};
 pub use store::{BulkStore, StoreFailures};
 
 /// A value of a bulk read: the index of its key in the call, its client flags, its bytes.

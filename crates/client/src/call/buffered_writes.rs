@@ -43,7 +43,7 @@ impl Server {
                 Err(error) => break Err(error),
             }
         };
-        if !call.took_quiet_batch {
+        if !call.had_quiet_batch {
             self.quiet_writes.drop_buffered();
         }
         result

@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::{Call, CallState, Stage, StopOrError};
+use super::{Call, CallState, Stage, StepError};
 use crate::engine::connection::Progress;
 use crate::error::Error;
 use crate::pool::PooledConnection;
-use crate::transport::blocking::{Stop, WaitLimit, wait};
+use crate::transport::blocking::{WaitError, WaitLimit, wait};
 
 /// A value at least this long is handed out while it is still arriving, to be received into its target.
 const DIRECT_BYTES_MIN: usize = 16 << 10;
@@ -24,18 +24,21 @@ const READ_AHEAD_BYTES_MAX: usize = 1 << 20;
 
 impl Call<'_> {
     /// Writes the requests into the output of the connection, which the call has since `connected_at`.
-    pub(super) fn write(&mut self, connected_at: Instant) -> Result<(), StopOrError> {
+    pub(super) fn write(&mut self, connected_at: Instant) -> Result<(), StepError> {
         self.times.connected_at = connected_at;
         let attempt = self.attempt();
-        let link = PooledConnection::link_of(&mut self.connection)?;
+        let socket_connection = PooledConnection::socket_connection_of(&mut self.connection)?;
         if let Some(quiet_batch) = &mut self.quiet_batch {
             let pending = std::mem::take(&mut quiet_batch.pending);
-            link.engine
+            socket_connection
+                .state_machine
                 .submit_buffered_writes(&quiet_batch.out, pending);
-            quiet_batch.end_offset = link.engine.appended_bytes();
+            quiet_batch.end_offset = socket_connection.state_machine.appended_bytes();
         }
-        self.requests_offset = link.engine.appended_bytes();
-        let ticket = link.engine.submit_without_body(self.requests, attempt)?;
+        self.requests_offset = socket_connection.state_machine.appended_bytes();
+        let ticket = socket_connection
+            .state_machine
+            .submit_without_body(self.requests, attempt)?;
         self.is_noreply = ticket.is_none();
         self.stage = Stage::Sending;
         Ok(())
@@ -43,16 +46,19 @@ impl Call<'_> {
 
     /// Sends as much as the peer takes. The first reply that comes meanwhile waits in `early_reply` and the others are
     /// received ahead, up to [`READ_AHEAD_BYTES_MAX`]; only then the caller gets them before all is sent.
-    pub(super) fn send(&mut self) -> Result<Option<CallState>, StopOrError> {
+    pub(super) fn send(&mut self) -> Result<Option<CallState>, StepError> {
         let body = match self.requests {
             [request] => request.external_body(),
             _ => None,
         };
-        let link = PooledConnection::link_of(&mut self.connection)?;
-        let is_all_sent = match link.send(body) {
+        let socket_connection = PooledConnection::socket_connection_of(&mut self.connection)?;
+        let is_all_sent = match socket_connection.send(body) {
             // A server that refuses a value may close without reading the rest of it.
-            Err(Stop::Closed(_)) if self.early_reply.is_some() && link.engine.is_last_reply() => {
-                link.engine.close();
+            Err(WaitError::Closed(_))
+                if self.early_reply.is_some()
+                    && socket_connection.state_machine.is_last_reply() =>
+            {
+                socket_connection.state_machine.close();
                 true
             }
             send_result => send_result?,
@@ -60,27 +66,28 @@ impl Call<'_> {
         // Who writes without waiting keeps it until the connection is back in the pool, so that its own
         // next call finds that connection.
         self.quiet_batch.take_if(|quiet_batch| {
-            !self.is_noreply && link.engine.sent_bytes() >= quiet_batch.end_offset
+            !self.is_noreply
+                && socket_connection.state_machine.sent_bytes() >= quiet_batch.end_offset
         });
         if is_all_sent {
             self.stage = Stage::Receiving;
             return Ok(self.early_reply.take().map(CallState::Reply));
         }
-        if !link.engine.awaits_replies() {
-            return Err(Stop::WouldWait.into());
+        if !socket_connection.state_machine.awaits_replies() {
+            return Err(WaitError::WouldBlock.into());
         }
         // The peer does not take more: perhaps it waits for us to read.
         if self.early_reply.is_some() {
-            if link.engine.is_last_reply() {
-                return Err(Stop::WouldWait.into());
+            if socket_connection.state_machine.is_last_reply() {
+                return Err(WaitError::WouldBlock.into());
             }
-            if link.engine.pipeline().received_bytes() > READ_AHEAD_BYTES_MAX {
+            if socket_connection.state_machine.pipeline().received_bytes() > READ_AHEAD_BYTES_MAX {
                 return Ok(self.early_reply.take().map(CallState::Reply));
             }
-            link.receive(1, self.deadline, WaitLimit::NoWait, Instant::now())?;
+            socket_connection.receive(1, self.deadline, WaitLimit::NoWait, Instant::now())?;
             return Ok(None);
         }
-        match link.engine.poll() {
+        match socket_connection.state_machine.poll() {
             Progress::Reply(_, reply) => {
                 self.early_reply = Some(reply);
                 Ok(None)
@@ -90,10 +97,10 @@ impl Call<'_> {
                 self.handle_failure(*failure)?;
                 Ok(None)
             }
-            Progress::Idle if link.engine.must_close() => Ok(None),
+            Progress::Idle if socket_connection.state_machine.must_close() => Ok(None),
             Progress::Idle | Progress::Needs(_) => {
                 let now = Instant::now();
-                link.receive(1, self.deadline, WaitLimit::NoWait, now)?;
+                socket_connection.receive(1, self.deadline, WaitLimit::NoWait, now)?;
                 Ok(None)
             }
         }
@@ -102,17 +109,19 @@ impl Call<'_> {
     pub(super) fn receive(
         &mut self,
         wait_limit: WaitLimit,
-    ) -> Result<Option<CallState>, StopOrError> {
-        let link = PooledConnection::link_of(&mut self.connection)?;
-        if self.is_noreply && link.engine.acknowledgements_in_flight() <= ACKNOWLEDGEMENTS_MAX {
+    ) -> Result<Option<CallState>, StepError> {
+        let socket_connection = PooledConnection::socket_connection_of(&mut self.connection)?;
+        if self.is_noreply
+            && socket_connection.state_machine.acknowledgements_in_flight() <= ACKNOWLEDGEMENTS_MAX
+        {
             self.finish();
             return Ok(Some(CallState::Finished));
         }
-        if link.engine.has_received_nothing() && !self.is_noreply {
+        if socket_connection.state_machine.has_received_nothing() && !self.is_noreply {
             // The first wait begins when the call did.
-            link.receive(1, self.deadline, wait_limit, self.times.connected_at)?;
+            socket_connection.receive(1, self.deadline, wait_limit, self.times.connected_at)?;
         }
-        match link.engine.poll() {
+        match socket_connection.state_machine.poll() {
             Progress::Reply(_, reply) => Ok(Some(CallState::Reply(reply))),
             Progress::Idle => {
                 self.finish();
@@ -120,19 +129,25 @@ impl Call<'_> {
             }
             Progress::Needs(_)
                 if self.is_noreply
-                    && link.engine.acknowledgements_in_flight() <= ACKNOWLEDGEMENTS_MAX =>
+                    && socket_connection.state_machine.acknowledgements_in_flight()
+                        <= ACKNOWLEDGEMENTS_MAX =>
             {
                 Ok(None)
             }
             Progress::Needs(missing_bytes) => {
-                let pipeline = link.engine.pipeline();
-                if self.hands_out_bodies
+                let pipeline = socket_connection.state_machine.pipeline();
+                if self.streams_bodies
                     && missing_bytes >= DIRECT_BYTES_MIN
                     && let Some(found) = pipeline.partial_value()
                 {
                     return Ok(Some(CallState::Body(found)));
                 }
-                link.receive(missing_bytes, self.deadline, wait_limit, Instant::now())?;
+                socket_connection.receive(
+                    missing_bytes,
+                    self.deadline,
+                    wait_limit,
+                    Instant::now(),
+                )?;
                 Ok(None)
             }
             Progress::Ready => Ok(None),
@@ -151,38 +166,51 @@ impl Call<'_> {
             return Err(self.forked());
         }
         let deadline = self.deadline;
-        let link = PooledConnection::link_of(&mut self.connection)?;
+        let socket_connection = PooledConnection::socket_connection_of(&mut self.connection)?;
         let mut received_bytes = match self.received_body_bytes {
             Some(received_bytes) => received_bytes,
-            None if link.engine.pipeline().partial_value().is_none() => return Ok(true),
-            None => link.engine.pipeline_mut().take_partial_value(target),
+            None if socket_connection
+                .state_machine
+                .pipeline()
+                .partial_value()
+                .is_none() =>
+            {
+                return Ok(true);
+            }
+            None => socket_connection
+                .state_machine
+                .pipeline_mut()
+                .move_partial_value(target),
         };
         while let Some(rest) = target
             .get_mut(received_bytes..)
             .filter(|rest| !rest.is_empty())
         {
-            let received = match link.receive_into(rest, deadline) {
+            let received = match socket_connection.receive_into(rest, deadline) {
                 // The socket's own time-out ended early, or none could be set for so short a time.
-                Err(Stop::WouldWait) => {
-                    let mut fds = [PollFd::from_borrowed_fd(link.fd(), PollFlags::IN)];
+                Err(WaitError::WouldBlock) => {
+                    let mut fds = [PollFd::from_borrowed_fd(
+                        socket_connection.fd(),
+                        PollFlags::IN,
+                    )];
                     wait(&mut fds, deadline).map(|()| 0)
                 }
                 received => received,
             };
             match received {
                 Ok(bytes) => received_bytes += bytes,
-                Err(Stop::Interrupted) => {
+                Err(WaitError::Interrupted) => {
                     self.received_body_bytes = Some(received_bytes);
                     return Ok(false);
                 }
-                Err(stop) => {
-                    self.handle_stop(stop)?;
+                Err(wait_error) => {
+                    self.handle_wait_error(wait_error)?;
                     return Err(Error::Closed);
                 }
             }
         }
         self.received_body_bytes = None;
-        self.took_large_body = true;
+        self.received_body_directly = true;
         Ok(true)
     }
 }

@@ -11,32 +11,32 @@ use crate::error::{Context, Error, Phase};
 use crate::pool::PooledConnection;
 use crate::quiet::QuietBatch;
 use crate::request::Request;
-use crate::transport::blocking::Stop;
+use crate::transport::blocking::WaitError;
 
 /// Why a step did not succeed.
 #[derive(Debug)]
-pub(super) enum StopOrError {
-    Stop(Stop),
-    Error(Error),
+pub(super) enum StepError {
+    Wait(WaitError),
+    Call(Error),
 }
 
-impl From<Stop> for StopOrError {
-    fn from(stop: Stop) -> Self {
-        Self::Stop(stop)
+impl From<WaitError> for StepError {
+    fn from(wait_error: WaitError) -> Self {
+        Self::Wait(wait_error)
     }
 }
 
-impl From<Error> for StopOrError {
+impl From<Error> for StepError {
     fn from(error: Error) -> Self {
-        Self::Error(error)
+        Self::Call(error)
     }
 }
 
 impl Call<'_> {
     /// Does what follows a wait that brought nothing: another try on a fresh connection, or the end.
-    pub(super) fn handle_stop(&mut self, stop: Stop) -> Result<(), Error> {
-        let reason = match stop {
-            Stop::Closed(reason) => Some(reason.map_or_else(
+    pub(super) fn handle_wait_error(&mut self, wait_error: WaitError) -> Result<(), Error> {
+        let reason = match wait_error {
+            WaitError::Closed(reason) => Some(reason.map_or_else(
                 || "the connection was closed".to_owned(),
                 |error: Errno| self.tls_failure().unwrap_or_else(|| error.to_string()),
             )),
@@ -47,11 +47,14 @@ impl Call<'_> {
             Stage::Start | Stage::Resolving | Stage::Connecting | Stage::Handshaking
         );
         let attempt = self.attempt();
-        let link = self.connection.as_mut().and_then(PooledConnection::link);
-        let Some(link) = link.filter(|_| !is_connecting) else {
-            return self.end_unconnected(reason);
+        let socket_connection = self
+            .connection
+            .as_mut()
+            .and_then(PooledConnection::socket_connection);
+        let Some(socket_connection) = socket_connection.filter(|_| !is_connecting) else {
+            return self.fail_unconnected(reason);
         };
-        let is_orderly = stop == Stop::Closed(None);
+        let is_orderly = wait_error == WaitError::Closed(None);
         let end = match &reason {
             Some(reason) => End::Closed { is_orderly, reason },
             None => End::Deadline,
@@ -60,34 +63,38 @@ impl Call<'_> {
         let mut failure = None;
         if is_quiet {
             let (requests, requests_offset) = (self.requests, self.requests_offset);
-            failure = Some(
-                link.engine
-                    .fail_quiet(requests, attempt, requests_offset, end),
-            );
+            failure = Some(socket_connection.state_machine.fail_quiet(
+                requests,
+                attempt,
+                requests_offset,
+                end,
+            ));
         }
         match &reason {
-            Some(reason) => link.engine.handle_disconnect(is_orderly, reason),
-            None => link.engine.tick(self.deadline),
+            Some(reason) => socket_connection
+                .state_machine
+                .handle_disconnect(is_orderly, reason),
+            None => socket_connection.state_machine.tick(self.deadline),
         }
         if failure.is_none()
-            && let Progress::Failed(_, polled_failure) = link.engine.poll()
+            && let Progress::Failed(_, polled_failure) = socket_connection.state_machine.poll()
         {
             failure = Some(*polled_failure);
         }
         match failure {
             Some(failure) => self.handle_failure(failure),
-            None => self.end_unconnected(reason),
+            None => self.fail_unconnected(reason),
         }
     }
 
     /// Why the connection's TLS failed, if it did.
     fn tls_failure(&self) -> Option<String> {
-        let link = self.connection.as_ref()?.link_ref()?;
-        link.tls_failure().map(str::to_owned)
+        let socket_connection = self.connection.as_ref()?.socket_connection_ref()?;
+        socket_connection.tls_failure().map(str::to_owned)
     }
 
     /// Ends a call that has no connection yet.
-    fn end_unconnected(&mut self, reason: Option<String>) -> Result<(), Error> {
+    fn fail_unconnected(&mut self, reason: Option<String>) -> Result<(), Error> {
         let time_allowed = self.deadline.saturating_duration_since(self.times.started);
         let cause = match &reason {
             Some(_) => Cause::Closed { is_orderly: false },
@@ -130,8 +137,12 @@ impl Call<'_> {
         if let Some(connection) = &mut self.connection {
             // Quiet writes go along again if nothing of them has left, else they are lost.
             let pending = connection
-                .link()
-                .and_then(|link| link.engine.take_unsent_buffered_writes());
+                .socket_connection()
+                .and_then(|socket_connection| {
+                    socket_connection
+                        .state_machine
+                        .take_unsent_buffered_writes()
+                });
             self.quiet_batch = match (self.quiet_batch.take(), pending) {
                 (Some(mut quiet_batch), Some(pending)) => {
                     quiet_batch.pending = pending;

@@ -28,14 +28,14 @@ use crate::pipeline::{self, Pipeline, Reply};
 use crate::pool::{PooledConnection, Server};
 use crate::quiet::QuietBatch;
 use crate::request::Request;
-use crate::transport::blocking::{Link, Stop, WaitLimit, wait};
+use crate::transport::blocking::{SocketConnection, WaitError, WaitLimit, wait};
 use crate::transport::connect::Candidates;
-use failure::StopOrError;
+use failure::StepError;
 #[cfg(feature = "tokio")]
 use nonblocking::Driver;
 #[cfg(feature = "tokio")]
 pub(crate) use nonblocking::WaitFor;
-pub use poll_many::receive_all;
+pub use poll_many::receive_first_replies;
 pub use times::CallTimes;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ enum Stage {
 /// How far a driven call is.
 #[derive(Debug, PartialEq, Eq)]
 pub enum CallState {
-    /// The next reply is complete; read it, then [`Call::next`].
+    /// The next reply is complete: read it, then [`Call::release_reply`].
     Reply(Reply),
     /// A large value is arriving: receive it with [`Call::receive_body`].
     Body(pipeline::FoundValue),
@@ -81,7 +81,7 @@ pub struct Call<'a> {
     deadline: Instant,
     times: CallTimes,
     was_retried: bool,
-    hands_out_bodies: bool,
+    streams_bodies: bool,
     #[cfg(feature = "tokio")]
     driver: Driver,
     /// All its requests are quiet.
@@ -89,11 +89,11 @@ pub struct Call<'a> {
     /// How much of a large value was received before a signal came.
     received_body_bytes: Option<usize>,
     /// A large value was received past the pipeline.
-    took_large_body: bool,
+    received_body_directly: bool,
     /// The server closed on `mn`: classic text is tried, and learned from the first reply.
     presumes_classic: bool,
-    /// A reply that [`receive_all`] leaves for the caller to read.
-    held_reply: Option<Reply>,
+    /// A reply that [`receive_first_replies`] leaves for the caller to read.
+    unread_reply: Option<Reply>,
     /// The first reply, which came before all was sent: a server may refuse a value before it has received it.
     early_reply: Option<Reply>,
     /// The byte of the connection's output at which the requests begin.
@@ -101,7 +101,7 @@ pub struct Call<'a> {
     /// Quiet writes that go before the requests and are not all sent yet.
     quiet_batch: Option<QuietBatch>,
     /// There were such writes.
-    took_quiet_batch: bool,
+    had_quiet_batch: bool,
 }
 
 impl<'a> Call<'a> {
@@ -122,18 +122,18 @@ impl<'a> Call<'a> {
             deadline,
             times: CallTimes::new(now),
             was_retried: false,
-            hands_out_bodies: false,
+            streams_bodies: false,
             #[cfg(feature = "tokio")]
             driver: Driver::Thread,
             is_noreply: false,
             received_body_bytes: None,
-            took_large_body: false,
+            received_body_directly: false,
             presumes_classic: false,
-            held_reply: None,
+            unread_reply: None,
             early_reply: None,
             requests_offset: 0,
             quiet_batch: None,
-            took_quiet_batch: false,
+            had_quiet_batch: false,
         }
     }
 
@@ -144,8 +144,8 @@ impl<'a> Call<'a> {
 
     /// The pipeline with the current reply, once there is one.
     pub fn pipeline(&self) -> Option<&Pipeline> {
-        let link = self.connection.as_ref()?.link_ref()?;
-        Some(link.engine.pipeline())
+        let socket_connection = self.connection.as_ref()?.socket_connection_ref()?;
+        Some(socket_connection.state_machine.pipeline())
     }
 
     /// When it began, had its connection and its reply, and ended.
@@ -159,8 +159,8 @@ impl<'a> Call<'a> {
     }
 
     /// Asks for [`CallState::Body`]: a large value is then handed out while it arrives. For one `get`.
-    pub fn hand_out_bodies(&mut self) {
-        self.hands_out_bodies = true;
+    pub fn stream_bodies(&mut self) {
+        self.streams_bodies = true;
     }
 
     /// Drives the call alone until there is something for the caller.
@@ -174,9 +174,9 @@ impl<'a> Call<'a> {
                     let mut fds = [PollFd::from_borrowed_fd(fd, flags)];
                     match wait(&mut fds, self.wait_deadline()) {
                         Ok(()) => {}
-                        Err(Stop::Deadline) if Instant::now() < self.deadline => {}
-                        Err(Stop::Interrupted) => return Ok(CallState::Interrupted),
-                        Err(stop) => self.handle_stop(stop)?,
+                        Err(WaitError::Deadline) if Instant::now() < self.deadline => {}
+                        Err(WaitError::Interrupted) => return Ok(CallState::Interrupted),
+                        Err(wait_error) => self.handle_wait_error(wait_error)?,
                     }
                 }
                 state => return Ok(state),
@@ -193,29 +193,30 @@ impl<'a> Call<'a> {
     }
 
     /// The connection whose socket the call waits for, and whether until it is readable, or writable, or either.
-    fn awaited_socket(&self) -> Option<(&Link, bool, bool)> {
-        let link = self.connection.as_ref()?.link_ref()?;
+    fn awaited_socket(&self) -> Option<(&SocketConnection, bool, bool)> {
+        let socket_connection = self.connection.as_ref()?.socket_connection_ref()?;
         let (is_readable, is_writable) = match self.stage {
             Stage::Connecting => (false, true),
-            Stage::Handshaking if link.has_unsent_records() => (false, true),
+            Stage::Handshaking if socket_connection.has_unsent_records() => (false, true),
             // A server that is not read from stops reading: replies are taken while sending.
             Stage::Sending => (
-                link.engine.awaits_replies()
-                    && (self.early_reply.is_none() || !link.engine.is_last_reply()),
+                socket_connection.state_machine.awaits_replies()
+                    && (self.early_reply.is_none()
+                        || !socket_connection.state_machine.is_last_reply()),
                 true,
             ),
             _ => (true, false),
         };
-        Some((link, is_readable, is_writable))
+        Some((socket_connection, is_readable, is_writable))
     }
 
     /// What the call waits for.
     fn poll_interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
-        let (link, is_readable, is_writable) = self.awaited_socket()?;
+        let (socket_connection, is_readable, is_writable) = self.awaited_socket()?;
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::IN, is_readable);
         flags.set(PollFlags::OUT, is_writable);
-        Some((link.fd(), flags))
+        Some((socket_connection.fd(), flags))
     }
 
     /// Advances as far as it can.
@@ -236,21 +237,21 @@ impl<'a> Call<'a> {
                 Stage::Sending => match self.send() {
                     Ok(Some(state)) => return Ok(state),
                     Ok(None) => Ok(()),
-                    Err(stop) => Err(stop),
+                    Err(wait_error) => Err(wait_error),
                 },
                 Stage::Receiving => match self.receive(wait_limit) {
                     Ok(Some(state)) => return Ok(state),
                     Ok(None) => Ok(()),
-                    Err(stop) => Err(stop),
+                    Err(wait_error) => Err(wait_error),
                 },
                 Stage::Done => return Ok(CallState::Finished),
             };
             match step_result {
                 Ok(()) => {}
-                Err(StopOrError::Stop(Stop::Interrupted)) => return Ok(CallState::Interrupted),
-                Err(StopOrError::Stop(Stop::WouldWait)) => return Ok(CallState::Waiting),
-                Err(StopOrError::Stop(stop)) => self.handle_stop(stop)?,
-                Err(StopOrError::Error(error)) => {
+                Err(StepError::Wait(WaitError::Interrupted)) => return Ok(CallState::Interrupted),
+                Err(StepError::Wait(WaitError::WouldBlock)) => return Ok(CallState::Waiting),
+                Err(StepError::Wait(wait_error)) => self.handle_wait_error(wait_error)?,
+                Err(StepError::Call(error)) => {
                     self.connection = None;
                     return Err(error);
                 }
@@ -258,14 +259,15 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Gives up the reply that was read; when it was the last, the connection goes back.
-    pub fn next(&mut self) {
-        let Ok(link) = PooledConnection::link_of(&mut self.connection) else {
+    /// Releases the reply that was read; after the last one the connection returns to the pool.
+    pub fn release_reply(&mut self) {
+        let Ok(socket_connection) = PooledConnection::socket_connection_of(&mut self.connection)
+        else {
             return;
         };
-        link.engine.release();
-        link.expects_large = self.took_large_body;
-        if !link.engine.awaits_replies() {
+        socket_connection.state_machine.release();
+        socket_connection.expects_large = self.received_body_directly;
+        if !socket_connection.state_machine.awaits_replies() {
             self.finish();
         }
     }
@@ -282,7 +284,7 @@ impl<'a> Call<'a> {
         self.stage = Stage::Done;
         if let Some(connection) = self.connection.take() {
             self.times.finished_at = Instant::now();
-            connection.give_back(self.times.finished_at);
+            connection.return_to_pool(self.times.finished_at);
         }
         self.quiet_batch = None;
     }

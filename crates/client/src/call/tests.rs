@@ -12,7 +12,7 @@ use glasscache_protocol::meta::request::WireKey;
 use glasscache_protocol::text::request::StoreMode;
 use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
 
-use super::{Call, CallState, receive_all};
+use super::{Call, CallState, receive_first_replies};
 use crate::address::Endpoint;
 use crate::error::Error;
 use crate::options::Options;
@@ -40,7 +40,7 @@ fn drive_alone(server: &Arc<Server>, timeout: Duration) -> Result<(), Error> {
     let mut call = Call::new(server.clone(), &requests, now, now + timeout);
     loop {
         match call.run()? {
-            CallState::Reply(_) => call.next(),
+            CallState::Reply(_) => call.release_reply(),
             CallState::Finished => return Ok(()),
             _ => {}
         }
@@ -51,13 +51,13 @@ fn drive_together(server: &Arc<Server>, timeout: Duration) -> Result<(), Error> 
     let (requests, now) = ([Request::Version], Instant::now());
     let call = Call::new(server.clone(), &requests, now, now + timeout);
     let mut calls = [(call, None)];
-    while !receive_all(&mut calls) {}
+    while !receive_first_replies(&mut calls) {}
     let [(call, error)] = &mut calls;
     if let Some(error) = error.take() {
         return Err(error);
     }
-    assert!(call.take_held_reply().is_some());
-    call.next();
+    assert!(call.take_unread_reply().is_some());
+    call.release_reply();
     Ok(())
 }
 
@@ -244,7 +244,7 @@ fn a_refusal_that_comes_before_the_value_is_sent_is_returned_though_the_server_c
         matches!(&state, Ok(CallState::Reply(Reply::Refused(_)))),
         "{state:?}"
     );
-    call.next();
+    call.release_reply();
     assert_eq!(call.run(), Ok(CallState::Finished));
 }
 
@@ -326,11 +326,11 @@ fn a_call_with_an_early_reply_continues_to_send_while_others_wait() {
         call_to(stores_address, &stores[..]),
         call_to(waiting_address, &version),
     ];
-    while !receive_all(&mut calls) {}
+    while !receive_first_replies(&mut calls) {}
     for (call, error) in &mut calls {
         assert_eq!(*error, None);
-        assert!(call.take_held_reply().is_some());
-        call.next();
+        assert!(call.take_unread_reply().is_some());
+        call.release_reply();
     }
     let [(call, _), _] = &mut calls;
     assert!(matches!(call.run(), Ok(CallState::Reply(_))));

@@ -165,7 +165,7 @@ pub(crate) fn drive(
             CallState::Reply(reply) => {
                 let pipeline = call.pipeline().ok_or(Error::Closed)?;
                 handle_reply(reply, pipeline, call.server())?;
-                call.next();
+                call.release_reply();
             }
             CallState::Finished => return Ok(()),
             CallState::Interrupted if (budget.should_continue)() => {}

@@ -28,8 +28,8 @@ use arc_swap::ArcSwap;
 use glasscache_protocol::meta::request::WireKey;
 pub use glasscache_strategy::rollout;
 use glasscache_strategy::rollout::counts::RequestCost;
-use glasscache_strategy::rollout::document::document;
-pub use glasscache_strategy::rollout::share::{Group, Share, ShareBy, ShareError};
+use glasscache_strategy::rollout::json::rollout_json;
+pub use glasscache_strategy::rollout::rollout_share::{Group, RolloutShare, ShareBy, ShareError};
 
 use crate::error::Error;
 use crate::fork::Process;
@@ -78,7 +78,7 @@ impl ProcessNearCache {
 impl ClientNearCache {
     /// What a client with these settings keeps; a key of the strategy that is not valid is an error, and so is a share.
     pub fn new(options: StrategyOptions, keys: KeyEncoder<'_>) -> Result<Self, Error> {
-        let share = options.share.map(Share::check).transpose();
+        let share = options.share.map(RolloutShare::check).transpose();
         share.map_err(|error| Error::BadSetting(error.to_string()))?;
         let related_keys = RelatedKeys::new(&options, keys)?;
         let wire = |key: &String| related_keys.near_key(key.as_bytes());
@@ -122,7 +122,7 @@ impl ClientNearCache {
     pub fn rollout_json(&self) -> String {
         let near = self.current();
         let state = near.state();
-        document(&self.options.file.strategy, state.trial())
+        rollout_json(&self.options.file.strategy, state.process_rollout())
     }
 
     /// The value under a key if it needs no call, the common case of a read outside a request; `None`: begin a [`NearRead`].
@@ -153,14 +153,21 @@ impl ClientNearCache {
         self.current().state().expect_watches(slots);
     }
 
-    /// Takes what a watch received of a server, named by its slot and its address.
-    pub fn take_watch_event(&self, server: (usize, &str), event: watch::WatchEvent, now: Instant) {
-        self.current().state().take_watch_event(server, event, now);
+    /// Handles what a watch received of a server, named by its slot and its address.
+    pub fn handle_watch_event(
+        &self,
+        server: (usize, &str),
+        event: watch::WatchEvent,
+        now: Instant,
+    ) {
+        self.current()
+            .state()
+            .handle_watch_event(server, event, now);
     }
 
-    /// Notes that the watch of the server in a slot is lost: nothing that is kept may be served until it is back.
-    pub fn lose_watch(&self, slot: usize) {
-        self.current().state().lose_watch(slot);
+    /// Handles the loss of the watch of the server in a slot: nothing that is cached may be served until it is back.
+    pub fn handle_watch_loss(&self, slot: usize) {
+        self.current().state().handle_watch_loss(slot);
     }
 
     /// The counters so far.

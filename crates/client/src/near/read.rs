@@ -269,8 +269,14 @@ impl NearRead {
         }
     }
 
-    /// Takes what a call brought, and for which keys it failed; `now` is when it ended.
-    pub fn take(&mut self, fetch: &Fetch, fetched: FetchedItems, failures: Failures, now: Instant) {
+    /// Adds what a call fetched, and for which keys it failed; `now` is when it ended.
+    pub fn finish_fetch(
+        &mut self,
+        fetch: &Fetch,
+        fetched: FetchedItems,
+        failures: Failures,
+        now: Instant,
+    ) {
         let mut items: Vec<Option<FetchedItem>> = fetched.0;
         items.resize_with(fetch.keys.len(), || None);
         let is_load = fetch.reason == FetchReason::Load;

@@ -10,8 +10,8 @@ use glasscache_strategy::kept::{ClientContext, FetchedValue, KeptValues, Validit
 use glasscache_strategy::notation::Strategy;
 use glasscache_strategy::policy::AnyPolicy;
 use glasscache_strategy::rollout::counts::RequestCost;
-use glasscache_strategy::rollout::share::Group;
-use glasscache_strategy::rollout::trial::Trial;
+use glasscache_strategy::rollout::process_rollout::ProcessRollout;
+use glasscache_strategy::rollout::rollout_share::Group;
 use glasscache_strategy::rules::{Location, Rules, store_fetched};
 
 use super::entry::{NearEntry, NearKey, NearValue, allocated_bytes, compute_expiry, counted_bytes};
@@ -37,7 +37,7 @@ pub(super) struct NearState {
     counted_kind: CountedBytes,
     stats: NearStats,
     warnings: VecDeque<String>,
-    trial: Trial,
+    process_rollout: ProcessRollout,
     /// If other clients' changes are followed.
     watches: Option<Watches>,
 }
@@ -106,7 +106,7 @@ impl NearState {
             stats: NearStats::default(),
             warnings: VecDeque::new(),
             watches: options.is_coherent.then(Watches::default),
-            trial: Trial::new(
+            process_rollout: ProcessRollout::new(
                 options.file.forecast.clone(),
                 options.share,
                 RandomState::new().hash_one(std::process::id()),
@@ -114,21 +114,21 @@ impl NearState {
         }
     }
 
-    pub(super) fn trial(&self) -> &Trial {
-        &self.trial
+    pub(super) fn process_rollout(&self) -> &ProcessRollout {
+        &self.process_rollout
     }
 
     /// The group of a request that begins.
     pub(super) fn assign_request_group(&mut self) -> Group {
-        self.trial.begin_request()
+        self.process_rollout.begin_request()
     }
 
     /// Counts a request that has ended; the strategy may disable itself by that.
     pub(super) fn end_request(&mut self, group: Group, cost: &RequestCost, strategy: &Strategy) {
         // A process of the control group keeps nothing, so nothing of it becomes full.
-        let is_warm = self.trial.is_control_process()
+        let is_warm = self.process_rollout.is_control_process()
             || self.fixed_set_load.is_loaded() && self.kept.near().is_full();
-        if let Some(miss) = self.trial.end_request(group, cost, is_warm) {
+        if let Some(miss) = self.process_rollout.end_request(group, cost, is_warm) {
             self.warnings.push_back(format!(
                 "the strategy {strategy} has disabled itself: {miss}; the requests of this process run without it, and \
                  glasscache rollout compares them"
@@ -140,8 +140,8 @@ impl NearState {
 
     /// How a read is served, by the group of its request.
     pub(super) fn read_mode(&self, group: Option<Group>) -> ReadMode {
-        let is_control_process = self.trial.is_control_process();
-        match group.or_else(|| self.trial.group_outside_requests()) {
+        let is_control_process = self.process_rollout.is_control_process();
+        match group.or_else(|| self.process_rollout.group_outside_requests()) {
             _ if is_control_process => ReadMode::Plain,
             Some(Group::Strategy) => ReadMode::Strategy,
             Some(Group::Control) => ReadMode::Control,
@@ -490,9 +490,9 @@ impl NearState {
 
     /// Forgets every value after a change of the servers or of all items; the fixed set is loaded again.
     ///
-    /// The requests that fetch everything again are not what the forecast describes, so the trial leaves this window out.
+    /// The requests that fetch everything again are not what the forecast describes, so the roll-out leaves this window out.
     pub(super) fn clear(&mut self) {
-        self.trial.note_cleared();
+        self.process_rollout.note_cleared();
         self.forget_all();
     }
 
@@ -519,7 +519,7 @@ impl NearState {
     }
 
     /// Takes what a watch of the server in `slot` received.
-    pub(super) fn take_watch_event(
+    pub(super) fn handle_watch_event(
         &mut self,
         (slot, server): (usize, &str),
         event: WatchEvent,
@@ -557,7 +557,7 @@ impl NearState {
     }
 
     /// Forgets everything, for the server in `slot` reports no changes until a watch of it begins again.
-    pub(super) fn lose_watch(&mut self, slot: usize) {
+    pub(super) fn handle_watch_loss(&mut self, slot: usize) {
         if let Some(watches) = &mut self.watches {
             watches.coverage.record_loss(slot);
         }
@@ -565,7 +565,7 @@ impl NearState {
     }
 
     /// Forgets every value for what a watch reported or lost. That is part of what a coherent near cache costs, so the
-    /// trial counts the requests that fetch everything again: a watch that is lost over and over disables the strategy.
+    /// roll-out counts the requests that fetch everything again: a watch that is lost over and over disables the strategy.
     fn clear_for_watch(&mut self) {
         self.stats.watch_clears += 1;
         self.forget_all();
@@ -593,7 +593,10 @@ impl NearState {
                 .iter()
                 .map(name_of)
                 .collect(),
-            disabled: self.trial.disable_reason().map(ToString::to_string),
+            disabled: self
+                .process_rollout
+                .disable_reason()
+                .map(ToString::to_string),
             near_items: self.kept.near().len() as u64,
             near_bytes: self.kept.near().iter().map(near_bytes).sum(),
             ..self.stats.clone()

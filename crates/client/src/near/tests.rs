@@ -95,7 +95,7 @@ impl TestClient {
             if let Some(meanwhile) = meanwhile.take() {
                 meanwhile(self);
             }
-            read.take(&fetch, fetched, failures, self.now);
+            read.finish_fetch(&fetch, fetched, failures, self.now);
         }
         let (values, _) = read.finish();
         let text = |value: NearValue| String::from_utf8(value.bytes.to_vec()).unwrap();
@@ -476,7 +476,7 @@ fn coherent_client(lines: &str) -> TestClient {
 impl TestClient {
     /// Passes on what the watch of the server received.
     fn report(&self, event: WatchEvent) {
-        self.near.take_watch_event((0, "server"), event, self.now);
+        self.near.handle_watch_event((0, "server"), event, self.now);
     }
 
     fn confirm(&self) {
@@ -555,7 +555,7 @@ fn lost_lines_lost_watches_and_changed_servers_clear_the_near_cache() {
             client.report(WatchEvent::ChangedMany);
         }),
         ("a lost watch", |client| {
-            client.near.lose_watch(0);
+            client.near.handle_watch_loss(0);
             client.confirm();
         }),
         ("another watch", |client| {
@@ -587,7 +587,7 @@ fn lost_lines_lost_watches_and_changed_servers_clear_the_near_cache() {
 fn lost_watch_keeps_values_out_until_it_begins_again() {
     let mut client = coherent_client("strategy lru:10");
     client.confirm();
-    client.near.lose_watch(0);
+    client.near.handle_watch_loss(0);
     for _ in 0..3 {
         client.read("a");
     }

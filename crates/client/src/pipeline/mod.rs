@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 use glasscache_protocol::binary::reply::Fault as BinaryFault;
 use glasscache_protocol::meta::reply::Code;
-use glasscache_protocol::text::reply::{Blame, ReplyFault, Status};
+use glasscache_protocol::text::reply::{ErrorLineKind, ReplyFault, WriteStatus};
 
 pub use binary::BinaryExpect;
 pub use keys::KeyList;
@@ -119,8 +119,8 @@ pub struct MetaReply {
 /// A server's refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Which side it blames.
-    pub blame: Blame,
+    /// Its first token.
+    pub kind: ErrorLineKind,
     /// Its message.
     pub message: String,
 }
@@ -138,7 +138,7 @@ pub enum Reply {
     /// Values, in [`Pipeline::found_values`].
     Values,
     /// The outcome of a write.
-    Status(Status),
+    Status(WriteStatus),
     /// A new number.
     Number(u64),
     /// The server's version.
@@ -221,7 +221,7 @@ struct ReplyScan {
     /// The head of this value was read, its body not yet.
     body: Option<FoundValue>,
     /// The body was taken by the caller; its line end is still to come.
-    is_body_taken: bool,
+    is_body_external: bool,
     /// Values so far.
     values: Vec<FoundValue>,
     /// A value that only reserves its key while the real one is computed: a miss to the caller.
@@ -344,7 +344,7 @@ impl Pipeline {
 
     /// Moves the received part of [`Self::partial_value`] into `target`, which is as long as the value, and
     /// returns how much that was. The caller receives the rest itself and continues with [`Self::poll`].
-    pub fn take_partial_value(&mut self, target: &mut [u8]) -> usize {
+    pub fn move_partial_value(&mut self, target: &mut [u8]) -> usize {
         let Some(value) = self.partial_value() else {
             return 0;
         };
@@ -362,7 +362,7 @@ impl Pipeline {
         self.receive_buffer.consume(value.offset + available_bytes);
         self.scan.offset = 0;
         self.scan.body = None;
-        self.scan.is_body_taken = true;
+        self.scan.is_body_external = true;
         available_bytes
     }
 
@@ -387,7 +387,7 @@ impl Pipeline {
 
     /// Whether nothing at all has been received for the requests in flight.
     pub fn has_no_reply_bytes(&self) -> bool {
-        self.scan.offset == 0 && self.receive_buffer.is_empty() && !self.scan.is_body_taken
+        self.scan.offset == 0 && self.receive_buffer.is_empty() && !self.scan.is_body_external
     }
 }
 
@@ -395,7 +395,7 @@ impl ReplyScan {
     fn reset(&mut self) {
         self.offset = 0;
         self.body = None;
-        self.is_body_taken = false;
+        self.is_body_external = false;
         self.values.clear();
         self.reservation = None;
         self.key_cursor = 0;

@@ -166,7 +166,7 @@ fn a_large_body_can_be_received_into_its_target() {
     assert_eq!(pipeline.poll(), Ok(Progress::Incomplete(8)));
     let found = pipeline.partial_value().unwrap();
     let mut target = vec![0; found.value_bytes];
-    assert_eq!(pipeline.take_partial_value(&mut target), 4);
+    assert_eq!(pipeline.move_partial_value(&mut target), 4);
     assert_eq!(&target[..4], b"0123");
     pipeline.feed(b"\r\nEND\r\n");
     assert_eq!(pipeline.poll(), Ok(Progress::Complete(Reply::Values)));

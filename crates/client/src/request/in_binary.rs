@@ -143,7 +143,7 @@ fn begin_request(writer: &mut RequestWriter<'_>, opcode: u8, quiet: bool) -> Req
         let opcode = opcode::quiet_form(opcode);
         return RequestId { opcode, opaque };
     }
-    expect(writer, BinaryExpect::Outcome { opaque, opcode });
+    expect(writer, BinaryExpect::Status { opaque, opcode });
     RequestId { opcode, opaque }
 }
 

@@ -13,7 +13,7 @@ use glasscache_protocol::text::request::{self as text, StoreMode};
 
 pub(crate) use in_binary::write_noop as write_binary_noop;
 
-use crate::costs::{CallClass, Operation};
+use crate::costs::{CallClass, OperationKind};
 use crate::error::Error;
 use crate::pipeline::{ExpectedReply, KeyHash, Pipeline};
 
@@ -177,14 +177,14 @@ impl<'a> Request<'a> {
     pub fn class(&self) -> CallClass {
         match self {
             Self::Get { .. } | Self::GetAndTouch { .. } | Self::Inspect { .. } => {
-                CallClass::Single(Operation::Read, 0)
+                CallClass::Single(OperationKind::Read, 0)
             }
-            Self::Store { item, .. } => CallClass::Single(Operation::Write, item.body.len()),
+            Self::Store { item, .. } => CallClass::Single(OperationKind::Write, item.body.len()),
             Self::Delete { .. } | Self::Touch { .. } | Self::Arithmetic { .. } => {
-                CallClass::Single(Operation::Other, 0)
+                CallClass::Single(OperationKind::Other, 0)
             }
             Self::GetMany { keys, .. } => CallClass::Bulk(keys.len(), 0),
-            Self::Fetch { keys: [_] } => CallClass::Single(Operation::Read, 0),
+            Self::Fetch { keys: [_] } => CallClass::Single(OperationKind::Read, 0),
             Self::StoreMany { items, .. } => {
                 CallClass::Bulk(items.len(), items.iter().map(|item| item.body.len()).sum())
             }

@@ -34,7 +34,7 @@ enum PointSearch {
 }
 
 impl Continuum {
-    /// The weighted md5 ring; the share of a server is computed in float32, as libmemcached does.
+    /// The weighted md5 ring; the weight_fraction of a server is computed in float32, as libmemcached does.
     pub(super) fn ketama(servers: &[Server]) -> Self {
         let total_weight: u64 = servers.iter().map(|server| u64::from(server.weight)).sum();
         let mut points = Vec::new();
@@ -106,8 +106,9 @@ impl Continuum {
 
 /// libmemcached's count of digests for a weight: every step in float32, for a double rounds elsewhere.
 fn ketama_digests(weight: u32, total_weight: u64, server_count: usize) -> usize {
-    let share = weight as f32 / total_weight as f32;
-    (share * f32::from(KETAMA_DIGESTS * 4) / 4.0 * server_count as f32 + 1e-10).floor() as usize
+    let weight_fraction = weight as f32 / total_weight as f32;
+    (weight_fraction * f32::from(KETAMA_DIGESTS * 4) / 4.0 * server_count as f32 + 1e-10).floor()
+        as usize
 }
 
 /// `host:port-point_index`, or `host-point_index` on memcached's own port.

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use super::blocking::{Stop, wait};
+use super::blocking::{WaitError, wait};
 use super::connect;
 use super::resolver::Resolver;
 use super::tls::TlsSession;
@@ -131,7 +131,7 @@ fn connect_first_address(peer: &Peer<'_>, deadline: Instant) -> Option<OwnedFd> 
 fn is_ready(fd: &OwnedFd, flags: PollFlags, deadline: Instant) -> bool {
     loop {
         match wait(&mut [PollFd::new(fd, flags)], deadline) {
-            Err(Stop::Interrupted) => {}
+            Err(WaitError::Interrupted) => {}
             ended => return ended.is_ok(),
         }
     }

@@ -91,7 +91,7 @@ impl Node {
             Ok(Line::Reply {
                 code: Code::Noop, ..
             }) => Ok(BatchReply::End),
-            Ok(Line::Refused(_)) => Ok(BatchReply::Refused(quote(line))),
+            Ok(Line::Error(_)) => Ok(BatchReply::Refused(quote(line))),
             Ok(Line::Reply {
                 code,
                 value_bytes,
@@ -215,7 +215,7 @@ mod tests {
                 value_bytes,
                 flags,
             } => to_reply(code, value_bytes, &flags),
-            Line::Refused(_) => None,
+            Line::Error(_) => None,
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use glasscache_client::WireKey;
 use glasscache_client::call::{Call, CallState};
-use glasscache_client::costs::{CallClass, CostPart, Operation, TimeSpent};
+use glasscache_client::costs::{CallClass, CostPart, OperationKind, TimeSpent};
 use glasscache_client::observe::RequestSummary;
 use glasscache_client::pipeline::{FoundValue, Reply};
 use glasscache_client::request::Request;
@@ -162,7 +162,7 @@ impl Client {
             start_and_deadline.1,
         );
         if matches!(form, ReplyForm::Value | ReplyForm::WithCas) {
-            call.hand_out_bodies();
+            call.stream_bodies();
         }
         let (mut result, mut value_bytes) = (None, 0);
         let mut spent = TimeSpent::default();
@@ -217,7 +217,7 @@ impl Client {
             let reply = (reply, pipeline, call.server().name.as_str());
             form.to_python(py, self.codec(), reply, spent)
         });
-        call.next();
+        call.release_reply();
         let value = value.unwrap_or(Ok(None));
         value.map_err(|failure| failure.into_exception(py))
     }
@@ -236,7 +236,7 @@ impl Client {
         spent.add_time(CostPart::Deserialise, decode_time);
         let summary = RequestSummary {
             key: Some(key),
-            class: CallClass::Single(Operation::Read, 0),
+            class: CallClass::Single(OperationKind::Read, 0),
             found_bytes,
             has_value,
             spent,

@@ -4,7 +4,7 @@
 //! matches it to its request; a hit must have one, and a reply without one is accepted only
 //! where servers are known to omit it (`EN`, `MN` and error lines).
 
-use crate::reply::{Refused, ReplyFault, parse_error_line, parse_number};
+use crate::reply::{ErrorLine, ReplyFault, parse_error_line, parse_number};
 
 /// The outcome in a meta reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub enum Line<'a> {
         flags: Flags<'a>,
     },
     /// An error line; it has no opaque.
-    Refused(Refused<'a>),
+    Error(ErrorLine<'a>),
 }
 
 /// Reads one line as a meta reply.
@@ -79,7 +79,7 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
         b"MN" => Code::Noop,
         _ => {
             return parse_error_line(line)
-                .map(Line::Refused)
+                .map(Line::Error)
                 .ok_or(ReplyFault::Unexpected);
         }
     };
@@ -136,12 +136,12 @@ fn read_flag<'a>(token: &'a [u8], flags: &mut Flags<'a>) -> Result<(), ReplyFaul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reply::Blame;
+    use crate::reply::ErrorLineKind;
 
     fn flags(line: &[u8]) -> Flags<'_> {
         match parse(line).unwrap() {
             Line::Reply { flags, .. } => flags,
-            Line::Refused(refused) => panic!("{refused:?}"),
+            Line::Error(error_line) => panic!("{error_line:?}"),
         }
     }
 
@@ -179,8 +179,8 @@ mod tests {
         assert_eq!(parse(b"HD Oabc"), Err(ReplyFault::BadNumber));
         assert!(matches!(
             parse(b"ERROR"),
-            Ok(Line::Refused(Refused {
-                blame: Blame::Command,
+            Ok(Line::Error(ErrorLine {
+                kind: ErrorLineKind::UnknownCommand,
                 ..
             }))
         ));

@@ -94,7 +94,7 @@ impl CommandScanner {
         match parse(input) {
             Parsed::Incomplete => None,
             Parsed::Command(command, used) => {
-                self.take_command(&command, emit);
+                self.emit_command(&command, emit);
                 Some(used)
             }
             Parsed::Refused(refusal, used) => {
@@ -125,7 +125,7 @@ impl CommandScanner {
         }
     }
 
-    fn take_command(&mut self, command: &Command<'_>, emit: &mut dyn FnMut(CommandEvent)) {
+    fn emit_command(&mut self, command: &Command<'_>, emit: &mut dyn FnMut(CommandEvent)) {
         match command {
             Command::Get(_) => self.is_in_keys = true,
             Command::Store(head) => {

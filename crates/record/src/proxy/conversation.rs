@@ -79,7 +79,7 @@ impl Conversation {
         let mut events = Vec::new();
         self.commands.scan(bytes, &mut |event| events.push(event));
         for event in events {
-            self.take_command(event, now);
+            self.handle_command(event, now);
         }
         self.note_activity(now);
     }
@@ -89,7 +89,7 @@ impl Conversation {
         let mut events = Vec::new();
         self.replies.scan(bytes, &mut |event| events.push(event));
         for event in events {
-            self.take_reply(&event);
+            self.handle_reply(&event);
         }
         self.note_activity(now);
     }
@@ -98,7 +98,7 @@ impl Conversation {
         self.last_active = self.last_active.map(|_| now);
     }
 
-    fn take_command(&mut self, event: CommandEvent, now: Instant) {
+    fn handle_command(&mut self, event: CommandEvent, now: Instant) {
         match event {
             CommandEvent::Get(key) => {
                 let read = self.record_read(&key, now);
@@ -153,8 +153,8 @@ impl Conversation {
         self.pending_replies.push_back(pending_reply);
     }
 
-    /// Notes the size that a reply tells. Replies come in the order of their commands.
-    fn take_reply(&mut self, event: &ReplyEvent) {
+    /// Adds the size of the value in a reply. Replies come in the order of their commands.
+    fn handle_reply(&mut self, event: &ReplyEvent) {
         let is_reply_to = |pending_reply: &PendingReply| match (event, pending_reply) {
             (ReplyEvent::Value(key, _), PendingReply::Value(wanted, _)) => key == wanted,
             (ReplyEvent::End, PendingReply::End) | (ReplyEvent::Noop, PendingReply::Noop) => true,

@@ -19,13 +19,13 @@ const REQUESTS_MIN: u64 = 20;
 /// Requests without which the 95th percentile is not compared: five are above it.
 const REQUESTS_OF_P95_MIN: u64 = 100;
 
-/// Counts within this share of the forecast, or this many calls or keys above it, have not missed it.
+/// Counts within this fraction of the forecast, or this many calls or keys above it, have not missed it.
 const COUNT_TOLERANCE: (f64, f64) = (0.05, 0.1);
-/// Times likewise, in milliseconds: the share within which a replay counts a forecast as held.
+/// Times likewise, in milliseconds: the fraction within which a replay counts a forecast as met.
 const TIME_TOLERANCE: (f64, f64) = (0.2, 0.1);
 
-/// Above this share of the processes, that strategies disabled themselves is more than chance.
-const DISABLED_SHARE_MAX: f64 = 0.05;
+/// Above this fraction of the processes, that strategies disabled themselves is more than chance.
+const DISABLED_FRACTION_MAX: f64 = 0.05;
 
 /// Why a strategy should not run.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,13 +84,16 @@ pub fn find_shortfall(
 /// The upper end of a forecast's interval for this many requests, tolerance included.
 pub fn forecast_bound(forecast: &Forecast, figure: Figure, requests: u64) -> f64 {
     let sampling_factor = (REQUESTS_COMPARED as f64 / requests.max(1) as f64).max(1.0);
-    let (share, tolerance_min) = if figure.is_time() {
+    let (relative_tolerance, tolerance_min) = if figure.is_time() {
         TIME_TOLERANCE
     } else {
         COUNT_TOLERANCE
     };
     let margin = (forecast.high - forecast.value) * sampling_factor.sqrt();
-    forecast.value + margin.max(forecast.value * share).max(tolerance_min)
+    forecast.value
+        + margin
+            .max(forecast.value * relative_tolerance)
+            .max(tolerance_min)
 }
 
 fn check_forecast(
@@ -123,8 +126,8 @@ fn check_forecast(
 
 fn check_against_control(strategy: &GroupCounts, control: &GroupCounts) -> Option<Shortfall> {
     let difference = Figure::AddedMean.difference(strategy, control)?;
-    let (share, least_ms) = TIME_TOLERANCE;
-    let tolerance = (Figure::AddedMean.value(control)? * share).max(least_ms);
+    let (relative_tolerance, least_ms) = TIME_TOLERANCE;
+    let tolerance = (Figure::AddedMean.value(control)? * relative_tolerance).max(least_ms);
     let is_slower = difference.low > 0.0 && difference.value > tolerance;
     is_slower.then_some(Shortfall::Control { difference })
 }
@@ -193,7 +196,7 @@ fn choose_action(forecast: &[Forecast], measured: &RolloutMeasurements) -> (Acti
         disabled,
         ..
     } = *measured;
-    if disabled as f64 > processes as f64 * DISABLED_SHARE_MAX {
+    if disabled as f64 > processes as f64 * DISABLED_FRACTION_MAX {
         let reason = format!("the strategy disabled itself in {disabled} of {processes} processes");
         return (Action::RollBack, reason);
     }

@@ -137,31 +137,35 @@ impl Figure {
 }
 
 /// Student's quantile at 99.5 %, from the normal one (Abramowitz and Stegun 26.7.5).
-fn student_quantile(degrees: usize) -> f64 {
-    let (z, degrees) = (DEVIATIONS, degrees as f64);
-    z + (z.powi(3) + z) / (4.0 * degrees)
-        + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * degrees.powi(2))
+fn student_quantile(degrees_of_freedom: usize) -> f64 {
+    let (z, degrees_of_freedom) = (DEVIATIONS, degrees_of_freedom as f64);
+    z + (z.powi(3) + z) / (4.0 * degrees_of_freedom)
+        + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * degrees_of_freedom.powi(2))
 }
 
-/// The added time below which this share of the requests is, in milliseconds.
-fn added_ms_at(group: &GroupCounts, share: f64) -> f64 {
-    let rank = (share * group.sum.requests as f64).ceil().max(1.0) as u64;
+/// The added time below which this quantile of the requests is, in milliseconds.
+fn added_ms_at(group: &GroupCounts, quantile: f64) -> f64 {
+    let rank = (quantile * group.sum.requests as f64).ceil().max(1.0) as u64;
     let mut requests_below = 0;
-    let class_of_rank = group.added_ns_counts().find(|(_, count)| {
+    let bucket_of_rank = group.added_ns_counts().find(|(_, count)| {
         requests_below += count;
         requests_below >= rank
     });
-    class_of_rank.map_or(0.0, |(added_ns, _)| added_ns as f64 / 1e6)
+    bucket_of_rank.map_or(0.0, |(added_ns, _)| added_ns as f64 / 1e6)
 }
 
-fn estimate_of_percentile(group: &GroupCounts, share: f64) -> Option<Estimate> {
+fn estimate_of_percentile(group: &GroupCounts, quantile: f64) -> Option<Estimate> {
     let requests = group.sum.requests as f64;
-    let widening = (Figure::AddedMean.variance(group)? / variance_of_one(group)).max(1.0);
-    let widening = if widening.is_finite() { widening } else { 1.0 };
-    let margin = DEVIATIONS * (share * (1.0 - share) * widening / requests).sqrt();
-    let (low, high) = (share - margin, share + margin);
+    let variance_inflation = (Figure::AddedMean.variance(group)? / variance_of_one(group)).max(1.0);
+    let variance_inflation = if variance_inflation.is_finite() {
+        variance_inflation
+    } else {
+        1.0
+    };
+    let margin = DEVIATIONS * (quantile * (1.0 - quantile) * variance_inflation / requests).sqrt();
+    let (low, high) = (quantile - margin, quantile + margin);
     Some(Estimate {
-        value: added_ms_at(group, share),
+        value: added_ms_at(group, quantile),
         low: if low > 0.0 {
             added_ms_at(group, low)
         } else {
@@ -264,8 +268,8 @@ mod tests {
 
     #[test]
     fn students_quantile_is_that_of_the_tables() {
-        for (degrees, expected) in [(7, 3.499), (15, 2.947), (63, 2.656)] {
-            assert!((student_quantile(degrees) - expected).abs() < 0.05);
+        for (degrees_of_freedom, expected) in [(7, 3.499), (15, 2.947), (63, 2.656)] {
+            assert!((student_quantile(degrees_of_freedom) - expected).abs() < 0.05);
         }
     }
 }

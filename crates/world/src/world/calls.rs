@@ -69,7 +69,7 @@ impl World {
             return;
         };
         if self.sabotage == Some(Sabotage::ForgetsUncertain) {
-            engine.server().uncertain.take();
+            engine.server().uncertain.take_all();
         }
         let has_quiet = has_quiet_writes(engine);
         let begin_offset = engine.appended_bytes();

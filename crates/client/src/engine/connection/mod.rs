@@ -126,7 +126,7 @@ impl Connection {
         let login_result = if server.command_set() == Some(CommandSet::Binary) {
             let opaque = self.next_opaque();
             let opcode = opcode::SASL_AUTH;
-            let expected = BinaryExpect::Outcome { opaque, opcode };
+            let expected = BinaryExpect::Status { opaque, opcode };
             self.pipeline.expect(ExpectedReply::Binary(expected));
             login.write_binary(&mut self.output.bytes, opaque)
         } else {
@@ -314,7 +314,7 @@ impl Connection {
     /// Writes the removal of uncertain keys, and requests an acknowledgement for it and the quiet writes so far. Returns
     /// the keys if the command set has no such request: then the reply to the next call confirms them.
     fn remove_uncertain(&mut self, command_set: CommandSet) -> Vec<OwnedKey> {
-        let mut removals = self.server.uncertain.take();
+        let mut removals = self.server.uncertain.take_all();
         if !removals.is_empty() {
             self.begin_pending_writes();
             let acknowledged = write_removals(&removals, &mut self.request_writer(command_set));
@@ -514,7 +514,7 @@ impl Connection {
         &self.pipeline
     }
 
-    /// As [`Self::pipeline`], to receive a large value past it ([`Pipeline::take_partial_value`]).
+    /// As [`Self::pipeline`], to receive a large value past it ([`Pipeline::move_partial_value`]).
     pub fn pipeline_mut(&mut self) -> &mut Pipeline {
         &mut self.pipeline
     }

@@ -40,7 +40,7 @@ impl Connection {
             }
             match self.pipeline.poll() {
                 Ok(pipeline::Progress::Complete(reply)) => {
-                    if let Some(progress) = self.take_reply(reply) {
+                    if let Some(progress) = self.deliver_reply(reply) {
                         return progress;
                     }
                 }
@@ -60,7 +60,7 @@ impl Connection {
     }
 
     /// Delivers a whole reply to the oldest call in flight; `None`: it was the connection's own.
-    fn take_reply(&mut self, reply: Reply) -> Option<Progress> {
+    fn deliver_reply(&mut self, reply: Reply) -> Option<Progress> {
         let Some(entry) = self.in_flight.front_mut() else {
             self.pipeline.release();
             return None;

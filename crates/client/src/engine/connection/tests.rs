@@ -187,7 +187,7 @@ fn a_call_past_its_deadline_ends_and_its_reply_is_discarded() {
     assert_eq!(connection.poll(), Progress::Reply(other, Reply::Values));
     assert_eq!(connection.poll(), Progress::Idle);
     assert!(connection.must_close());
-    assert_eq!(server.uncertain.take(), [key(b"a").into()]);
+    assert_eq!(server.uncertain.take_all(), [key(b"a").into()]);
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn a_call_past_its_deadline_that_was_not_sent_is_never_sent() {
         if context.phase == Phase::Write && context.retry_is_safe));
     assert!(connection.must_close() && connection.output().is_empty());
     drop(connection);
-    assert!(server.uncertain.take().is_empty());
+    assert!(server.uncertain.take_all().is_empty());
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn a_stale_connection_is_replaced_and_a_new_one_is_not() {
         assert!(matches!(error, Error::Unavailable(context, _)
             if context.retry_is_safe == is_read));
         assert_eq!(next == RetryDecision::Retry, is_retried);
-        assert_eq!(server.uncertain.take().is_empty(), is_read);
+        assert_eq!(server.uncertain.take_all().is_empty(), is_read);
         assert!(connection.must_close());
     }
 }
@@ -251,7 +251,7 @@ fn uncertain_keys_are_removed_before_the_next_call() {
     assert_eq!(mark_sent(&mut connection), "md a O1 q\r\nmn\r\nget b\r\n");
     drop(connection);
     assert_eq!(
-        server.uncertain.take(),
+        server.uncertain.take_all(),
         [key(b"a").into()],
         "it was not acknowledged"
     );
@@ -263,7 +263,7 @@ fn uncertain_keys_are_removed_before_the_next_call() {
     assert!(matches!(connection.poll(), Progress::Reply(..)));
     assert_eq!(connection.poll(), Progress::Idle);
     drop(connection);
-    assert!(server.uncertain.take().is_empty());
+    assert!(server.uncertain.take_all().is_empty());
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn quiet_writes_are_acknowledged_or_counted() {
     mark_sent(&mut connection);
     connection.handle_disconnect(true, "closed");
     assert_eq!(failures(), 2);
-    assert_eq!(server.uncertain.take(), [key(b"c").into()]);
+    assert_eq!(server.uncertain.take_all(), [key(b"c").into()]);
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn a_refusal_of_a_quiet_write_behind_an_acknowledgement_waits_for_the_next_one()
     assert!(matches!(connection.poll(), Progress::Reply(..)));
     assert_eq!(server.noreply_failures.load(Ordering::Relaxed), 1);
     assert_eq!(server.faults.load(Ordering::Relaxed), 0);
-    assert!(server.uncertain.take().is_empty());
+    assert!(server.uncertain.take_all().is_empty());
 }
 
 #[test]
@@ -359,7 +359,7 @@ fn a_server_that_sends_more_than_refusals_of_quiet_writes_breaks_the_protocol() 
         assert!(connection.must_close(), "{command_set:?}");
         assert_eq!(server.faults.load(Ordering::Relaxed), 1);
         assert_eq!(server.noreply_failures.load(Ordering::Relaxed), 1);
-        assert_eq!(server.uncertain.take(), [key(b"a").into()]);
+        assert_eq!(server.uncertain.take_all(), [key(b"a").into()]);
     }
 }
 
@@ -411,11 +411,11 @@ fn a_call_without_a_form_in_the_command_set_leaves_no_output() {
         let failed = connection.submit(&[request], attempt_within(SECOND));
         assert!(matches!(failed, Err(Error::Unsupported { .. })));
         // Removed once more by the next call, because no reply to this one will confirm it.
-        let again = server.uncertain.take();
+        let again = server.uncertain.take_all();
         assert_eq!(again, [key(b"a").into()]);
         server.uncertain.add(again);
     }
-    server.uncertain.take();
+    server.uncertain.take_all();
     submit(&mut connection, get(b"c"));
     let removal = "delete a noreply\r\n";
     assert_eq!(
@@ -462,7 +462,7 @@ fn a_failed_quiet_write_is_either_reported_or_counted() {
             if context.phase == Phase::Write && context.retry_is_safe != is_sent));
         drop(connection);
         assert_eq!(server.noreply_failures.load(Ordering::Relaxed), 0);
-        assert_eq!(server.uncertain.take().len(), usize::from(is_sent));
+        assert_eq!(server.uncertain.take_all().len(), usize::from(is_sent));
     }
 }
 
@@ -488,7 +488,7 @@ fn gathered_writes_of_which_nothing_was_sent_are_given_back() {
         let lost = server.noreply_failures.swap(0, Ordering::Relaxed);
         assert_eq!(lost, u64::from(is_sent));
         unsent.into_iter().for_each(PendingWrites::forget);
-        server.uncertain.take();
+        server.uncertain.take_all();
     }
 }
 
@@ -507,7 +507,7 @@ fn a_reply_that_does_not_fit_ends_all_calls() {
     }
     assert!(connection.must_close() && !connection.is_ready_for_reuse());
     assert_eq!(server.faults.load(Ordering::Relaxed), 1);
-    assert_eq!(server.uncertain.take(), [key(b"b").into()]);
+    assert_eq!(server.uncertain.take_all(), [key(b"b").into()]);
 }
 
 #[test]
@@ -519,7 +519,7 @@ fn a_child_of_a_fork_leaves_what_is_in_flight_to_its_parent() {
     mark_sent(&mut connection);
     connection.abandon();
     drop(connection);
-    assert!(server.uncertain.take().is_empty());
+    assert!(server.uncertain.take_all().is_empty());
     assert_eq!(server.noreply_failures.load(Ordering::Relaxed), 0);
 }
 

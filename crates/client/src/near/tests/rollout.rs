@@ -2,14 +2,19 @@
 
 use std::sync::Arc;
 
-use glasscache_strategy::rollout::share::{Group, Share, ShareBy};
+use glasscache_strategy::rollout::rollout_share::{Group, RolloutShare, ShareBy};
 
 use super::super::RequestScope;
 use super::super::watch::{ReportLevel, WatchEvent};
 use super::TestClient;
 
 fn rolled_out(lines: &str, share: f64, by: ShareBy) -> TestClient {
-    TestClient::with_options(lines, |options| options.share = Some(Share { share, by }))
+    TestClient::with_options(lines, |options| {
+        options.share = Some(RolloutShare {
+            fraction: share,
+            by,
+        })
+    })
 }
 
 /// A request of this group; requests of the other group that come before do nothing.
@@ -94,10 +99,14 @@ fn a_process_of_the_control_group_counts_its_requests_from_the_first_on() {
         request.end();
     }
     let near = world.near.current();
-    let trial = near.state().trial().clone();
-    assert_eq!(trial.warm_up_requests(), 0, "it has nothing to warm up");
-    assert_eq!(trial.groups().control.sum.requests, 3);
-    assert_eq!(trial.groups().control.sum.calls, 6);
+    let process_rollout = near.state().process_rollout().clone();
+    assert_eq!(
+        process_rollout.warm_up_requests(),
+        0,
+        "it has nothing to warm up"
+    );
+    assert_eq!(process_rollout.groups().control.sum.requests, 3);
+    assert_eq!(process_rollout.groups().control.sum.calls, 6);
 }
 
 #[test]
@@ -113,7 +122,7 @@ fn requests_are_counted_once_in_their_group_and_failed_ones_apart() {
     }
     let near = world.near.current();
     let state = near.state();
-    let groups = state.trial().groups().clone();
+    let groups = state.process_rollout().groups().clone();
     let (strategy, control) = (groups.strategy, groups.control);
     assert_eq!(strategy.sum.requests + control.sum.requests, 3);
     assert_eq!(strategy.failed_requests + control.failed_requests, 1);
@@ -174,8 +183,8 @@ fn a_process_that_cannot_load_its_fixed_set_is_not_warm() {
         world.read_in(&request, "f");
     }
     let near = world.near.current();
-    assert_eq!(near.state().trial().warm_up_requests(), 600);
-    assert!(near.state().trial().disable_reason().is_none());
+    assert_eq!(near.state().process_rollout().warm_up_requests(), 600);
+    assert!(near.state().process_rollout().disable_reason().is_none());
 }
 
 #[test]
@@ -183,13 +192,13 @@ fn a_strategy_whose_watch_is_lost_over_and_over_is_disabled() {
     let lines = "strategy lru:9\nforecast calls 0.02 0.01 0.03";
     let mut world = TestClient::with_options(lines, |options| {
         let by = ShareBy::Request;
-        options.share = Some(Share { share: 1.0, by });
+        options.share = Some(RolloutShare { fraction: 1.0, by });
         options.is_coherent = true;
     });
     world.near.expect_watches(&[0]);
     let disabled_after = (1..=2000).find(|number| {
         if number % 5 == 1 {
-            world.near.lose_watch(0);
+            world.near.handle_watch_loss(0);
             world.report(WatchEvent::Began(ReportLevel::Changes));
             world.confirm();
         }

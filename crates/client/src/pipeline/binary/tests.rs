@@ -6,7 +6,7 @@ use glasscache_protocol::binary::{
 };
 use glasscache_protocol::meta::reply::Code;
 use glasscache_protocol::meta::request::{Arithmetic, WireKey};
-use glasscache_protocol::text::reply::{Blame, Status as WriteStatus};
+use glasscache_protocol::text::reply::{ErrorLineKind, WriteStatus};
 use glasscache_protocol::text::request::StoreMode;
 
 use super::super::{Fault, Pipeline, Progress, Reply};
@@ -158,7 +158,7 @@ fn a_single_read_is_a_value_a_miss_or_a_refusal() {
     let mut refused = Vec::new();
     write_error(&mut refused, id(opcode::GETK, 0), Status::AuthFailure);
     let (reply, _) = reply_to(request, &refused).unwrap();
-    assert!(matches!(reply, Reply::Refused(refusal) if refusal.blame == Blame::Client));
+    assert!(matches!(reply, Reply::Refused(refusal) if refusal.kind == ErrorLineKind::Client));
 }
 
 #[test]
