@@ -145,12 +145,12 @@ pub(crate) fn build_ring(addresses: &[Address], placement: Placement) -> Result<
     ring.map(Arc::new)
 }
 
-fn to_ring_server(address: &Address) -> ring::Server {
+fn to_ring_server(address: &Address) -> ring::RingServer {
     let (host, port) = match &address.endpoint {
         Endpoint::Tcp(host, port) => (host.clone(), Some(*port)),
         Endpoint::Unix(path) => (path.display().to_string(), None),
     };
-    ring::Server {
+    ring::RingServer {
         host,
         port,
         weight: address.weight,

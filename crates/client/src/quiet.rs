@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use crate::engine::pending::PendingWrites;
+use crate::engine::pending_writes::PendingWrites;
 use crate::engine::server::ServerState;
 use crate::fork::random_opaque;
 use crate::pipeline::Pipeline;

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use tokio::time::timeout_at;
 
-use crate::bulk::Pending;
+use crate::bulk::CallWithError;
 use crate::call::{Call, CallState, WaitFor};
 use crate::error::Error;
 use crate::pipeline::{Pipeline, Reply};
@@ -36,7 +36,7 @@ pub(crate) async fn drive(
 }
 
 /// Drives calls to several servers until each has its first reply received or has failed.
-pub(super) async fn receive_first_replies(calls: &mut [Pending<'_>]) {
+pub(super) async fn receive_first_replies(calls: &mut [CallWithError<'_>]) {
     let first_replies = calls.iter_mut().map(|(call, error)| async move {
         match next_state(call).await {
             Ok(CallState::Reply(reply)) => call.set_unread_reply(reply),

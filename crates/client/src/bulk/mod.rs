@@ -14,7 +14,7 @@ pub(crate) use fetch::index_values;
 pub use partition::{Partition, Partitioned};
 pub use read::BulkRead;
 pub(crate) use read::ReadTotals;
-pub use requests::{BulkReply, Pending, ServerRequest};
+pub use requests::{BulkReply, CallWithError, ServerRequest};
 #[cfg(feature = "tokio")]
 pub(crate) use requests::{counting_handler, handle_unread_reply, request_rounds};
 pub use store::{BulkStore, StoreFailures};

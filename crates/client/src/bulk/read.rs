@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Failures;
 use super::partition::{Partition, Partitioned, add_to_partition};
-use super::requests::{BulkReply, Pending};
+use super::requests::{BulkReply, CallWithError};
 use crate::client::{Budget, Client};
 use crate::engine::interpret::refusal_to_error;
 use crate::engine::uncertain::OwnedKey;
@@ -125,7 +125,7 @@ impl Client {
         keys: &[&[u8]],
         cas: bool,
         budget: &Budget<'_>,
-        mut receive: impl FnMut(&mut [Pending<'_>]) -> Result<(), Error>,
+        mut receive: impl FnMut(&mut [CallWithError<'_>]) -> Result<(), Error>,
         mut read: impl FnMut(usize, &FoundValue, &[u8]),
     ) -> Result<Failures, Error> {
         let recorded_call = budget.begin_read(keys.iter().map(|key| Cow::Borrowed(*key)));

@@ -14,7 +14,7 @@ use crate::pool::Server;
 use crate::request::Request;
 
 /// A call of a bulk call, and why it failed if it did.
-pub type Pending<'a> = (Call<'a>, Option<Error>);
+pub type CallWithError<'a> = (Call<'a>, Option<Error>);
 
 /// One request of a bulk call and the slot of its server.
 pub type ServerRequest<'a> = (usize, [Request<'a>; 1]);
@@ -64,7 +64,7 @@ impl Client {
         budget: &Budget<'_>,
         handle_reply: &mut impl FnMut(BulkReply<'_>) -> Result<(), Error>,
     ) -> Result<Vec<BulkResult>, Error> {
-        let mut receive = |calls: &mut [Pending<'_>]| {
+        let mut receive = |calls: &mut [CallWithError<'_>]| {
             while !receive_first_replies(calls) {
                 if !(budget.should_continue)() {
                     return Err(Error::Interrupted);
@@ -80,7 +80,7 @@ impl Client {
         &self,
         requests: &[ServerRequest<'_>],
         budget: &Budget<'_>,
-        receive: &mut dyn FnMut(&mut [Pending<'_>]) -> Result<(), Error>,
+        receive: &mut dyn FnMut(&mut [CallWithError<'_>]) -> Result<(), Error>,
         handle_reply: &mut impl FnMut(BulkReply<'_>) -> Result<(), Error>,
     ) -> Result<Vec<BulkResult>, Error> {
         let mut results: Vec<BulkResult> = requests.iter().map(|_| BulkResult::default()).collect();
@@ -114,7 +114,7 @@ impl Client {
         requests: &'a [ServerRequest<'a>],
         round: &[usize],
         budget: &Budget<'_>,
-    ) -> Result<Vec<Pending<'a>>, Error> {
+    ) -> Result<Vec<CallWithError<'a>>, Error> {
         let round_requests = round.iter().filter_map(|&index| requests.get(index));
         round_requests
             .map(|(slot, requests)| {

@@ -10,7 +10,7 @@ mod counter;
 pub mod health;
 pub mod interpret;
 pub mod operation;
-pub mod pending;
+pub mod pending_writes;
 mod refused_value;
 pub mod retry;
 pub mod server;

@@ -6,13 +6,13 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
-use glasscache_strategy::kept::{ClientContext, FetchedValue, KeptValues, Validity};
+use glasscache_strategy::near_values::{ClientContext, FetchedValue, NearValues, Validity};
 use glasscache_strategy::notation::Strategy;
 use glasscache_strategy::policy::AnyPolicy;
 use glasscache_strategy::rollout::counts::RequestCost;
 use glasscache_strategy::rollout::process_rollout::ProcessRollout;
 use glasscache_strategy::rollout::rollout_share::Group;
-use glasscache_strategy::rules::{Location, Rules, store_fetched};
+use glasscache_strategy::rules::{Location, PrefetchRules, store_fetched};
 
 use super::entry::{NearEntry, NearKey, NearValue, allocated_bytes, compute_expiry, counted_bytes};
 use super::fixed_set_load::FixedSetLoad;
@@ -28,7 +28,7 @@ use super::writes::FLUSH_DELAY_SLACK;
 /// The fixed set, the near cache, and what bounds their use.
 #[derive(Debug)]
 pub(super) struct NearState {
-    kept: KeptValues<NearKey, NearEntry>,
+    near_values: NearValues<NearKey, NearEntry>,
     writes: WriteTracker,
     fixed_set_load: FixedSetLoad,
     /// Nothing is kept before: a delayed flush is under way.
@@ -97,7 +97,7 @@ impl NearState {
     pub(super) fn new(options: &StrategyOptions, fixed_keys: &[NearKey]) -> Self {
         let strategy = &options.file.strategy;
         Self {
-            kept: KeptValues::new(fixed_keys.iter().cloned(), strategy.local.policy()),
+            near_values: NearValues::new(fixed_keys.iter().cloned(), strategy.local.policy()),
             writes: WriteTracker::new(),
             fixed_set_load: FixedSetLoad::new(fixed_keys.len()),
             keep_nothing_until: None,
@@ -127,13 +127,13 @@ impl NearState {
     pub(super) fn end_request(&mut self, group: Group, cost: &RequestCost, strategy: &Strategy) {
         // A process of the control group keeps nothing, so nothing of it becomes full.
         let is_warm = self.process_rollout.is_control_process()
-            || self.fixed_set_load.is_loaded() && self.kept.near().is_full();
+            || self.fixed_set_load.is_loaded() && self.near_values.local_cache().is_full();
         if let Some(miss) = self.process_rollout.end_request(group, cost, is_warm) {
             self.warnings.push_back(format!(
                 "the strategy {strategy} has disabled itself: {miss}; the requests of this process run without it, and \
                  glasscache rollout compares them"
             ));
-            self.kept = KeptValues::new([], AnyPolicy::Nothing);
+            self.near_values = NearValues::new([], AnyPolicy::Nothing);
             self.fixed_set_load = FixedSetLoad::new(0);
         }
     }
@@ -157,9 +157,9 @@ impl NearState {
         {
             return None;
         }
-        let is_fixed = self.kept.fixed().contains_key(key);
+        let is_fixed = self.near_values.fixed().contains_key(key);
         let value = self
-            .kept
+            .near_values
             .get(key, |entry| entry.is_fresh(now))?
             .value
             .clone()?;
@@ -199,7 +199,7 @@ impl NearState {
         &mut self,
         keys: &[NearKey],
         scope: Option<&mut ScopeState>,
-        rules: Rules,
+        rules: PrefetchRules,
         related_keys: &RelatedKeysOfRead<'_>,
         now: Instant,
     ) -> KeyLookup {
@@ -208,7 +208,7 @@ impl NearState {
         let (scope, rules) = match scope {
             Some(scope) => (scope, rules),
             // Outside a request nothing would hold what is fetched ahead of need.
-            None => (&mut temporary_scope, Rules::default()),
+            None => (&mut temporary_scope, PrefetchRules::default()),
         };
         let mut keys_to_fetch = Vec::new();
         for key in keys {
@@ -249,7 +249,7 @@ impl NearState {
             let (location, _) = self.look_up_key(
                 key,
                 scope,
-                Rules::default(),
+                PrefetchRules::default(),
                 related_keys,
                 now,
                 &mut Vec::new(),
@@ -265,17 +265,17 @@ impl NearState {
         &mut self,
         key: &NearKey,
         scope: &mut ScopeState,
-        rules: Rules,
+        rules: PrefetchRules,
         related_keys: &RelatedKeysOfRead<'_>,
         now: Instant,
         keys_to_fetch: &mut Vec<NearKey>,
     ) -> (Location, Option<NearValue>) {
         let may_serve = self.may_serve(now);
         let mut context = ClientContext {
-            kept: &mut self.kept,
+            near_values: &mut self.near_values,
             scope: &mut scope.scope,
             fetched_values: &HashMap::new(),
-            tree: related_keys,
+            related_items: related_keys,
             validity: &ValidityNow {
                 now,
                 may_serve,
@@ -290,7 +290,7 @@ impl NearState {
             (Location::Missing, _) => None,
             (Location::Fixed, _) | (Location::Repeat, None) => {
                 let is_fresh = |entry: &NearEntry| may_serve && entry.is_fresh(now);
-                let entry = self.kept.get(&**key, is_fresh);
+                let entry = self.near_values.get(&**key, is_fresh);
                 entry.and_then(|entry| entry.value.clone())
             }
             (_, scope_entry) => scope_entry.and_then(|entry| entry.value.clone()),
@@ -311,17 +311,17 @@ impl NearState {
         &mut self,
         page: &NearKey,
         scope: &mut ScopeState,
-        rules: Rules,
+        rules: PrefetchRules,
         related_keys: &RelatedKeysOfRead<'_>,
         now: Instant,
     ) -> Vec<NearKey> {
         let mut keys_to_fetch = Vec::new();
         let may_serve = self.may_serve(now);
         let context = ClientContext {
-            kept: &mut self.kept,
+            near_values: &mut self.near_values,
             scope: &mut scope.scope,
             fetched_values: &HashMap::new(),
-            tree: related_keys,
+            related_items: related_keys,
             validity: &ValidityNow {
                 now,
                 may_serve,
@@ -336,10 +336,14 @@ impl NearState {
     pub(super) fn is_available(&self, key: &NearKey, scope: &ScopeState, now: Instant) -> bool {
         let may_serve = self.may_serve(now);
         let is_fresh = |entry: &NearEntry| may_serve && entry.is_fresh(now);
-        let fixed_entry = self.kept.fixed().get(key).and_then(Option::as_ref);
+        let fixed_entry = self.near_values.fixed().get(key).and_then(Option::as_ref);
         let scope_entry = scope.scope.get(key);
         fixed_entry.is_some_and(is_fresh)
-            || self.kept.near().peek(key).is_some_and(is_fresh)
+            || self
+                .near_values
+                .local_cache()
+                .peek(key)
+                .is_some_and(is_fresh)
             || scope_entry
                 .is_some_and(|entry| self.writes.generation(key) == Some(entry.generation))
     }
@@ -378,10 +382,10 @@ impl NearState {
         let mut temporary_scope = ScopeState::of_single_read();
         let may_serve = self.may_serve(started_at);
         let mut context = ClientContext {
-            kept: &mut self.kept,
+            near_values: &mut self.near_values,
             scope: &mut scope.unwrap_or(&mut temporary_scope).scope,
             fetched_values: &arrived_values,
-            tree: related_keys,
+            related_items: related_keys,
             validity: &ValidityNow {
                 now: started_at,
                 may_serve,
@@ -400,7 +404,7 @@ impl NearState {
     ) -> FetchedValue<NearEntry> {
         let expires = compute_expiry(started_at, fetched.ttl_s, self.near_ttl);
         let is_kept = self.may_keep(started_at);
-        let kept_bytes = match (&fetched.value, expires) {
+        let cached_bytes = match (&fetched.value, expires) {
             (Some(value), Ok(_)) if is_kept => Some(counted_bytes(self.counted_kind, key, value)),
             _ => None,
         };
@@ -409,7 +413,10 @@ impl NearState {
             generation,
             expires_at: expires.unwrap_or(Some(started_at)),
         };
-        FetchedValue { value, kept_bytes }
+        FetchedValue {
+            value,
+            cached_bytes,
+        }
     }
 
     /// Counts a call for this many keys that brought this many bytes; loads of the fixed set are counted apart.
@@ -432,7 +439,7 @@ impl NearState {
 
     /// Ends a load of the fixed set, whose values were stored before: see [`FixedSetLoad::end`].
     pub(super) fn end_load(&mut self, now: Instant, missing_keys: Vec<NearKey>, has_failed: bool) {
-        let loaded = self.kept.fixed().values().flatten();
+        let loaded = self.near_values.fixed().values().flatten();
         let first_expiry = loaded.filter_map(|entry| entry.expires_at).min();
         let outcome = (missing_keys, has_failed);
         self.fixed_set_load
@@ -441,7 +448,7 @@ impl NearState {
 
     /// Notes what the user should know of keys of the fixed set that servers lack, once.
     pub(super) fn warn_of_missing(&mut self, name_of: impl Fn(&NearKey) -> String) {
-        let key_count = self.kept.fixed().len();
+        let key_count = self.near_values.fixed().len();
         self.warnings
             .extend(self.fixed_set_load.take_warning(key_count, name_of));
     }
@@ -465,10 +472,14 @@ impl NearState {
     }
 
     fn forget(&mut self, key: &NearKey) {
-        let fixed_entry = self.kept.fixed().get(key).is_some_and(Option::is_some);
-        let was_kept = fixed_entry || self.kept.near().peek(key).is_some();
+        let fixed_entry = self
+            .near_values
+            .fixed()
+            .get(key)
+            .is_some_and(Option::is_some);
+        let was_kept = fixed_entry || self.near_values.local_cache().peek(key).is_some();
         self.stats.invalidated += u64::from(was_kept);
-        self.kept.remove(key);
+        self.near_values.remove(key);
     }
 
     pub(super) fn begin_flush(&mut self) {
@@ -503,8 +514,8 @@ impl NearState {
     }
 
     fn forget_kept(&mut self) {
-        self.kept.clear();
-        if !self.kept.fixed().is_empty() {
+        self.near_values.clear();
+        if !self.near_values.fixed().is_empty() {
             self.fixed_set_load.mark_due();
         }
     }
@@ -586,7 +597,7 @@ impl NearState {
         };
         NearStats {
             fixed_keys: fixed_keys.len() as u64,
-            fixed_loaded: self.kept.fixed().values().flatten().count() as u64,
+            fixed_loaded: self.near_values.fixed().values().flatten().count() as u64,
             missing_keys: self
                 .fixed_set_load
                 .missing_keys()
@@ -597,8 +608,8 @@ impl NearState {
                 .process_rollout
                 .disable_reason()
                 .map(ToString::to_string),
-            near_items: self.kept.near().len() as u64,
-            near_bytes: self.kept.near().iter().map(near_bytes).sum(),
+            near_items: self.near_values.local_cache().len() as u64,
+            near_bytes: self.near_values.local_cache().iter().map(near_bytes).sum(),
             ..self.stats.clone()
         }
     }

@@ -4,14 +4,14 @@
 //! as many `mg`: docs/decisions/0051), quiet meta sets closed by `mn` for bulk writes, meta with
 //! an opaque for the rest, classic text where a proxy knows no meta, binary where nothing else is understood.
 
-mod in_binary;
-mod in_classic;
-mod in_meta;
+mod write_binary;
+mod write_classic;
+mod write_meta;
 
 use glasscache_protocol::meta::request::{Arithmetic, CommonFields, WireKey};
 use glasscache_protocol::text::request::{self as text, StoreMode};
 
-pub(crate) use in_binary::write_noop as write_binary_noop;
+pub(crate) use write_binary::write_noop as write_binary_noop;
 
 use crate::costs::{CallClass, OperationKind};
 use crate::error::Error;

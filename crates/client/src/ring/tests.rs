@@ -2,9 +2,9 @@
 
 use super::*;
 
-fn servers(count: u16) -> Vec<Server> {
+fn servers(count: u16) -> Vec<RingServer> {
     (0..count)
-        .map(|i| Server::tcp(format!("10.0.0.{}", i + 1), 11211 + i))
+        .map(|i| RingServer::tcp(format!("10.0.0.{}", i + 1), 11211 + i))
         .collect()
 }
 
@@ -84,7 +84,10 @@ fn a_weight_of_two_draws_about_twice_the_keys() {
 
 #[test]
 fn weights_are_refused_where_the_library_has_none() {
-    let list = [Server::tcp("a", 1).with_weight(2), Server::tcp("b", 1)];
+    let list = [
+        RingServer::tcp("a", 1).with_weight(2),
+        RingServer::tcp("b", 1),
+    ];
     let refused = Ring::new(&list, Placement::Rendezvous).unwrap_err();
     assert!(
         refused.to_string().contains("rendezvous has no weights"),
@@ -94,7 +97,7 @@ fn weights_are_refused_where_the_library_has_none() {
         Ring::new(&[], Placement::Ketama).unwrap_err(),
         RingError::NoServers
     );
-    let zero = [Server::tcp("a", 1).with_weight(0)];
+    let zero = [RingServer::tcp("a", 1).with_weight(0)];
     assert!(matches!(
         Ring::new(&zero, Placement::Ketama),
         Err(RingError::BadWeight { .. })

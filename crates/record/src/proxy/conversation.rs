@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::commands::{CommandEvent, CommandScanner, MetaGet};
 use super::replies::{ReplyEvent, ReplyScanner};
 use crate::recorder::Recorder;
-use crate::request::{Call, Request};
+use crate::request::{RecordedReads, Request};
 
 /// Reads whose replies are awaited at most; sizes of further ones stay unknown.
 const PENDING_REPLIES_MAX: usize = 100_000;
@@ -45,12 +45,16 @@ enum PendingReply {
 
 /// A recorded read.
 #[derive(Debug, Clone)]
-struct RecordedRead(Option<(Request, Call)>);
+struct RecordedRead(Option<(Request, RecordedReads)>);
 
 impl RecordedRead {
     fn set_size(&self, bytes: u64) {
-        if let Self(Some((request, call))) = self {
-            request.set_size(*call, 0, usize::try_from(bytes).unwrap_or(usize::MAX));
+        if let Self(Some((request, recorded_reads))) = self {
+            request.set_size(
+                *recorded_reads,
+                0,
+                usize::try_from(bytes).unwrap_or(usize::MAX),
+            );
         }
     }
 }
@@ -123,9 +127,9 @@ impl Conversation {
     fn record_read(&mut self, key: &[u8], now: Instant) -> RecordedRead {
         self.counts.reads += 1;
         RecordedRead(self.current_request(now).map(|request| {
-            let call = request.begin_read([(key, None)]);
+            let recorded_reads = request.begin_read([(key, None)]);
             request.end_call();
-            (request, call)
+            (request, recorded_reads)
         }))
     }
 

@@ -25,7 +25,7 @@ pub fn rollout_json(strategy: &Strategy, process_rollout: &ProcessRollout) -> St
         "{{\"process\":\"{:016x}\",\"strategy\":\"{strategy}\",\"share\":{},\"share_by\":\"{}\",\
          \"disabled\":{disabled},\"warm_up_requests\":{},\"forecast\":[{}],\
          \"groups\":{{\"strategy\":{},\"control\":{}}}}}",
-        process_rollout.process(),
+        process_rollout.process_seed(),
         process_rollout.share().fraction,
         process_rollout.share().by,
         process_rollout.warm_up_requests(),

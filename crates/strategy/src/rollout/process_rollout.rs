@@ -48,7 +48,7 @@ pub struct ProcessRollout {
     /// Whether the strategy may disable itself.
     is_rollout: bool,
     /// A random number of this process.
-    process: u64,
+    process_seed: u64,
     next_request: u64,
     groups: Groups,
     warm_up_requests: u64,
@@ -69,14 +69,14 @@ struct Window {
 }
 
 impl ProcessRollout {
-    /// The roll-out of a strategy with this forecast; `process` is a random number of this process. Without a share all
+    /// The roll-out of a strategy with this forecast; `process_seed` is a random number of this process. Without a share all
     /// requests run the strategy, and it stays enabled whatever they need.
-    pub fn new(forecast: Vec<Forecast>, share: Option<RolloutShare>, process: u64) -> Self {
+    pub fn new(forecast: Vec<Forecast>, share: Option<RolloutShare>, process_seed: u64) -> Self {
         Self {
             forecast,
             share: share.unwrap_or_default(),
             is_rollout: share.is_some(),
-            process,
+            process_seed,
             next_request: 0,
             groups: Groups::default(),
             warm_up_requests: 0,
@@ -91,7 +91,7 @@ impl ProcessRollout {
         self.next_request += 1;
         match self.disable_reason {
             Some(_) => Group::Control,
-            None => self.share.group_of(number, self.process),
+            None => self.share.group_of(number, self.process_seed),
         }
     }
 
@@ -99,7 +99,7 @@ impl ProcessRollout {
     pub fn group_outside_requests(&self) -> Option<Group> {
         match self.disable_reason {
             Some(_) => Some(Group::Control),
-            None => self.share.group_outside_requests(self.process),
+            None => self.share.group_outside_requests(self.process_seed),
         }
     }
 
@@ -176,8 +176,8 @@ impl ProcessRollout {
     }
 
     /// The random number of this process.
-    pub fn process(&self) -> u64 {
-        self.process
+    pub fn process_seed(&self) -> u64 {
+        self.process_seed
     }
 
     /// What the simulator expected.

@@ -62,11 +62,11 @@ impl RolloutShare {
         }
     }
 
-    /// The group of a request by its number in the process; `process` is a random number of that process.
-    pub fn group_of(self, request_number: u64, process: u64) -> Group {
+    /// The group of a request by its number in the process; `process_seed` is a random number of that process.
+    pub fn group_of(self, request_number: u64, process_seed: u64) -> Group {
         let number = match self.by {
             ShareBy::Request => request_number,
-            ShareBy::Process => process,
+            ShareBy::Process => process_seed,
         };
         if is_within(number, self.fraction) {
             Group::Strategy
@@ -77,10 +77,10 @@ impl RolloutShare {
 
     /// The group of reads outside requests; `None`: they are in no group and do not run the strategy, as where only some
     /// of the requests do.
-    pub fn group_outside_requests(self, process: u64) -> Option<Group> {
+    pub fn group_outside_requests(self, process_seed: u64) -> Option<Group> {
         match self.by {
             ShareBy::Request if self.fraction < 1.0 => None,
-            ShareBy::Request | ShareBy::Process => Some(self.group_of(0, process)),
+            ShareBy::Request | ShareBy::Process => Some(self.group_of(0, process_seed)),
         }
     }
 }
@@ -148,7 +148,7 @@ mod tests {
             fraction: 0.25,
             by: ShareBy::Process,
         };
-        let group = |process| share.group_of(0, process);
+        let group = |process_seed| share.group_of(0, process_seed);
         let chosen = (0..10_000)
             .filter(|&number| group(number) == Group::Strategy)
             .count();

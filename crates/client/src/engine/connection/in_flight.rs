@@ -1,7 +1,7 @@
 //! The requests in flight on a connection: their owners, and what is uncertain should no reply come.
 
 use super::{Attempt, Ticket};
-use crate::engine::pending::PendingWrites;
+use crate::engine::pending_writes::PendingWrites;
 use crate::engine::uncertain::{OwnedKey, WrittenKeys};
 use crate::near::WriteMark;
 

@@ -22,7 +22,7 @@ use in_flight::{InFlight, Owner, Uncertain};
 use output::Output;
 pub use progress::{Attempt, End, Failure, Progress, Ticket};
 
-use super::pending::PendingWrites;
+use super::pending_writes::PendingWrites;
 use super::server::ServerState;
 use super::uncertain::{OwnedKey, keys_left_uncertain, write_removals};
 use crate::error::Error;

@@ -468,7 +468,7 @@ fn a_failed_quiet_write_is_either_reported_or_counted() {
 
 #[test]
 fn gathered_writes_of_which_nothing_was_sent_are_given_back() {
-    use crate::engine::pending::PendingWrites;
+    use crate::engine::pending_writes::PendingWrites;
     let server = server();
     for is_sent in [false, true] {
         let mut connection = open(&server);

@@ -4,7 +4,7 @@
 //! time-out that is never longer than what is left of the call. What is left after an early
 //! time-out is waited for by `poll`. Nothing here ever waits per read.
 
-mod pending;
+mod idle_check;
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd};
