@@ -37,7 +37,6 @@ pub mod options;
 pub mod pipeline;
 pub mod pool;
 mod probe;
-mod quiet;
 pub mod request;
 pub mod request_record;
 pub mod reservation;
@@ -46,6 +45,7 @@ pub mod tls;
 mod transport;
 pub mod value;
 mod watch;
+mod write_buffer;
 pub mod write_outcome;
 
 pub use address::Address;

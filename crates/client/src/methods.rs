@@ -291,7 +291,7 @@ macro_rules! methods {
             pub $($async)? fn close(&self) {
                 let core = self.core();
                 let budget = Budget::new(core.options().timeout);
-                for server in core.servers_ever() {
+                for server in core.present_and_past_servers() {
                     // One round trip makes sure that quiet writes have arrived.
                     if server.has_unacknowledged_writes() {
                         let requests = [Request::Version];

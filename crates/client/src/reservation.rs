@@ -107,7 +107,7 @@ impl Operation for FindReservation<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::{ExpectedReply, KeyHash, Progress};
+    use crate::pipeline::{ExpectedReply, KeyHash, ReplyProgress};
     use crate::value::CodecOptions;
     use glasscache_protocol::meta::reply::Code;
 
@@ -146,7 +146,7 @@ mod tests {
             pipeline.feed(format!("VALUE a 1 {}{unique}\r\n", body.len()).as_bytes());
             pipeline.feed(&body);
             pipeline.feed(b"\r\nVALUE b 0 1\r\nx\r\nEND\r\n");
-            assert_eq!(pipeline.poll(), Ok(Progress::Complete(Reply::Values)));
+            assert_eq!(pipeline.poll(), Ok(ReplyProgress::Complete(Reply::Values)));
             let found: Vec<usize> = pipeline
                 .found_values()
                 .iter()
@@ -174,7 +174,7 @@ mod tests {
         pipeline.feed(format!("VA {} ka O7 c5 t58\r\n", body.len()).as_bytes());
         pipeline.feed(&body);
         pipeline.feed(b"\r\n");
-        let Ok(Progress::Complete(reply)) = pipeline.poll() else {
+        let Ok(ReplyProgress::Complete(reply)) = pipeline.poll() else {
             panic!("incomplete")
         };
         assert!(matches!(reply, Reply::Meta(meta) if meta.code == Code::Miss));

@@ -149,8 +149,8 @@ where
 {
     type Key = K;
 
-    fn note_first_use(&mut self, key: &K) -> bool {
-        self.scope.note_first_use(key.clone())
+    fn mark_requested(&mut self, key: &K) -> bool {
+        self.scope.mark_requested(key.clone())
     }
 
     fn is_fixed(&self, key: &K) -> bool {

@@ -56,7 +56,7 @@ pub trait RequestContext {
     type Key: Clone + Eq;
 
     /// Records that this request uses the item; false if it already did.
-    fn note_first_use(&mut self, key: &Self::Key) -> bool;
+    fn mark_requested(&mut self, key: &Self::Key) -> bool;
     /// Whether the item is in the fixed set.
     fn is_fixed(&self, key: &Self::Key) -> bool;
     /// Whether the item is in the scope of this request.
@@ -114,7 +114,7 @@ impl PrefetchRules {
         fetch_list: &mut Vec<C::Key>,
     ) -> Location {
         fetch_list.clear();
-        if !context.note_first_use(key) {
+        if !context.mark_requested(key) {
             return Location::Repeat;
         }
         let location = locate(context, key);

@@ -23,7 +23,7 @@ impl<K, V> Default for Scope<K, V> {
 
 impl<K: Hash + Eq, V> Scope<K, V> {
     /// Records that the request uses an item; false if it already did.
-    pub fn note_first_use(&mut self, key: K) -> bool {
+    pub fn mark_requested(&mut self, key: K) -> bool {
         self.requested_keys.insert(key)
     }
 

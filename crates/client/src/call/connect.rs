@@ -5,12 +5,11 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::{Call, Stage, StepError};
-use crate::engine::connection::Progress;
-use crate::engine::retry::{Cause, FailedRequest, RetryDecision};
+use super::{Call, CallStage, StepError};
+use crate::engine::connection::ConnectionEvent;
+use crate::engine::retry::{FailedRequest, FailureCause, RetryDecision};
 use crate::error::{Error, Phase};
 use crate::pool::PooledConnection;
-use crate::quiet::BatchWaitTimedOut;
 use crate::transport::blocking::{SocketConnection, WaitError, WaitLimit};
 #[cfg(feature = "tokio")]
 use crate::transport::connect::Candidates;
@@ -19,6 +18,7 @@ use crate::transport::connect::{self, ConnectError};
 use crate::transport::socket::AsyncSocket;
 use crate::transport::socket::Socket;
 use crate::transport::tls::TlsSession;
+use crate::write_buffer::BatchWaitTimedOut;
 
 impl Call<'_> {
     pub(super) fn start(&mut self) -> Result<(), StepError> {
@@ -33,13 +33,13 @@ impl Call<'_> {
             return self.connect();
         }
         // Before a connection is chosen, so that no other call chooses one while this one is about to send them.
-        self.quiet_batch = match self.server.quiet_writes.take_batch(self.deadline) {
-            Ok(quiet_batch) => quiet_batch,
+        self.write_batch = match self.server.write_buffer.take_batch(self.deadline) {
+            Ok(write_batch) => write_batch,
             Err(BatchWaitTimedOut) => {
                 return Err(Error::Deadline(self.unsent_context(Phase::Wait)).into());
             }
         };
-        self.had_quiet_batch = self.quiet_batch.is_some();
+        self.had_write_batch = self.write_batch.is_some();
         self.connection = self.server.pool.checkout(self.times.started, self.deadline);
         match &self.connection {
             None => Err(Error::Deadline(self.unsent_context(Phase::Wait)).into()),
@@ -52,16 +52,16 @@ impl Call<'_> {
         match self.try_begin_connect() {
             Ok(Some(fd)) => self.wait_for_connection(fd),
             Ok(None) => {
-                self.stage = Stage::Resolving;
+                self.stage = CallStage::Resolving;
                 Err(WaitError::WouldBlock.into())
             }
             Err(ConnectError::Deadline) => {
                 // A name that cannot be looked up in time is a server that cannot be connected to.
                 let time_allowed = self.deadline.saturating_duration_since(self.times.started);
-                if let RetryDecision::End(mark) =
-                    FailedRequest::CONNECTING.decide(Cause::Deadline(time_allowed))
+                if let RetryDecision::Fail(effect) =
+                    FailedRequest::CONNECTING.decide(FailureCause::Deadline(time_allowed))
                 {
-                    self.note_health(mark);
+                    self.record_health(effect);
                 }
                 Err(Error::Deadline(self.unsent_context(Phase::Connect)).into())
             }
@@ -100,7 +100,7 @@ impl Call<'_> {
         if let Some(connection) = &mut self.connection {
             connection.replace(Some(Box::new(socket_connection)));
         }
-        self.stage = Stage::Connecting;
+        self.stage = CallStage::Connecting;
         Err(WaitError::WouldBlock.into())
     }
 
@@ -160,7 +160,7 @@ impl Call<'_> {
                 Err(reason) => return Err(self.mark_down(reason).into()),
             }
         }
-        self.stage = Stage::Handshaking;
+        self.stage = CallStage::Handshaking;
         Ok(())
     }
 
@@ -172,7 +172,7 @@ impl Call<'_> {
         socket_connection
             .state_machine
             .handle_connected(self.presumes_classic, attempt);
-        self.stage = Stage::Probing;
+        self.stage = CallStage::Probing;
         Ok(())
     }
 
@@ -183,10 +183,14 @@ impl Call<'_> {
             return Err(WaitError::WouldBlock.into());
         }
         match socket_connection.state_machine.poll() {
-            Progress::Ready => self.write(Instant::now()),
+            ConnectionEvent::Ready => self.write(Instant::now()),
             // The login was accepted, and the probe is to be sent.
-            Progress::Needs(_) if !socket_connection.state_machine.output().is_empty() => Ok(()),
-            Progress::Needs(missing_bytes) => {
+            ConnectionEvent::NeedsBytes(_)
+                if !socket_connection.state_machine.output().is_empty() =>
+            {
+                Ok(())
+            }
+            ConnectionEvent::NeedsBytes(missing_bytes) => {
                 let now = Instant::now();
                 Ok(socket_connection.receive(
                     missing_bytes,
@@ -195,8 +199,8 @@ impl Call<'_> {
                     now,
                 )?)
             }
-            Progress::Failed(_, failure) => Ok(self.handle_failure(*failure)?),
-            Progress::Reply(..) | Progress::Idle => Err(Error::Closed.into()),
+            ConnectionEvent::Failed(_, failure) => Ok(self.handle_failure(*failure)?),
+            ConnectionEvent::Reply(..) | ConnectionEvent::Idle => Err(Error::Closed.into()),
         }
     }
 }

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::{Call, CallState, Stage, StepError};
-use crate::engine::connection::Progress;
+use super::{Call, CallStage, CallState, StepError};
+use crate::engine::connection::ConnectionEvent;
 use crate::error::Error;
 use crate::pool::PooledConnection;
 use crate::transport::blocking::{WaitError, WaitLimit, wait};
@@ -28,19 +28,19 @@ impl Call<'_> {
         self.times.connected_at = connected_at;
         let attempt = self.attempt();
         let socket_connection = PooledConnection::socket_connection_of(&mut self.connection)?;
-        if let Some(quiet_batch) = &mut self.quiet_batch {
-            let pending = std::mem::take(&mut quiet_batch.pending);
+        if let Some(write_batch) = &mut self.write_batch {
+            let pending = std::mem::take(&mut write_batch.pending);
             socket_connection
                 .state_machine
-                .submit_buffered_writes(&quiet_batch.out, pending);
-            quiet_batch.end_offset = socket_connection.state_machine.appended_bytes();
+                .submit_buffered_writes(&write_batch.out, pending);
+            write_batch.end_offset = socket_connection.state_machine.appended_bytes();
         }
         self.requests_offset = socket_connection.state_machine.appended_bytes();
         let ticket = socket_connection
             .state_machine
             .submit_without_body(self.requests, attempt)?;
         self.is_noreply = ticket.is_none();
-        self.stage = Stage::Sending;
+        self.stage = CallStage::Sending;
         Ok(())
     }
 
@@ -65,12 +65,12 @@ impl Call<'_> {
         };
         // Who writes without waiting keeps it until the connection is back in the pool, so that its own
         // next call finds that connection.
-        self.quiet_batch.take_if(|quiet_batch| {
+        self.write_batch.take_if(|write_batch| {
             !self.is_noreply
-                && socket_connection.state_machine.sent_bytes() >= quiet_batch.end_offset
+                && socket_connection.state_machine.sent_bytes() >= write_batch.end_offset
         });
         if is_all_sent {
-            self.stage = Stage::Receiving;
+            self.stage = CallStage::Receiving;
             return Ok(self.early_reply.take().map(CallState::Reply));
         }
         if !socket_connection.state_machine.awaits_replies() {
@@ -88,17 +88,17 @@ impl Call<'_> {
             return Ok(None);
         }
         match socket_connection.state_machine.poll() {
-            Progress::Reply(_, reply) => {
+            ConnectionEvent::Reply(_, reply) => {
                 self.early_reply = Some(reply);
                 Ok(None)
             }
-            Progress::Ready => Ok(None),
-            Progress::Failed(_, failure) => {
+            ConnectionEvent::Ready => Ok(None),
+            ConnectionEvent::Failed(_, failure) => {
                 self.handle_failure(*failure)?;
                 Ok(None)
             }
-            Progress::Idle if socket_connection.state_machine.must_close() => Ok(None),
-            Progress::Idle | Progress::Needs(_) => {
+            ConnectionEvent::Idle if socket_connection.state_machine.must_close() => Ok(None),
+            ConnectionEvent::Idle | ConnectionEvent::NeedsBytes(_) => {
                 let now = Instant::now();
                 socket_connection.receive(1, self.deadline, WaitLimit::NoWait, now)?;
                 Ok(None)
@@ -122,19 +122,19 @@ impl Call<'_> {
             socket_connection.receive(1, self.deadline, wait_limit, self.times.connected_at)?;
         }
         match socket_connection.state_machine.poll() {
-            Progress::Reply(_, reply) => Ok(Some(CallState::Reply(reply))),
-            Progress::Idle => {
+            ConnectionEvent::Reply(_, reply) => Ok(Some(CallState::Reply(reply))),
+            ConnectionEvent::Idle => {
                 self.finish();
                 Ok(Some(CallState::Finished))
             }
-            Progress::Needs(_)
+            ConnectionEvent::NeedsBytes(_)
                 if self.is_noreply
                     && socket_connection.state_machine.acknowledgements_in_flight()
                         <= ACKNOWLEDGEMENTS_MAX =>
             {
                 Ok(None)
             }
-            Progress::Needs(missing_bytes) => {
+            ConnectionEvent::NeedsBytes(missing_bytes) => {
                 let pipeline = socket_connection.state_machine.pipeline();
                 if self.streams_bodies
                     && missing_bytes >= DIRECT_BYTES_MIN
@@ -150,8 +150,8 @@ impl Call<'_> {
                 )?;
                 Ok(None)
             }
-            Progress::Ready => Ok(None),
-            Progress::Failed(_, failure) => {
+            ConnectionEvent::Ready => Ok(None),
+            ConnectionEvent::Failed(_, failure) => {
                 self.handle_failure(*failure)?;
                 Ok(None)
             }

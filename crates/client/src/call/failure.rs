@@ -3,15 +3,15 @@
 
 use rustix::io::Errno;
 
-use super::{Call, Stage};
-use crate::engine::connection::{End, Failure, Progress};
-use crate::engine::health::HealthMark;
-use crate::engine::retry::{Cause, FORKED, FailedRequest, RetryDecision};
+use super::{Call, CallStage};
+use crate::engine::connection::{ConnectionEvent, Failure, NoReplyReason};
+use crate::engine::health::HealthEffect;
+use crate::engine::retry::{FORKED, FailedRequest, FailureCause, RetryDecision};
 use crate::error::{Context, Error, Phase};
 use crate::pool::PooledConnection;
-use crate::quiet::QuietBatch;
 use crate::request::Request;
 use crate::transport::blocking::WaitError;
+use crate::write_buffer::WriteBatch;
 
 /// Why a step did not succeed.
 #[derive(Debug)]
@@ -44,7 +44,10 @@ impl Call<'_> {
         };
         let is_connecting = matches!(
             self.stage,
-            Stage::Start | Stage::Resolving | Stage::Connecting | Stage::Handshaking
+            CallStage::Start
+                | CallStage::Resolving
+                | CallStage::Connecting
+                | CallStage::Handshaking
         );
         let attempt = self.attempt();
         let socket_connection = self
@@ -56,10 +59,10 @@ impl Call<'_> {
         };
         let is_orderly = wait_error == WaitError::Closed(None);
         let end = match &reason {
-            Some(reason) => End::Closed { is_orderly, reason },
-            None => End::Deadline,
+            Some(reason) => NoReplyReason::Closed { is_orderly, reason },
+            None => NoReplyReason::Deadline,
         };
-        let is_quiet = self.is_noreply && self.stage != Stage::Probing;
+        let is_quiet = self.is_noreply && self.stage != CallStage::Probing;
         let mut failure = None;
         if is_quiet {
             let (requests, requests_offset) = (self.requests, self.requests_offset);
@@ -77,7 +80,8 @@ impl Call<'_> {
             None => socket_connection.state_machine.tick(self.deadline),
         }
         if failure.is_none()
-            && let Progress::Failed(_, polled_failure) = socket_connection.state_machine.poll()
+            && let ConnectionEvent::Failed(_, polled_failure) =
+                socket_connection.state_machine.poll()
         {
             failure = Some(*polled_failure);
         }
@@ -97,11 +101,11 @@ impl Call<'_> {
     fn fail_unconnected(&mut self, reason: Option<String>) -> Result<(), Error> {
         let time_allowed = self.deadline.saturating_duration_since(self.times.started);
         let cause = match &reason {
-            Some(_) => Cause::Closed { is_orderly: false },
-            None => Cause::Deadline(time_allowed),
+            Some(_) => FailureCause::Closed { is_orderly: false },
+            None => FailureCause::Deadline(time_allowed),
         };
-        if let RetryDecision::End(mark) = FailedRequest::CONNECTING.decide(cause) {
-            self.note_health(mark);
+        if let RetryDecision::Fail(effect) = FailedRequest::CONNECTING.decide(cause) {
+            self.record_health(effect);
         }
         self.connection = None;
         let context = self.unsent_context(Phase::Connect);
@@ -124,7 +128,7 @@ impl Call<'_> {
                 self.retry();
                 Ok(())
             }
-            RetryDecision::End(_) => {
+            RetryDecision::Fail(_) => {
                 self.probe_if_down();
                 self.connection = None;
                 Err(failure.error)
@@ -143,22 +147,22 @@ impl Call<'_> {
                         .state_machine
                         .take_unsent_buffered_writes()
                 });
-            self.quiet_batch = match (self.quiet_batch.take(), pending) {
-                (Some(mut quiet_batch), Some(pending)) => {
-                    quiet_batch.pending = pending;
-                    Some(quiet_batch)
+            self.write_batch = match (self.write_batch.take(), pending) {
+                (Some(mut write_batch), Some(pending)) => {
+                    write_batch.pending = pending;
+                    Some(write_batch)
                 }
                 _ => None,
             };
             connection.replace(None);
         }
         self.early_reply = None;
-        self.stage = Stage::Start;
+        self.stage = CallStage::Start;
     }
 
     /// Notes what a failure to connect means for the server's health.
-    pub(super) fn note_health(&self, mark: HealthMark) {
-        self.server.health.note(mark);
+    pub(super) fn record_health(&self, effect: HealthEffect) {
+        self.server.health.apply_effect(effect);
         self.probe_if_down();
     }
 
@@ -194,20 +198,20 @@ impl Call<'_> {
 
     /// The error of a call that cannot connect; the server counts as down from now on.
     pub(super) fn mark_down(&self, reason: String) -> Error {
-        self.note_health(HealthMark::Down);
+        self.record_health(HealthEffect::Down);
         self.unavailable_unsent(Phase::Connect, reason)
     }
 }
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        let holds_any = self.connection.is_some() || self.quiet_batch.is_some();
+        let holds_any = self.connection.is_some() || self.write_batch.is_some();
         if holds_any && !self.process.is_current() {
             // The parent continues it; locks of its server may be held by threads that this child does not have.
-            self.quiet_batch
+            self.write_batch
                 .take()
                 .into_iter()
-                .for_each(QuietBatch::abandon);
+                .for_each(WriteBatch::abandon);
             self.connection = None;
         }
     }

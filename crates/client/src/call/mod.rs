@@ -26,10 +26,10 @@ use crate::error::Error;
 use crate::fork::Process;
 use crate::pipeline::{self, Pipeline, Reply};
 use crate::pool::{PooledConnection, Server};
-use crate::quiet::QuietBatch;
 use crate::request::Request;
 use crate::transport::blocking::{SocketConnection, WaitError, WaitLimit, wait};
 use crate::transport::connect::Candidates;
+use crate::write_buffer::WriteBatch;
 use failure::StepError;
 #[cfg(feature = "tokio")]
 use nonblocking::Driver;
@@ -39,7 +39,7 @@ pub use poll_many::receive_first_replies;
 pub use times::CallTimes;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum CallStage {
     Start,
     /// The runtime looks up the server's name.
     Resolving,
@@ -77,7 +77,7 @@ pub struct Call<'a> {
     connection: Option<PooledConnection>,
     /// The addresses at which a connection that is being made can still be tried.
     candidates: Candidates,
-    stage: Stage,
+    stage: CallStage,
     deadline: Instant,
     times: CallTimes,
     was_retried: bool,
@@ -99,9 +99,9 @@ pub struct Call<'a> {
     /// The byte of the connection's output at which the requests begin.
     requests_offset: u64,
     /// Quiet writes that go before the requests and are not all sent yet.
-    quiet_batch: Option<QuietBatch>,
+    write_batch: Option<WriteBatch>,
     /// There were such writes.
-    had_quiet_batch: bool,
+    had_write_batch: bool,
 }
 
 impl<'a> Call<'a> {
@@ -118,7 +118,7 @@ impl<'a> Call<'a> {
             requests,
             connection: None,
             candidates: Candidates::default(),
-            stage: Stage::Start,
+            stage: CallStage::Start,
             deadline,
             times: CallTimes::new(now),
             was_retried: false,
@@ -132,8 +132,8 @@ impl<'a> Call<'a> {
             unread_reply: None,
             early_reply: None,
             requests_offset: 0,
-            quiet_batch: None,
-            had_quiet_batch: false,
+            write_batch: None,
+            had_write_batch: false,
         }
     }
 
@@ -154,8 +154,8 @@ impl<'a> Call<'a> {
     }
 
     /// Notes that the reply is here and that what follows is the caller's own work.
-    pub fn note_arrival(&mut self) {
-        self.times.arrived_at = Some(Instant::now());
+    pub fn mark_reply_received(&mut self) {
+        self.times.reply_received_at = Some(Instant::now());
     }
 
     /// Asks for [`CallState::Body`]: a large value is then handed out while it arrives. For one `get`.
@@ -186,7 +186,7 @@ impl<'a> Call<'a> {
 
     /// When a wait must end: at the deadline, or before it when the next address is tried.
     pub(crate) fn wait_deadline(&self) -> Instant {
-        if self.stage == Stage::Connecting {
+        if self.stage == CallStage::Connecting {
             return self.candidates.wait_deadline(self.deadline);
         }
         self.deadline
@@ -196,10 +196,10 @@ impl<'a> Call<'a> {
     fn awaited_socket(&self) -> Option<(&SocketConnection, bool, bool)> {
         let socket_connection = self.connection.as_ref()?.socket_connection_ref()?;
         let (is_readable, is_writable) = match self.stage {
-            Stage::Connecting => (false, true),
-            Stage::Handshaking if socket_connection.has_unsent_records() => (false, true),
+            CallStage::Connecting => (false, true),
+            CallStage::Handshaking if socket_connection.has_unsent_records() => (false, true),
             // A server that is not read from stops reading: replies are taken while sending.
-            Stage::Sending => (
+            CallStage::Sending => (
                 socket_connection.state_machine.awaits_replies()
                     && (self.early_reply.is_none()
                         || !socket_connection.state_machine.is_last_reply()),
@@ -221,7 +221,7 @@ impl<'a> Call<'a> {
 
     /// Advances as far as it can.
     fn advance(&mut self, wait_limit: WaitLimit) -> Result<CallState, Error> {
-        if self.stage == Stage::Done {
+        if self.stage == CallStage::Done {
             return Ok(CallState::Finished);
         }
         if !self.process.is_current() {
@@ -229,22 +229,22 @@ impl<'a> Call<'a> {
         }
         loop {
             let step_result = match self.stage {
-                Stage::Start => self.start(),
-                Stage::Resolving => self.connect(),
-                Stage::Connecting => self.finish_connecting(),
-                Stage::Handshaking => self.continue_handshake(),
-                Stage::Probing => self.probe(),
-                Stage::Sending => match self.send() {
+                CallStage::Start => self.start(),
+                CallStage::Resolving => self.connect(),
+                CallStage::Connecting => self.finish_connecting(),
+                CallStage::Handshaking => self.continue_handshake(),
+                CallStage::Probing => self.probe(),
+                CallStage::Sending => match self.send() {
                     Ok(Some(state)) => return Ok(state),
                     Ok(None) => Ok(()),
                     Err(wait_error) => Err(wait_error),
                 },
-                Stage::Receiving => match self.receive(wait_limit) {
+                CallStage::Receiving => match self.receive(wait_limit) {
                     Ok(Some(state)) => return Ok(state),
                     Ok(None) => Ok(()),
                     Err(wait_error) => Err(wait_error),
                 },
-                Stage::Done => return Ok(CallState::Finished),
+                CallStage::Done => return Ok(CallState::Finished),
             };
             match step_result {
                 Ok(()) => {}
@@ -281,11 +281,11 @@ impl<'a> Call<'a> {
     }
 
     fn finish(&mut self) {
-        self.stage = Stage::Done;
+        self.stage = CallStage::Done;
         if let Some(connection) = self.connection.take() {
             self.times.finished_at = Instant::now();
             connection.return_to_pool(self.times.finished_at);
         }
-        self.quiet_batch = None;
+        self.write_batch = None;
     }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 use tokio::io::Interest;
 
-use super::{Call, CallState, Stage};
+use super::{Call, CallStage, CallState};
 use crate::error::Error;
 use crate::pipeline::Reply;
 use crate::transport::blocking::{WaitError, WaitLimit};
@@ -52,7 +52,7 @@ impl Call<'_> {
 
     /// What a waiting call waits for.
     pub(crate) fn next_wait(&self) -> Option<WaitFor> {
-        if self.stage == Stage::Resolving {
+        if self.stage == CallStage::Resolving {
             let (host, port) = self.server.endpoint.host_to_resolve()?;
             return Some(WaitFor::Lookup(host.to_owned(), port));
         }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use rustix::event::PollFd;
 
-use super::{Call, CallState, Stage};
+use super::{Call, CallStage, CallState};
 use crate::error::Error;
 use crate::pipeline::Reply;
 use crate::transport::blocking::{WaitError, WaitLimit, wait};
@@ -79,7 +79,7 @@ impl Call<'_> {
 
     /// Whether the reply waits to be read.
     fn is_received(&self) -> bool {
-        self.stage == Stage::Done || self.unread_reply.is_some()
+        self.stage == CallStage::Done || self.unread_reply.is_some()
     }
 
     /// The reply that [`receive_first_replies`] waited for; its values are in [`Call::pipeline`].

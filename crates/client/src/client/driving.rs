@@ -11,9 +11,9 @@ use crate::error::Error;
 use crate::observe::RequestSummary;
 use crate::pipeline::{Pipeline, Reply};
 use crate::pool::Server;
-use crate::quiet::BufferResult;
 use crate::request::Request;
 use crate::request_record::RecordedCall;
+use crate::write_buffer::BufferResult;
 
 impl Client {
     /// Makes a call about one key and returns what its reply means; its cost is counted.

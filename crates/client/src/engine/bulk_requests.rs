@@ -56,7 +56,7 @@ impl BulkResult {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum SendState {
     Unsent,
     InFlight,
     Ended,
@@ -65,7 +65,7 @@ enum Stage {
 #[derive(Debug)]
 struct RequestState {
     slot: usize,
-    stage: Stage,
+    send_state: SendState,
     retry_state: RetryState,
 }
 
@@ -81,7 +81,7 @@ impl BulkRequests {
     pub fn new(slots: impl Iterator<Item = usize>) -> Self {
         let request = |slot| RequestState {
             slot,
-            stage: Stage::Unsent,
+            send_state: SendState::Unsent,
             retry_state: RetryState::default(),
         };
         let requests: Vec<_> = slots.map(request).collect();
@@ -94,14 +94,14 @@ impl BulkRequests {
     /// The requests that are to be sent, each with the slot of its server.
     pub fn unsent(&self) -> impl Iterator<Item = (usize, usize)> {
         let requests = self.requests.iter().enumerate();
-        let unsent = requests.filter(|(_, request)| request.stage == Stage::Unsent);
+        let unsent = requests.filter(|(_, request)| request.send_state == SendState::Unsent);
         unsent.map(|(index, request)| (index, request.slot))
     }
 
     /// Whether all have ended.
     pub fn have_ended(&self) -> bool {
         let mut requests = self.requests.iter();
-        requests.all(|request| request.stage == Stage::Ended)
+        requests.all(|request| request.send_state == SendState::Ended)
     }
 
     /// How each has ended.
@@ -119,7 +119,7 @@ impl BulkRequests {
     ) -> Option<RetryState> {
         let request = self.requests.get_mut(index)?;
         if has_connection && now < deadline {
-            request.stage = Stage::InFlight;
+            request.send_state = SendState::InFlight;
             return Some(request.retry_state);
         }
         if !request.retry_state.count_connection_wait(now, deadline) {
@@ -152,7 +152,7 @@ impl BulkRequests {
             }
         }
         if let Some(request) = self.requests.get_mut(index).filter(|_| is_last) {
-            request.stage = Stage::Ended;
+            request.send_state = SendState::Ended;
         }
     }
 
@@ -161,7 +161,7 @@ impl BulkRequests {
         let is_refused = self.next_reply_index(index).is_none();
         match (failure.decision, self.requests.get_mut(index)) {
             (RetryDecision::Retry | RetryDecision::RetryClassic, Some(request)) if !is_refused => {
-                request.stage = Stage::Unsent;
+                request.send_state = SendState::Unsent;
                 request.retry_state.is_retry = true;
             }
             _ => self.fail(index, failure.error),
@@ -173,7 +173,7 @@ impl BulkRequests {
         if let (Some(request), Some(result)) =
             (self.requests.get_mut(index), self.results.get_mut(index))
         {
-            request.stage = Stage::Ended;
+            request.send_state = SendState::Ended;
             result.error.get_or_insert(error);
         }
     }

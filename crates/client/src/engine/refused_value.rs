@@ -12,11 +12,11 @@ use crate::request::Request;
 pub struct RefusedValueSteps {
     key: OwnedKey,
     error: Error,
-    stage: Stage,
+    stage: RefusedValueStage,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum RefusedValueStage {
     Removing,
     Querying,
     Finished,
@@ -28,14 +28,14 @@ impl RefusedValueSteps {
         Self {
             key: key.into(),
             error,
-            stage: Stage::Removing,
+            stage: RefusedValueStage::Removing,
         }
     }
 
     /// The same where an older value is left to the server, for the key may have been written again meanwhile.
     pub fn without_removal(key: impl Into<OwnedKey>, error: Error) -> Self {
         Self {
-            stage: Stage::Querying,
+            stage: RefusedValueStage::Querying,
             ..Self::new(key, error)
         }
     }
@@ -47,25 +47,25 @@ impl Steps for RefusedValueSteps {
     fn step(&self) -> Option<Step<'_>> {
         let key = self.key.wire_key();
         let request = match self.stage {
-            Stage::Removing => Request::Delete {
+            RefusedValueStage::Removing => Request::Delete {
                 key,
                 noreply: false,
             },
-            Stage::Querying => SETTINGS_REQUEST,
-            Stage::Finished => return None,
+            RefusedValueStage::Querying => SETTINGS_REQUEST,
+            RefusedValueStage::Finished => return None,
         };
         Some(Step { key, request })
     }
 
     fn handle_result(&mut self, reply: Result<StepReply, Error>) {
-        let was_removing = self.stage == Stage::Removing;
-        self.stage = Stage::Finished;
+        let was_removing = self.stage == RefusedValueStage::Removing;
+        self.stage = RefusedValueStage::Finished;
         match (reply, &mut self.error) {
             // That an older value may be there still is worse than that this one was refused.
             (Err(error), _) if was_removing => self.error = error,
             (Err(Error::Interrupted), _) => self.error = Error::Interrupted,
             (Ok(_), Error::TooLarge { limit: 0, .. }) if was_removing => {
-                self.stage = Stage::Querying;
+                self.stage = RefusedValueStage::Querying;
             }
             (Ok(StepReply::ItemBytesMax(bytes)), Error::TooLarge { limit, .. }) => *limit = bytes,
             _ => {} // the limit stays unknown, or was known before

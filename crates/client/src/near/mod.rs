@@ -39,7 +39,7 @@ pub use options::{ChildrenOf, CountedBytes, StrategyOptions};
 pub use read::{Fetch, FetchReason, FetchedItems, NearRead, only_value};
 pub use scope::RequestScope;
 pub use stats::NearStats;
-pub(crate) use writes::WriteMark;
+pub(crate) use writes::NearWriteGuard;
 
 use entry::NearKey;
 use related_keys::RelatedKeys;
@@ -51,7 +51,7 @@ pub struct ClientNearCache {
     related_keys: RelatedKeys,
     options: StrategyOptions,
     fixed_keys: Vec<NearKey>,
-    process: ArcSwap<ProcessNearCache>,
+    process_cache: ArcSwap<ProcessNearCache>,
 }
 
 /// The state of one process: after a fork a child begins with nothing, for a lock may be held by a thread that it lacks.
@@ -88,10 +88,10 @@ impl ClientNearCache {
             .iter()
             .map(wire)
             .collect::<Result<_, _>>()?;
-        let process = ProcessNearCache::new(&options, &fixed_keys);
+        let process_cache = ProcessNearCache::new(&options, &fixed_keys);
         Ok(Self {
             related_keys,
-            process: ArcSwap::from_pointee(process),
+            process_cache: ArcSwap::from_pointee(process_cache),
             fixed_keys,
             options,
         })
@@ -188,19 +188,19 @@ impl ClientNearCache {
     }
 
     fn current(&self) -> arc_swap::Guard<Arc<ProcessNearCache>> {
-        let near = self.process.load();
+        let near = self.process_cache.load();
         if near.process.is_current() {
             return near;
         }
         self.detach_after_fork(&near);
-        self.process.load()
+        self.process_cache.load()
     }
 
     #[cold]
     fn detach_after_fork(&self, parent: &Arc<ProcessNearCache>) {
         // Its lock may be held by a thread that does not exist here: it is never dropped.
         std::mem::forget(Arc::clone(parent));
-        self.process.rcu(|near| {
+        self.process_cache.rcu(|near| {
             if near.process.is_current() {
                 Arc::clone(near)
             } else {

@@ -31,10 +31,10 @@ pub(super) struct NearState {
     near_values: NearValues<NearKey, NearEntry>,
     writes: WriteTracker,
     fixed_set_load: FixedSetLoad,
-    /// Nothing is kept before: a delayed flush is under way.
-    keep_nothing_until: Option<Instant>,
+    /// No fetched value is cached before: a delayed flush is under way.
+    caching_paused_until: Option<Instant>,
     near_ttl: Option<Duration>,
-    counted_kind: CountedBytes,
+    byte_accounting: CountedBytes,
     stats: NearStats,
     warnings: VecDeque<String>,
     process_rollout: ProcessRollout,
@@ -63,7 +63,7 @@ impl Validity<NearKey, NearEntry> for ValidityNow<'_> {
 #[derive(Debug, Clone)]
 pub(super) struct FetchedKey {
     pub(super) value: Option<NearValue>,
-    /// Seconds left; `None`: unknown, or the value must not be kept for another reason.
+    /// Seconds left; `None`: unknown, or the value must not be cached for another reason.
     pub(super) ttl_s: Option<i64>,
     /// The caller reads this key itself.
     pub(super) is_requested: bool,
@@ -78,8 +78,8 @@ pub(super) struct KeyLookup {
     pub(super) needs_no_fetch: Vec<bool>,
     /// What one call fetches.
     pub(super) fetch: Vec<NearKey>,
-    /// Which of the fetched keys are kept, of a read that the strategy does not serve.
-    pub(super) keys_to_keep: HashSet<NearKey>,
+    /// Which of the fetched keys are cached, of a read that the strategy does not serve.
+    pub(super) keys_to_cache: HashSet<NearKey>,
 }
 
 /// How a read is served.
@@ -89,8 +89,8 @@ pub(super) enum ReadMode {
     Strategy,
     /// By the servers, as in a process without a strategy; the near cache takes note of it for other requests.
     Control,
-    /// By the servers.
-    Plain,
+    /// By the servers, without strategy and near cache.
+    Bypass,
 }
 
 impl NearState {
@@ -100,9 +100,9 @@ impl NearState {
             near_values: NearValues::new(fixed_keys.iter().cloned(), strategy.local.policy()),
             writes: WriteTracker::new(),
             fixed_set_load: FixedSetLoad::new(fixed_keys.len()),
-            keep_nothing_until: None,
+            caching_paused_until: None,
             near_ttl: options.near_ttl,
-            counted_kind: options.counted_bytes,
+            byte_accounting: options.counted_bytes,
             stats: NearStats::default(),
             warnings: VecDeque::new(),
             watches: options.is_coherent.then(Watches::default),
@@ -128,9 +128,9 @@ impl NearState {
         // A process of the control group keeps nothing, so nothing of it becomes full.
         let is_warm = self.process_rollout.is_control_process()
             || self.fixed_set_load.is_loaded() && self.near_values.local_cache().is_full();
-        if let Some(miss) = self.process_rollout.end_request(group, cost, is_warm) {
+        if let Some(regression) = self.process_rollout.end_request(group, cost, is_warm) {
             self.warnings.push_back(format!(
-                "the strategy {strategy} has disabled itself: {miss}; the requests of this process run without it, and \
+                "the strategy {strategy} has disabled itself: {regression}; the requests of this process run without it, and \
                  glasscache rollout compares them"
             ));
             self.near_values = NearValues::new([], AnyPolicy::Nothing);
@@ -142,10 +142,10 @@ impl NearState {
     pub(super) fn read_mode(&self, group: Option<Group>) -> ReadMode {
         let is_control_process = self.process_rollout.is_control_process();
         match group.or_else(|| self.process_rollout.group_outside_requests()) {
-            _ if is_control_process => ReadMode::Plain,
+            _ if is_control_process => ReadMode::Bypass,
             Some(Group::Strategy) => ReadMode::Strategy,
             Some(Group::Control) => ReadMode::Control,
-            None => ReadMode::Plain,
+            None => ReadMode::Bypass,
         }
     }
 
@@ -177,9 +177,9 @@ impl NearState {
         watches.is_none_or(|watches| watches.are_complete(now))
     }
 
-    /// Whether what a call that starts now fetches may be kept.
-    fn may_keep(&self, now: Instant) -> bool {
-        let mut until = self.keep_nothing_until.iter();
+    /// Whether what a call that starts now fetches may be cached.
+    fn may_cache(&self, now: Instant) -> bool {
+        let mut until = self.caching_paused_until.iter();
         self.may_serve(now) && until.all(|&until| now >= until)
     }
 
@@ -242,7 +242,7 @@ impl NearState {
             values: vec![None; keys.len()],
             needs_no_fetch: vec![false; keys.len()],
             fetch: new.cloned().collect(),
-            keys_to_keep: HashSet::new(),
+            keys_to_cache: HashSet::new(),
         };
         let Some(scope) = scope else { return lookup };
         for key in &lookup.fetch {
@@ -255,7 +255,7 @@ impl NearState {
                 &mut Vec::new(),
             );
             if location == Location::Missing {
-                lookup.keys_to_keep.insert(key.clone());
+                lookup.keys_to_cache.insert(key.clone());
             }
         }
         lookup
@@ -403,9 +403,11 @@ impl NearState {
         started_at: Instant,
     ) -> FetchedValue<NearEntry> {
         let expires = compute_expiry(started_at, fetched.ttl_s, self.near_ttl);
-        let is_kept = self.may_keep(started_at);
+        let is_cacheable = self.may_cache(started_at);
         let cached_bytes = match (&fetched.value, expires) {
-            (Some(value), Ok(_)) if is_kept => Some(counted_bytes(self.counted_kind, key, value)),
+            (Some(value), Ok(_)) if is_cacheable => {
+                Some(counted_bytes(self.byte_accounting, key, value))
+            }
             _ => None,
         };
         let value = NearEntry {
@@ -432,9 +434,9 @@ impl NearState {
         }
     }
 
-    /// Whether the caller is to load the fixed set now; then others do not. Not before what is loaded may be kept.
+    /// Whether the caller is to load the fixed set now; then others do not. Not before what is loaded may be cached.
     pub(super) fn begin_load(&mut self, now: Instant) -> bool {
-        self.may_keep(now) && self.fixed_set_load.begin(now)
+        self.may_cache(now) && self.fixed_set_load.begin(now)
     }
 
     /// Ends a load of the fixed set, whose values were stored before: see [`FixedSetLoad::end`].
@@ -460,25 +462,25 @@ impl NearState {
     pub(super) fn begin_write(&mut self, keys: &[NearKey]) {
         for key in keys {
             self.writes.begin(key);
-            self.forget(key);
+            self.invalidate_key(key);
         }
     }
 
     pub(super) fn end_write(&mut self, keys: &[NearKey]) {
         for key in keys {
             self.writes.end(key);
-            self.forget(key);
+            self.invalidate_key(key);
         }
     }
 
-    fn forget(&mut self, key: &NearKey) {
+    fn invalidate_key(&mut self, key: &NearKey) {
         let fixed_entry = self
             .near_values
             .fixed()
             .get(key)
             .is_some_and(Option::is_some);
-        let was_kept = fixed_entry || self.near_values.local_cache().peek(key).is_some();
-        self.stats.invalidated += u64::from(was_kept);
+        let was_cached = fixed_entry || self.near_values.local_cache().peek(key).is_some();
+        self.stats.invalidated += u64::from(was_cached);
         self.near_values.remove(key);
     }
 
@@ -492,44 +494,44 @@ impl NearState {
         self.clear();
     }
 
-    /// Keeps nothing until then, if a flush is delayed.
-    pub(super) fn keep_nothing(&mut self, until: Instant, is_delayed: bool) {
+    /// Caches no fetched value until then, if a flush is delayed.
+    pub(super) fn pause_caching(&mut self, until: Instant, is_delayed: bool) {
         if is_delayed {
-            self.keep_nothing_until = self.keep_nothing_until.max(Some(until));
+            self.caching_paused_until = self.caching_paused_until.max(Some(until));
         }
     }
 
-    /// Forgets every value after a change of the servers or of all items; the fixed set is loaded again.
+    /// Removes every value after a change of the servers or of all items; the fixed set is loaded again.
     ///
     /// The requests that fetch everything again are not what the forecast describes, so the roll-out leaves this window out.
     pub(super) fn clear(&mut self) {
-        self.process_rollout.note_cleared();
-        self.forget_all();
+        self.process_rollout.reset_window();
+        self.invalidate_all();
     }
 
-    /// Forgets every value, those of fetches in flight too.
-    fn forget_all(&mut self) {
-        self.writes.note_change_of_all();
-        self.forget_kept();
+    /// Removes every value, those of fetches in flight too.
+    fn invalidate_all(&mut self) {
+        self.writes.record_change_of_all();
+        self.clear_values();
     }
 
-    fn forget_kept(&mut self) {
+    fn clear_values(&mut self) {
         self.near_values.clear();
         if !self.near_values.fixed().is_empty() {
             self.fixed_set_load.mark_due();
         }
     }
 
-    /// Expects reports of the servers in these slots, and forgets everything: keys may have other servers than before.
+    /// Expects reports of the servers in these slots, and removes every value: keys may have other servers than before.
     pub(super) fn expect_watches(&mut self, slots: &[usize]) {
         if let Some(watches) = &mut self.watches {
-            watches.coverage.expect(slots);
+            watches.coverage.set_expected_slots(slots);
         }
-        // Fetches in flight are of the present servers: a change of them forgets earlier ones.
-        self.forget_kept();
+        // Fetches in flight are of the present servers: a change of them invalidates earlier ones.
+        self.clear_values();
     }
 
-    /// Takes what a watch of the server in `slot` received.
+    /// Handles what a watch of the server in `slot` received.
     pub(super) fn handle_watch_event(
         &mut self,
         (slot, server): (usize, &str),
@@ -542,22 +544,22 @@ impl NearState {
                     let warning = watches.begin((slot, server), report_level, self.near_ttl);
                     self.warnings.extend(warning);
                 }
-                self.forget_all();
+                self.invalidate_all();
             }
             WatchEvent::Changed(key) => {
                 for key in possible_near_keys(&key) {
-                    self.writes.note_change(&key);
+                    self.writes.record_change(&key);
                     let invalidated_before = self.stats.invalidated;
-                    self.forget(&key);
+                    self.invalidate_key(&key);
                     self.stats.changed_by_others += self.stats.invalidated - invalidated_before;
                     self.stats.invalidated = invalidated_before;
                 }
             }
-            WatchEvent::ChangedMany => self.clear_for_watch(),
+            WatchEvent::ChangedMany => self.invalidate_for_watch(),
             WatchEvent::FlushIn(delay_s) => {
                 let delay = Duration::from_secs(delay_s.into());
-                self.keep_nothing(now + delay + FLUSH_DELAY_SLACK, true);
-                self.clear_for_watch();
+                self.pause_caching(now + delay + FLUSH_DELAY_SLACK, true);
+                self.invalidate_for_watch();
             }
             WatchEvent::Confirmed(sent) => {
                 if let Some(watches) = &mut self.watches {
@@ -567,19 +569,19 @@ impl NearState {
         }
     }
 
-    /// Forgets everything, for the server in `slot` reports no changes until a watch of it begins again.
+    /// Removes every value, for the server in `slot` reports no changes until a watch of it begins again.
     pub(super) fn handle_watch_loss(&mut self, slot: usize) {
         if let Some(watches) = &mut self.watches {
             watches.coverage.record_loss(slot);
         }
-        self.clear_for_watch();
+        self.invalidate_for_watch();
     }
 
-    /// Forgets every value for what a watch reported or lost. That is part of what a coherent near cache costs, so the
+    /// Removes every value for what a watch reported or lost. That is part of what a coherent near cache costs, so the
     /// roll-out counts the requests that fetch everything again: a watch that is lost over and over disables the strategy.
-    fn clear_for_watch(&mut self) {
+    fn invalidate_for_watch(&mut self) {
         self.stats.watch_clears += 1;
-        self.forget_all();
+        self.invalidate_all();
     }
 
     pub(super) fn counters(&self) -> NearStats {

@@ -193,7 +193,7 @@ pub enum Fault {
 
 /// The state of the oldest request.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum ReplyProgress {
     /// Nothing is in flight.
     Idle,
     /// At least this many bytes are missing.
@@ -306,7 +306,7 @@ impl Pipeline {
     }
 
     /// Parses what was received, and returns the state of the oldest request. A fault stays: each later call returns it.
-    pub fn poll(&mut self) -> Result<Progress, Fault> {
+    pub fn poll(&mut self) -> Result<ReplyProgress, Fault> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }

@@ -7,8 +7,8 @@ use glasscache_protocol::text::reply::{
 
 use super::reserved;
 use super::{
-    ExpectedReply, Fault, FoundValue, KeyHash, KeyList, MetaReply, Pipeline, Progress, Refusal,
-    Reply, ReplyScan,
+    ExpectedReply, Fault, FoundValue, KeyHash, KeyList, MetaReply, Pipeline, Refusal, Reply,
+    ReplyProgress, ReplyScan,
 };
 
 /// Most rows of a `stats` reply and most refusals of one batch that are kept.
@@ -28,24 +28,24 @@ pub(super) enum ParseStep {
 }
 
 impl Pipeline {
-    pub(super) fn advance(&mut self) -> Result<Progress, Fault> {
+    pub(super) fn advance(&mut self) -> Result<ReplyProgress, Fault> {
         if self.in_flight.is_empty() {
             return if self.receive_buffer.is_empty() {
-                Ok(Progress::Idle)
+                Ok(ReplyProgress::Idle)
             } else {
                 Err(Fault::Unsolicited)
             };
         }
         let is_inside_body = self.scan.body.is_some() || self.scan.is_body_external;
         if self.receive_buffer.is_empty() && !is_inside_body {
-            return Ok(Progress::Incomplete(1)); // as each time before the first receive
+            return Ok(ReplyProgress::Incomplete(1)); // as each time before the first receive
         }
         loop {
             self.parse_complete_values();
             match self.parse_step()? {
                 ParseStep::Continue => {}
-                ParseStep::Missing(bytes) => return Ok(Progress::Incomplete(bytes)),
-                ParseStep::Complete(reply) => return Ok(Progress::Complete(reply)),
+                ParseStep::Missing(bytes) => return Ok(ReplyProgress::Incomplete(bytes)),
+                ParseStep::Complete(reply) => return Ok(ReplyProgress::Complete(reply)),
             }
         }
     }

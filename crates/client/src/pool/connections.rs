@@ -225,7 +225,7 @@ impl PooledConnection {
         }) else {
             // A fault on a connection that was closed before this was counted by the engine.
             if let Some(socket_connection) = &self.socket_connection
-                && socket_connection.state_machine.takes_requests()
+                && socket_connection.state_machine.accepts_requests()
             {
                 socket_connection
                     .state_machine

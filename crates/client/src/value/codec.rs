@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use super::compress::{self, Compression};
+use super::decompress_error::DecompressError;
 use super::dialect::{
     Body, CompressionFormat, Dialect, DialectFormat, Frame, ReadLimits, ValueRefusal, WrittenValue,
 };
-use super::fault::Fault;
 use super::{Array, ComputeInfo, Decoded, Method, ValueCosts, ValueError, ValueRef, typed};
 
 /// Settings of a codec; [`Default`] is what a new cache should use.
@@ -374,12 +374,12 @@ impl Codec {
                     remove_frame(compression_format, bytes, bytes_max)
                 });
                 Cow::Owned(plain.map_err(|fault| match fault {
-                    Fault::TooLarge => ValueError::TooLarge {
+                    DecompressError::TooLarge => ValueError::TooLarge {
                         flags,
                         wire_bytes: bytes.len(),
                         limit: bytes_max,
                     },
-                    Fault::Corrupt => unreadable(&format!(
+                    DecompressError::Corrupt => unreadable(&format!(
                         "not a whole {} stream",
                         compression_format.method.name()
                     )),
@@ -441,11 +441,13 @@ fn remove_frame(
     compression_format: CompressionFormat,
     bytes: &[u8],
     bytes_max: usize,
-) -> Result<Vec<u8>, Fault> {
+) -> Result<Vec<u8>, DecompressError> {
     match compression_format.frame {
         Frame::Bare => compress::decompress(compression_format.method, bytes, bytes_max),
         Frame::Length => {
-            let (length, stream) = bytes.split_first_chunk::<4>().ok_or(Fault::Corrupt)?;
+            let (length, stream) = bytes
+                .split_first_chunk::<4>()
+                .ok_or(DecompressError::Corrupt)?;
             let plain_bytes = u32::from_le_bytes(*length) as usize;
             compress::decompress_sized(compression_format.method, stream, plain_bytes, bytes_max)
         }

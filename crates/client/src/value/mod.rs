@@ -8,9 +8,9 @@
 mod codec;
 mod compress;
 mod compute_info;
+mod decompress_error;
 mod dialect;
 mod fastlz;
-mod fault;
 mod ints;
 mod marshal;
 mod packed_arrays;

@@ -211,7 +211,7 @@ impl Client {
         *value_bytes = found.map_or(*value_bytes, |found| found.value_bytes);
         let is_timed = |found: FoundValue| self.codec().is_slow(found.flags, found.value_bytes);
         if self.core.is_observed() && found.is_some_and(is_timed) {
-            call.note_arrival();
+            call.mark_reply_received();
         }
         let value = call.pipeline().map(|pipeline| {
             let reply = (reply, pipeline, call.server().name.as_str());
@@ -232,7 +232,7 @@ impl Client {
         mut spent: TimeSpent,
     ) {
         let decompress_time = Duration::from_nanos(spent.part_ns(CostPart::Decompress));
-        let decode_time = call.times().reading_time().saturating_sub(decompress_time);
+        let decode_time = call.times().decoding_time().saturating_sub(decompress_time);
         spent.add_time(CostPart::Deserialise, decode_time);
         let summary = RequestSummary {
             key: Some(key),
@@ -265,7 +265,7 @@ impl Client {
         }
         let mut body = vec![0; found.value_bytes];
         receive_into(&mut body)?;
-        call.note_arrival();
+        call.mark_reply_received();
         let (value, costs) = conversion::decode_value(py, self.codec(), found.flags, &body)?;
         spent.add_time(CostPart::Decompress, costs.compress);
         Ok(value)

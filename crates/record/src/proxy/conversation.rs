@@ -85,7 +85,7 @@ impl Conversation {
         for event in events {
             self.handle_command(event, now);
         }
-        self.note_activity(now);
+        self.record_activity(now);
     }
 
     /// Takes bytes of the server.
@@ -95,10 +95,10 @@ impl Conversation {
         for event in events {
             self.handle_reply(&event);
         }
-        self.note_activity(now);
+        self.record_activity(now);
     }
 
-    fn note_activity(&mut self, now: Instant) {
+    fn record_activity(&mut self, now: Instant) {
         self.last_active = self.last_active.map(|_| now);
     }
 

@@ -227,7 +227,7 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
     type Key = u32;
 
     /// Repeats were dropped when the log was prepared.
-    fn note_first_use(&mut self, _item: &u32) -> bool {
+    fn mark_requested(&mut self, _item: &u32) -> bool {
         true
     }
 

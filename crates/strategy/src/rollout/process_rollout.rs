@@ -161,7 +161,7 @@ impl ProcessRollout {
     }
 
     /// Leaves the requests of this window out, for what the process kept is gone and has to be fetched again.
-    pub fn note_cleared(&mut self) {
+    pub fn reset_window(&mut self) {
         self.window.groups = Groups::default();
     }
 
@@ -365,7 +365,7 @@ mod tests {
             disabled_after(&mut process_rollout, 499, (bad, bad), &mut random),
             None
         );
-        process_rollout.note_cleared();
+        process_rollout.reset_window();
         let good = Traffic::typical();
         assert_eq!(
             disabled_after(&mut process_rollout, 1501, (good, good), &mut random),

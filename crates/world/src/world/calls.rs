@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use glasscache_client::Error;
 use glasscache_client::engine::connection::{self, Connection, Failure};
-use glasscache_client::engine::retry::{Cause, FailedRequest, RetryDecision};
+use glasscache_client::engine::retry::{FailedRequest, FailureCause, RetryDecision};
 use glasscache_client::error::{Context, Phase};
 use glasscache_client::pipeline::{Fault, Reply};
 use glasscache_client::request::{CommandSet, Request as ClientRequest};
@@ -183,11 +183,11 @@ impl World {
         state.job = Some(job);
         state.requests.clear();
         state.is_retry = false;
-        let takes_requests = self.sockets[socket].engine.as_mut().is_some_and(|engine| {
+        let accepts_requests = self.sockets[socket].engine.as_mut().is_some_and(|engine| {
             engine.release();
-            engine.takes_requests()
+            engine.accepts_requests()
         });
-        if takes_requests {
+        if accepts_requests {
             self.submit(socket, part);
         } else {
             self.parts[part].socket = None;
@@ -218,7 +218,7 @@ impl World {
         });
         let is_first = !self.parts[part].is_retry;
         let decision = match failure.decision {
-            RetryDecision::End(_)
+            RetryDecision::Fail(_)
                 if is_first && self.is_sabotaged_by(Sabotage::RepeatsAdditions) =>
             {
                 RetryDecision::Retry
@@ -242,7 +242,7 @@ impl World {
                     self.expire_part(part);
                 }
             }
-            RetryDecision::End(_) => {
+            RetryDecision::Fail(_) => {
                 self.note_uncertain(socket, part);
                 self.fail_part(part, &failure.error);
             }
@@ -396,12 +396,13 @@ impl World {
             return; // the engine ends it
         }
         let timeout = Duration::from_micros(call.deadline - call.started);
-        if let RetryDecision::End(mark) = FailedRequest::CONNECTING.decide(Cause::Deadline(timeout))
+        if let RetryDecision::Fail(effect) =
+            FailedRequest::CONNECTING.decide(FailureCause::Deadline(timeout))
         {
             self.processes[process].servers[server]
                 .state
                 .health
-                .note(mark);
+                .apply_effect(effect);
         }
         let error = Error::Deadline(self.error_context(server, Phase::Connect));
         self.fail_part(part, &error);
@@ -416,7 +417,12 @@ impl World {
             return;
         };
         let failure = job.with_requests(true, |requests| {
-            engine.fail_quiet(requests, attempt, begin_offset, connection::End::Deadline)
+            engine.fail_quiet(
+                requests,
+                attempt,
+                begin_offset,
+                connection::NoReplyReason::Deadline,
+            )
         });
         engine.handle_disconnect(false, "quiet writes were late");
         for id in self.parts[part].requests.clone() {

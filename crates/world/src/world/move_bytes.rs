@@ -1,6 +1,6 @@
 //! What a driver does with a connection: moves bytes, hands out replies, tells the time.
 
-use glasscache_client::engine::connection::{self, Connection, Progress, Ticket};
+use glasscache_client::engine::connection::{self, Connection, ConnectionEvent, Ticket};
 use glasscache_client::pipeline::Reply;
 use glasscache_client::request::Request;
 
@@ -33,8 +33,8 @@ impl World {
                 break;
             }
             match engine.poll() {
-                Progress::Ready => self.submit_waiting(socket),
-                Progress::Reply(ticket, reply) => {
+                ConnectionEvent::Ready => self.submit_waiting(socket),
+                ConnectionEvent::Reply(ticket, reply) => {
                     state.was_refused |= matches!(reply, Reply::Refused(_));
                     let calls = self.sockets[socket].calls.iter();
                     let part = if self.is_sabotaged_by(Sabotage::MixesReplies) {
@@ -50,7 +50,7 @@ impl World {
                         self.take_reply(socket, part, reply);
                     }
                 }
-                Progress::Failed(ticket, failure) => {
+                ConnectionEvent::Failed(ticket, failure) => {
                     for part in self.parts_of_ticket(socket, ticket) {
                         self.handle_failed_attempt(socket, part, &failure);
                     }
@@ -60,7 +60,7 @@ impl World {
                         return self.close_socket(socket); // it never takes requests
                     }
                 }
-                Progress::Needs(_) | Progress::Idle => {
+                ConnectionEvent::NeedsBytes(_) | ConnectionEvent::Idle => {
                     if !self.move_bytes(socket) {
                         break;
                     }
@@ -164,7 +164,7 @@ impl World {
             return;
         };
         let failure = job.with_requests(true, |requests| {
-            let end = connection::End::Closed { is_orderly, reason };
+            let end = connection::NoReplyReason::Closed { is_orderly, reason };
             engine.fail_quiet(requests, attempt, begin_offset, end)
         });
         engine.handle_disconnect(is_orderly, reason);
@@ -251,7 +251,7 @@ impl World {
     pub(super) fn close_unawaited(&mut self, socket: SocketId) {
         let state = &self.sockets[socket];
         let is_unused = state.engine.as_ref().is_some_and(|engine| {
-            state.is_ready && !engine.takes_requests() && engine.next_deadline().is_none()
+            state.is_ready && !engine.accepts_requests() && engine.next_deadline().is_none()
         });
         if is_unused && !self.is_sabotaged_by(Sabotage::NeverCloses) {
             self.close_socket(socket);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::engine::health::HealthMark;
+use crate::engine::health::HealthEffect;
 
 fn failure(decision: RetryDecision) -> Failure {
     let error = Error::Interrupted;
@@ -44,7 +44,7 @@ fn a_request_whose_connection_was_stale_is_sent_again_as_a_retry() {
     assert_eq!(unsent(&requests), [(0, 7)]);
     let second = requests.begin_attempt(0, true, times, || Error::Closed);
     assert!(second.unwrap().is_retry);
-    requests.record_failure(0, failure(RetryDecision::End(HealthMark::Bad)));
+    requests.record_failure(0, failure(RetryDecision::Fail(HealthEffect::Bad)));
     assert!(requests.have_ended());
 }
 

@@ -9,7 +9,7 @@ use glasscache_protocol::meta::request::{Arithmetic, WireKey};
 use glasscache_protocol::text::reply::{ErrorLineKind, WriteStatus};
 use glasscache_protocol::text::request::StoreMode;
 
-use super::super::{Fault, Pipeline, Progress, Reply};
+use super::super::{Fault, Pipeline, Reply, ReplyProgress};
 use crate::request::{CommandSet, Item, Request, RequestWriter, Unsupported};
 
 /// Where opaques begin; those of a batch pass over the end of their range.
@@ -62,11 +62,11 @@ fn reply_to(request: Request<'_>, reply: &[u8]) -> Parsed {
         let (mut pipeline, _) = pipeline_expecting(request);
         for part in reply.chunks(piece_bytes) {
             match pipeline.poll()? {
-                Progress::Incomplete(_) => pipeline.feed(part),
+                ReplyProgress::Incomplete(_) => pipeline.feed(part),
                 progress => panic!("{progress:?} before the end"),
             }
         }
-        let Progress::Complete(reply) = pipeline.poll()? else {
+        let ReplyProgress::Complete(reply) = pipeline.poll()? else {
             panic!("incomplete")
         };
         let found = pipeline.found_values().iter();
@@ -150,7 +150,7 @@ fn a_single_read_is_a_value_a_miss_or_a_refusal() {
     let mut hit = Vec::new();
     push_value(&mut hit, 0, b"a", b"body");
     pipeline.feed(&hit);
-    assert_eq!(pipeline.poll(), Ok(Progress::Complete(Reply::Values)));
+    assert_eq!(pipeline.poll(), Ok(ReplyProgress::Complete(Reply::Values)));
     assert_eq!(pipeline.found_values()[0].cas, 9);
     let mut miss = Vec::new();
     write_error(&mut miss, id(opcode::GETK, 0), Status::NotFound);

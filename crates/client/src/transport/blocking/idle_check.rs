@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use super::{SocketConnection, receive_bytes};
-use crate::engine::connection::Progress;
+use crate::engine::connection::ConnectionEvent;
 
 impl SocketConnection {
     /// Whether an idle connection is still good: not closed by the peer, and without unsolicited bytes.
@@ -36,7 +36,7 @@ impl SocketConnection {
     fn take_acknowledgements(&mut self) -> bool {
         loop {
             match self.state_machine.poll() {
-                Progress::Needs(missing_bytes) => {
+                ConnectionEvent::NeedsBytes(missing_bytes) => {
                     let room = self.state_machine.receive_space(missing_bytes);
                     let flags = RecvFlags::DONTWAIT;
                     match receive_bytes(&self.fd, self.tls.as_deref_mut(), room, flags) {
@@ -45,7 +45,7 @@ impl SocketConnection {
                         Err(error) => return error == Errno::AGAIN,
                     }
                 }
-                Progress::Idle => return self.state_machine.takes_requests(),
+                ConnectionEvent::Idle => return self.state_machine.accepts_requests(),
                 _ => return false,
             }
         }
