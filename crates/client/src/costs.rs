@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_have_ends() {
+    fn classes_clamp_their_extremes() {
         assert_eq!(
             (
                 decade_of(0),

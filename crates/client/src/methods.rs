@@ -11,7 +11,7 @@ use glasscache_protocol::text::request::StoreMode;
 use crate::asynchronous::AsyncClient;
 use crate::bulk::{
     BulkDelete, BulkFetch, BulkRead, BulkStore, Failures, IndexedValue, Partitioned, ReadTotals,
-    StoreFailures, index_values,
+    StoreFailures, found_values_with_index,
 };
 use crate::client::{Budget, Client, Replies, Value};
 use crate::engine::interpret::refusal_to_error;
@@ -195,7 +195,7 @@ macro_rules! methods {
                     keys.iter().try_for_each(|key| wire_keys.push(core.keys(), key))?;
                     let read = (near.clone(), &wire_keys.all()[..]);
                     let (values, failures) = self.read_near(read, budget)$($await)*?;
-                    return Ok((index_values(values), failures));
+                    return Ok((found_values_with_index(values), failures));
                 }
                 let recorded_call = budget.begin_read(keys.iter().map(|key| Cow::Borrowed(*key)));
                 let bulk_read = BulkRead::new(core, keys, false)?;

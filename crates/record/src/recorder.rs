@@ -17,10 +17,10 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Records requests into a folder. Cheap to clone; the log is complete after [`Recorder::close`] or the drop of the last
 /// clone. After a fork the child records under an instance of its own.
 #[derive(Debug, Clone)]
-pub struct Recorder(Arc<Shared>);
+pub struct Recorder(Arc<RecorderShared>);
 
 #[derive(Debug)]
-struct Shared {
+struct RecorderShared {
     options: Arc<Options>,
     sink: ArcSwap<Sink>,
     requests: AtomicU64,
@@ -76,7 +76,7 @@ impl Recorder {
     }
 
     fn new(options: Arc<Options>, sink: Sink) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(RecorderShared {
             options,
             sink: ArcSwap::from_pointee(sink),
             requests: AtomicU64::new(0),
@@ -146,7 +146,7 @@ impl Recorder {
     }
 }
 
-impl Shared {
+impl RecorderShared {
     fn close(&self) -> bool {
         let sink = self.sink.load_full();
         if sink.was_forked() {
@@ -165,7 +165,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for RecorderShared {
     fn drop(&mut self) {
         self.close();
     }
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_share_of_the_requests_is_recorded() {
+    fn the_sampled_fraction_is_recorded() {
         for share in [0.0, 0.01, 0.5, 1.0] {
             let sampled = (0..100_000)
                 .filter(|&request_number| is_sampled(request_number, share))

@@ -32,7 +32,7 @@ pub struct PrefetchRules {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Location {
     /// The request has looked it up before.
-    Repeat,
+    AlreadyRequested,
     /// In the fixed set.
     Fixed,
     /// Fetched by this request already, ahead of need.
@@ -115,7 +115,7 @@ impl PrefetchRules {
     ) -> Location {
         fetch_list.clear();
         if !context.mark_requested(key) {
-            return Location::Repeat;
+            return Location::AlreadyRequested;
         }
         let location = locate(context, key);
         let is_missing = location == Location::Missing;

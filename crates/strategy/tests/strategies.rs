@@ -171,16 +171,16 @@ impl NaiveS3Fifo {
     }
 
     fn evict(&mut self) {
-        let share = 1.max(self.capacity / 10);
+        let small_capacity = 1.max(self.capacity / 10);
         loop {
-            if self.small.len() >= share || self.main.is_empty() {
+            if self.small.len() >= small_capacity || self.main.is_empty() {
                 let (slot, uses) = self.small.pop_front().unwrap();
                 if uses >= 2 {
                     self.main.push_back((slot, 0));
                     continue;
                 }
                 self.ghost.push_back(slot);
-                while self.ghost.len() > self.capacity - share {
+                while self.ghost.len() > self.capacity - small_capacity {
                     self.ghost.pop_front();
                 }
                 return;
@@ -261,9 +261,9 @@ fn s3fifo_remembers_early_evictions() {
     assert!((0..12).all(|slot| !policy.contains(slot)));
 }
 
-struct Pairs;
+struct BinaryTree;
 
-impl RelatedItems<u32> for Pairs {
+impl RelatedItems<u32> for BinaryTree {
     fn children(&self, key: &u32, list: &mut Vec<u32>) {
         if *key < 3 {
             list.extend([key * 2 + 1, key * 2 + 2]);
@@ -284,9 +284,9 @@ impl RelatedItems<u32> for Pairs {
 }
 
 /// Values that are even may be served.
-struct Even;
+struct EvenValuesAreFresh;
 
-impl Validity<u32, u32> for Even {
+impl Validity<u32, u32> for EvenValuesAreFresh {
     fn is_fresh(&self, value: &u32) -> bool {
         value.is_multiple_of(2)
     }
@@ -297,7 +297,7 @@ impl Validity<u32, u32> for Even {
 }
 
 /// A process whose remote values are ten times their keys.
-struct Process {
+struct TestProcess {
     rules: glasscache_strategy::rules::PrefetchRules,
     near_values: NearValues<u32, u32>,
     scope: Scope<u32, u32>,
@@ -305,7 +305,7 @@ struct Process {
     list: Vec<u32>,
 }
 
-impl Process {
+impl TestProcess {
     fn new(notation: &str, fixed: &[u32]) -> Self {
         let strategy: Strategy = notation.parse().unwrap();
         let value = |key: u32| FetchedValue {
@@ -325,13 +325,18 @@ impl Process {
         }
     }
 
-    fn context(&mut self) -> (ClientContext<'_, u32, u32, Pairs, Even>, &mut Vec<u32>) {
+    fn context(
+        &mut self,
+    ) -> (
+        ClientContext<'_, u32, u32, BinaryTree, EvenValuesAreFresh>,
+        &mut Vec<u32>,
+    ) {
         let context = ClientContext {
             near_values: &mut self.near_values,
             scope: &mut self.scope,
             fetched_values: &self.fetched_values,
-            related_items: &Pairs,
-            validity: &Even,
+            related_items: &BinaryTree,
+            validity: &EvenValuesAreFresh,
         };
         (context, &mut self.list)
     }
@@ -357,7 +362,7 @@ impl Process {
 
 #[test]
 fn a_request_fetches_companions_with_what_is_missing() {
-    let mut process = Process::new("children+together:50", &[101]);
+    let mut process = TestProcess::new("children+together:50", &[101]);
     assert_eq!(process.begin(7), [7, 207]);
     assert_eq!(process.look_up(0), [0, 1, 2, 100]);
     assert!(process.look_up(7).is_empty());
@@ -365,7 +370,7 @@ fn a_request_fetches_companions_with_what_is_missing() {
 
 #[test]
 fn a_request_fetches_children_once_and_holds_them() {
-    let mut process = Process::new("lru:1+children", &[]);
+    let mut process = TestProcess::new("lru:1+children", &[]);
     assert_eq!(process.look_up(0), [0, 1, 2]);
     assert!(process.look_up(2).is_empty());
     assert_eq!(process.scope.get(&2), Some(&20));
@@ -373,7 +378,7 @@ fn a_request_fetches_children_once_and_holds_them() {
 
 #[test]
 fn a_value_that_may_not_be_served_is_fetched_again() {
-    let mut process = Process::new("lru:10", &[5]);
+    let mut process = TestProcess::new("lru:10", &[5]);
     assert!(process.look_up(5).is_empty(), "the fixed set is loaded");
     process.near_values.insert(&5, 51, 1);
     process.near_values.insert(&6, 61, 1);

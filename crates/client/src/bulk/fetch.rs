@@ -53,7 +53,7 @@ impl BulkFetch {
 }
 
 /// The values of a read that were found, with the indices of their keys.
-pub(crate) fn index_values(values: Vec<Option<NearValue>>) -> Vec<IndexedValue> {
+pub(crate) fn found_values_with_index(values: Vec<Option<NearValue>>) -> Vec<IndexedValue> {
     let found = values.into_iter().enumerate();
     found
         .filter_map(|(index, value)| value.map(|value| (index, value.flags, value.bytes.to_vec())))

@@ -10,7 +10,7 @@ mod store;
 pub use crate::engine::{BulkResult, Failures};
 pub use delete::BulkDelete;
 pub use fetch::BulkFetch;
-pub(crate) use fetch::index_values;
+pub(crate) use fetch::found_values_with_index;
 pub use partition::{Partition, Partitioned};
 pub use read::BulkRead;
 pub(crate) use read::ReadTotals;

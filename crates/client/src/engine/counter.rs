@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_added_to_or_made() {
+    fn a_counter_is_incremented_or_created() {
         let none = Ok(StepReply::Number(None));
         assert_eq!(
             run_steps(&[Ok(StepReply::Number(Some(5)))]),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_others_make_and_remove_is_looked_for_three_times() {
+    fn a_counter_that_others_create_and_delete_is_attempted_three_times() {
         let none = || Ok(StepReply::Number(None));
         let lost = || Ok(StepReply::WriteOutcome(WriteOutcome::NotStored));
         let late = [none(), lost(), Ok(StepReply::Number(Some(9)))];
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_step_ends_it() {
+    fn a_failed_step_ends_the_call() {
         let failed = [Ok(StepReply::Number(None)), Err(Error::Closed)];
         assert_eq!(run_steps(&failed), (2, Err(Error::Closed)));
     }

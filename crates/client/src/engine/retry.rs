@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_closes_on_the_probe_in_order_gets_classic_text() {
+    fn an_orderly_close_on_the_probe_is_retried_in_classic_text() {
         let probe = FailedRequest {
             stage: FailureStage::Probing,
             is_reused: false,

@@ -188,7 +188,7 @@ impl NearState {
         match location {
             Location::Fixed => self.stats.fixed_hits += 1,
             Location::Local => self.stats.local_cache_hits += 1,
-            Location::Prefetched | Location::Repeat => self.stats.request_scope_hits += 1,
+            Location::Prefetched | Location::AlreadyRequested => self.stats.request_scope_hits += 1,
             Location::Missing => {}
         }
         self.stats.used_keys += u64::from(location.uses_fetched_key());
@@ -288,7 +288,7 @@ impl NearState {
             scope_entry.filter(|entry| self.writes.generation(key) == Some(entry.generation));
         let value = match (location, scope_entry) {
             (Location::Missing, _) => None,
-            (Location::Fixed, _) | (Location::Repeat, None) => {
+            (Location::Fixed, _) | (Location::AlreadyRequested, None) => {
                 let is_fresh = |entry: &NearEntry| may_serve && entry.is_fresh(now);
                 let entry = self.near_values.get(&**key, is_fresh);
                 entry.and_then(|entry| entry.value.clone())

@@ -61,7 +61,8 @@ impl Pipeline {
         }
         while let Some(key) = keys.get(self.scan.key_cursor) {
             let unparsed = self.receive_buffer.slice_from(self.scan.offset);
-            let Some((flags, value_bytes, head_bytes)) = plain_value_head(unparsed, key) else {
+            let Some((flags, value_bytes, head_bytes)) = parse_simple_value_head(unparsed, key)
+            else {
                 return;
             };
             let end = head_bytes.saturating_add(value_bytes);
@@ -306,7 +307,7 @@ impl ReplyScan {
 }
 
 /// Flags, length and length of the line, if `VALUE key flags length` is a whole line at the front.
-fn plain_value_head(unparsed: &[u8], key: &[u8]) -> Option<(u32, usize, usize)> {
+fn parse_simple_value_head(unparsed: &[u8], key: &[u8]) -> Option<(u32, usize, usize)> {
     let after = unparsed.strip_prefix(b"VALUE ")?.strip_prefix(key)?;
     let (flags, after) = parse_digits(after.strip_prefix(b" ")?)?;
     let (value_bytes, after) = parse_digits(after.strip_prefix(b" ")?)?;

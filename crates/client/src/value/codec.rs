@@ -305,8 +305,8 @@ impl Codec {
         flags: u32,
         bytes: &[u8],
     ) -> Option<(u32, Vec<u8>)> {
-        let is_own = self.options.dialect == Dialect::Glasscache;
-        is_own.then(|| {
+        let is_glasscache = self.options.dialect == Dialect::Glasscache;
+        is_glasscache.then(|| {
             (
                 Dialect::COMPUTE_INFO_FLAGS,
                 compute_info.to_body(flags, bytes),
@@ -402,7 +402,7 @@ impl Codec {
     fn dialect_of(&self, flags: u32) -> Dialect {
         self.options
             .migrate_from
-            .filter(|_| !Dialect::is_own(flags))
+            .filter(|_| !Dialect::is_glasscache(flags))
             .unwrap_or(self.options.dialect)
     }
 

@@ -9,7 +9,7 @@ use std::ops::Range;
 use glasscache_protocol::limits::VALUE_BYTES_MAX;
 use glasscache_protocol::meta::reply::Code;
 use glasscache_protocol::meta::request::{self, CommonFields, GetFields};
-use glasscache_protocol::text::request::{StoreLine, StoreMode};
+use glasscache_protocol::text::request::{StoreMode, TextStoreParameters};
 
 use super::node::{BatchReply, Node, Reply};
 use super::plan::{ListedItem, Plan};
@@ -150,7 +150,7 @@ impl<'a> Copier<'a> {
             ) else {
                 continue;
             };
-            let line = StoreLine {
+            let line = TextStoreParameters {
                 flags: read_item.client_flags,
                 exptime: exptime(read_item.ttl_s, target_time_s),
                 value_bytes: value.len(),

@@ -6,7 +6,7 @@
 
 use super::header::{HEADER_BYTES, Header, MAGIC_REQUEST};
 use super::{Status, opcode};
-use crate::command::{StoreHead, StoreVerb};
+use crate::command::{StoreCommand, StoreHead};
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// Largest body that is taken at all, in bytes: memcached's upper limit of an item.
@@ -307,7 +307,7 @@ fn decode_command<'b>(
 
 /// The verb of a store; `None` for any other opcode. As in memcached, add and replace with a CAS unique are a cas.
 #[inline]
-fn store_verb(opcode: u8, has_cas: bool) -> Option<StoreVerb> {
+fn store_verb(opcode: u8, has_cas: bool) -> Option<StoreCommand> {
     Some(match opcode {
         opcode::SET
         | opcode::SETQ
@@ -317,13 +317,13 @@ fn store_verb(opcode: u8, has_cas: bool) -> Option<StoreVerb> {
         | opcode::REPLACEQ
             if has_cas =>
         {
-            StoreVerb::Cas
+            StoreCommand::Cas
         }
-        opcode::SET | opcode::SETQ => StoreVerb::Set,
-        opcode::ADD | opcode::ADDQ => StoreVerb::Add,
-        opcode::REPLACE | opcode::REPLACEQ => StoreVerb::Replace,
-        opcode::APPEND | opcode::APPENDQ => StoreVerb::Append,
-        opcode::PREPEND | opcode::PREPENDQ => StoreVerb::Prepend,
+        opcode::SET | opcode::SETQ => StoreCommand::Set,
+        opcode::ADD | opcode::ADDQ => StoreCommand::Add,
+        opcode::REPLACE | opcode::REPLACEQ => StoreCommand::Replace,
+        opcode::APPEND | opcode::APPENDQ => StoreCommand::Append,
+        opcode::PREPEND | opcode::PREPENDQ => StoreCommand::Prepend,
         _ => return None,
     })
 }

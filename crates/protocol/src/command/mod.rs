@@ -121,7 +121,7 @@ pub enum AdminVerb {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GetHead {
     /// gets and gats: the reply includes the CAS unique.
-    pub with_unique: bool,
+    pub with_cas: bool,
     /// gat and gats: the new exptime, as on the wire.
     pub touch: Option<i64>,
 }
@@ -130,7 +130,7 @@ pub struct GetHead {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreHead<'b> {
     /// Which command.
-    pub verb: StoreVerb,
+    pub verb: StoreCommand,
     /// The item's key, 1 to 250 bytes.
     pub key: &'b [u8],
     /// The client's flags.
@@ -148,7 +148,7 @@ pub struct StoreHead<'b> {
 /// Which storage command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the variants are the commands of the protocol")]
-pub enum StoreVerb {
+pub enum StoreCommand {
     Set,
     Add,
     Replace,

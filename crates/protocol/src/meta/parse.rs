@@ -9,10 +9,10 @@ use crate::replies;
 /// The `mg` at the start of `input` and its length, if it is complete and its flags are plain; `None` otherwise, and
 /// [`crate::text::parse`] has to parse it.
 #[inline]
-pub fn parse_plain_get(input: &[u8]) -> Option<(MetaLine<'_>, usize)> {
+pub fn parse_simple_get(input: &[u8]) -> Option<(MetaLine<'_>, usize)> {
     let rest = input.strip_prefix(b"mg ")?;
     let (key, tail) = rest.split_at_checked(ascii::find_separator(rest)?)?;
-    let (flags, bytes) = MetaFlags::parse_plain(tail)?;
+    let (flags, bytes) = MetaFlags::parse_argumentless(tail)?;
     let is_valid_key = !key.is_empty() && key.len() <= KEY_BYTES_MAX;
     is_valid_key.then_some((MetaLine { key, flags }, 3 + key.len() + bytes))
 }
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn a_plain_get_parses_as_in_the_general_parser() {
         for input in [&b"mg foo t v\r\nrest"[..], b"mg k\n", b"mg k v\r\n"] {
-            let (line, used) = parse_plain_get(input).unwrap();
+            let (line, used) = parse_simple_get(input).unwrap();
             assert_eq!(parse(input), Parsed::Command(Command::MetaGet(line), used));
         }
         let long = [b"mg ", &[b'k'; 251][..], b" v\r\n"].concat();
@@ -145,7 +145,7 @@ mod tests {
             b"mg \r\n",
             &long,
         ] {
-            assert_eq!(parse_plain_get(input), None);
+            assert_eq!(parse_simple_get(input), None);
         }
     }
 

@@ -5,7 +5,7 @@
 //! The accepted syntax and the order of errors are those of memcached 1.6's parser.
 
 use crate::ascii;
-use crate::command::{AdminVerb, Command, GetHead, Refusal, StoreHead, StoreVerb, value_length};
+use crate::command::{AdminVerb, Command, GetHead, Refusal, StoreCommand, StoreHead, value_length};
 use crate::limits::{KEY_BYTES_MAX, LINE_BYTES_MAX};
 use crate::meta;
 use crate::replies;
@@ -52,12 +52,12 @@ fn parse_line(line: &[u8], used: usize) -> Parsed<'_> {
     let (verb, rest) = line.split_at_checked(verb_len).unwrap_or((line, &[]));
     let parsed = match verb {
         b"get" | b"gets" | b"gat" | b"gats" => return parse_get(verb, line, rest, used),
-        b"set" => parse_store(StoreVerb::Set, rest),
-        b"add" => parse_store(StoreVerb::Add, rest),
-        b"cas" => parse_store(StoreVerb::Cas, rest),
-        b"replace" => parse_store(StoreVerb::Replace, rest),
-        b"append" => parse_store(StoreVerb::Append, rest),
-        b"prepend" => parse_store(StoreVerb::Prepend, rest),
+        b"set" => parse_store(StoreCommand::Set, rest),
+        b"add" => parse_store(StoreCommand::Add, rest),
+        b"cas" => parse_store(StoreCommand::Cas, rest),
+        b"replace" => parse_store(StoreCommand::Replace, rest),
+        b"append" => parse_store(StoreCommand::Append, rest),
+        b"prepend" => parse_store(StoreCommand::Prepend, rest),
         b"delete" => parse_delete(rest),
         b"incr" => parse_arith(rest, false),
         b"decr" => parse_arith(rest, true),
@@ -94,7 +94,7 @@ fn parse_get<'b>(verb: &[u8], line: &'b [u8], mut rest: &'b [u8], used: usize) -
         None
     };
     let head = GetHead {
-        with_unique: verb.ends_with(b"s"),
+        with_cas: verb.ends_with(b"s"),
         touch,
     };
     Parsed::Command(Command::Get(head), line.len() - rest.len())
@@ -119,7 +119,7 @@ fn bad_format(noreply: bool) -> Refusal {
     }
 }
 
-fn parse_store(verb: StoreVerb, line: &[u8]) -> Result<Command<'_>, Refusal> {
+fn parse_store(verb: StoreCommand, line: &[u8]) -> Result<Command<'_>, Refusal> {
     let mut rest = line;
     let (Some(key), Some(flags), Some(exptime), Some(bytes)) = (
         ascii::take_token(&mut rest),
@@ -145,7 +145,7 @@ fn parse_store(verb: StoreVerb, line: &[u8]) -> Result<Command<'_>, Refusal> {
         return Err(refusal);
     };
     let required_cas = match verb {
-        StoreVerb::Cas => Some(
+        StoreCommand::Cas => Some(
             ascii::take_token(&mut rest)
                 .and_then(ascii::parse_u64)
                 .ok_or(refusal)?,

@@ -42,7 +42,7 @@ fn the_keys_of_a_get_are_taken_one_by_one() {
 #[test]
 fn a_gat_has_its_exptime_before_the_keys() {
     let head = GetHead {
-        with_unique: true,
+        with_cas: true,
         touch: Some(-1),
     };
     assert_eq!(

@@ -12,7 +12,7 @@ pub enum CommandEvent {
     /// A key of get, gets, gat or gats.
     Get(Vec<u8>),
     /// What ends the reply with `END`: the keys of a get are complete, or statistics were asked for.
-    EndExpected,
+    AwaitEnd,
     /// `mg` with the value.
     MetaGet(MetaGet),
     /// A command that changes an item.
@@ -114,7 +114,7 @@ impl CommandScanner {
             }
             KeyToken::End(used) => {
                 self.is_in_keys = false;
-                emit(CommandEvent::EndExpected);
+                emit(CommandEvent::AwaitEnd);
                 Some(used)
             }
             KeyToken::Incomplete => None,
@@ -149,7 +149,7 @@ impl CommandScanner {
                 verb: AdminVerb::Stats,
                 arguments: [],
                 ..
-            } => emit(CommandEvent::EndExpected),
+            } => emit(CommandEvent::AwaitEnd),
             Command::MetaGet(_)
             | Command::MetaDebug { .. }
             | Command::MetaFlushPrefix(_)
@@ -202,7 +202,7 @@ mod tests {
         vec![
             get(b"a"),
             get(b"bb"),
-            CommandEvent::EndExpected,
+            CommandEvent::AwaitEnd,
             CommandEvent::Write,
             meta(b"k", b"k", b"ab", true),
             meta(b"YQ==", b"a", b"", false),
@@ -210,9 +210,9 @@ mod tests {
             CommandEvent::Write,
             CommandEvent::Write,
             CommandEvent::Write,
-            CommandEvent::EndExpected,
+            CommandEvent::AwaitEnd,
             get(b"c"),
-            CommandEvent::EndExpected,
+            CommandEvent::AwaitEnd,
         ]
     }
 
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_cannot_be_followed_is_lost_and_nothing_is_made_up() {
+    fn a_connection_that_cannot_be_followed_is_marked_out_of_sync_and_emits_no_more_events() {
         assert_eq!(
             scanned(&[b"\x80\x00\x00\x01", b"get a\r\n"]),
             (vec![], true)

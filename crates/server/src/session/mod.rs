@@ -178,7 +178,7 @@ impl Session {
             run.push(Lookup::single(key, run.context));
             return None;
         }
-        if let Some((line, used)) = meta::parse_plain_get(run.remaining_input()) {
+        if let Some((line, used)) = meta::parse_simple_get(run.remaining_input()) {
             run.used_bytes += used;
             run.command_count += 1;
             run.push_meta(line);

@@ -10,7 +10,7 @@ use crate::notation::Strategy;
 pub fn rollout_json(strategy: &Strategy, process_rollout: &ProcessRollout) -> String {
     let disabled = process_rollout
         .disable_reason()
-        .map_or("null".to_owned(), |miss| format!("\"{miss}\""));
+        .map_or("null".to_owned(), |regression| format!("\"{regression}\""));
     let forecast = process_rollout.forecast().iter().map(|line| {
         format!(
             "{{\"figure\":{},\"value\":{},\"low\":{},\"high\":{}}}",
@@ -63,7 +63,7 @@ fn group_json(group: &GroupCounts) -> String {
     )
 }
 
-/// A text in quotes: the name of a figure may be any word of the strategy file.
+/// A text in quotes: the name of a metric may be any word of the strategy file.
 fn quote_json(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {

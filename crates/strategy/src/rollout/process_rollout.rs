@@ -6,7 +6,7 @@
 //! process has thousands a day, so after the first window it takes several in succession.
 
 use super::counts::{GroupCounts, RequestCost};
-use super::decision::{REQUESTS_COMPARED, Shortfall, find_shortfall};
+use super::decision::{REQUESTS_COMPARED, Regression, find_regression};
 use super::rollout_share::{Group, RolloutShare};
 use crate::file::Forecast;
 
@@ -54,7 +54,7 @@ pub struct ProcessRollout {
     warm_up_requests: u64,
     window: Window,
     /// Why the strategy has disabled itself.
-    disable_reason: Option<Shortfall>,
+    disable_reason: Option<Regression>,
 }
 
 /// Requests that are compared with the forecast together.
@@ -115,7 +115,7 @@ impl ProcessRollout {
         group: Group,
         cost: &RequestCost,
         is_warm: bool,
-    ) -> Option<&Shortfall> {
+    ) -> Option<&Regression> {
         self.window.requests += 1;
         let is_counted = is_warm || self.window.requests > WARM_UP_MAX;
         if is_counted {
@@ -133,23 +133,23 @@ impl ProcessRollout {
     }
 
     /// Evaluates the window; begins a new one if this one is complete.
-    fn evaluate_window(&mut self) -> Option<Shortfall> {
+    fn evaluate_window(&mut self) -> Option<Regression> {
         let is_complete = self.window.requests >= REQUESTS_COMPARED
             && self.window.groups.strategy.sum.requests >= STRATEGY_REQUESTS_MIN;
         if self.window.is_after_first && !is_complete {
             return None;
         }
         let groups = &self.window.groups;
-        let shortfall = find_shortfall(&self.forecast, &groups.strategy, &groups.control);
-        let missed_windows = self.window.missed_windows + u32::from(shortfall.is_some());
-        if shortfall.is_some() && (!self.window.is_after_first || missed_windows == WINDOWS_MISSED)
+        let regression = find_regression(&self.forecast, &groups.strategy, &groups.control);
+        let missed_windows = self.window.missed_windows + u32::from(regression.is_some());
+        if regression.is_some() && (!self.window.is_after_first || missed_windows == WINDOWS_MISSED)
         {
-            return shortfall;
+            return regression;
         }
         if is_complete {
             self.window = Window {
                 is_after_first: true,
-                missed_windows: if shortfall.is_some() {
+                missed_windows: if regression.is_some() {
                     missed_windows
                 } else {
                     0
@@ -166,7 +166,7 @@ impl ProcessRollout {
     }
 
     /// Why the strategy has disabled itself.
-    pub fn disable_reason(&self) -> Option<&Shortfall> {
+    pub fn disable_reason(&self) -> Option<&Regression> {
         self.disable_reason.as_ref()
     }
 
@@ -198,7 +198,7 @@ impl ProcessRollout {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figures::Figure;
+    use super::super::metrics::Metric;
     use super::super::rollout_share::ShareBy;
     use super::super::simulated::{Random, Traffic};
     use super::*;
@@ -206,9 +206,9 @@ mod tests {
     /// Runs of each kind.
     const RUNS: u64 = 100;
 
-    fn line(figure: &str, value: f64, margin: f64) -> Forecast {
+    fn line(metric: &str, value: f64, margin: f64) -> Forecast {
         Forecast {
-            figure: figure.to_owned(),
+            figure: metric.to_owned(),
             value,
             low: value - margin,
             high: value + margin,
@@ -222,21 +222,21 @@ mod tests {
         let samples: Vec<_> = (0..200)
             .map(|_| Traffic::typical().group(2000, &mut random))
             .collect();
-        let of_figure = |figure: Figure| {
-            let value = figure.value(&group).unwrap();
+        let of_metric = |metric: Metric| {
+            let value = metric.value(&group).unwrap();
             let errors = samples
                 .iter()
-                .map(|sample| (figure.value(sample).unwrap() - value).powi(2));
+                .map(|sample| (metric.value(sample).unwrap() - value).powi(2));
             let deviation = (errors.sum::<f64>() / samples.len() as f64).sqrt();
-            line(figure.name(), value, 3.5 * deviation)
+            line(metric.name(), value, 3.5 * deviation)
         };
         [
-            Figure::Calls,
-            Figure::Keys,
-            Figure::AddedP50,
-            Figure::AddedP95,
+            Metric::Calls,
+            Metric::Keys,
+            Metric::AddedP50,
+            Metric::AddedP95,
         ]
-        .map(of_figure)
+        .map(of_metric)
         .to_vec()
     }
 

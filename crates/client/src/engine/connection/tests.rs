@@ -315,7 +315,7 @@ fn quiet_writes_are_acknowledged_or_counted() {
 }
 
 #[test]
-fn a_key_that_was_gone_when_it_was_to_be_removed_is_nobodys_failure() {
+fn removal_of_a_missing_uncertain_key_is_not_a_failure() {
     let server = server();
     server.uncertain.add([key(b"a").into()]);
     let mut connection = open(&server);
@@ -398,7 +398,7 @@ fn a_quiet_write_fails_once_at_most() {
 }
 
 #[test]
-fn a_call_without_a_form_in_the_command_set_leaves_no_output() {
+fn a_call_unsupported_by_the_command_set_leaves_no_output() {
     let server = Arc::new(ServerState::new("s".to_owned()));
     server.learn_command_set(CommandSet::Classic);
     server.uncertain.add([key(b"a").into()]);
@@ -480,7 +480,7 @@ fn a_failed_quiet_write_is_either_reported_or_counted() {
 }
 
 #[test]
-fn gathered_writes_of_which_nothing_was_sent_are_given_back() {
+fn buffered_writes_of_which_nothing_was_sent_are_returned_for_a_retry() {
     use crate::engine::pending_writes::PendingWrites;
     let server = server();
     for is_sent in [false, true] {
@@ -537,7 +537,7 @@ fn a_child_of_a_fork_leaves_what_is_in_flight_to_its_parent() {
 }
 
 #[test]
-fn a_request_without_a_form_in_classic_text_leaves_no_output() {
+fn a_request_unsupported_by_classic_text_leaves_no_output() {
     let server = server();
     server.learn_command_set(CommandSet::Classic);
     let mut connection = open(&server);

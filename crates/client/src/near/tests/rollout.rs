@@ -211,7 +211,7 @@ fn a_strategy_whose_watch_is_lost_over_and_over_is_disabled() {
 }
 
 #[test]
-fn requests_behind_an_own_flush_are_not_held_against_the_strategy() {
+fn requests_after_an_own_flush_are_excluded_from_the_comparison() {
     let mut client = rolled_out(
         "strategy lru:9\nforecast calls 0.02 0.01 0.03",
         1.0,

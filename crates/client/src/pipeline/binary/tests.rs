@@ -300,7 +300,7 @@ fn a_negative_exptime_is_a_time_of_the_past_and_keys_go_as_they_are() {
 }
 
 #[test]
-fn what_has_no_form_writes_nothing() {
+fn a_request_unsupported_in_binary_writes_nothing() {
     for request in [
         store(StoreMode::Cas(0)),
         Request::Inspect { key: key(b"a") },

@@ -2,7 +2,7 @@
 
 mod dialects;
 mod glasscache;
-mod hostile;
+mod malformed;
 
 use proptest::prelude::*;
 

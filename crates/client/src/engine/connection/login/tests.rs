@@ -112,7 +112,7 @@ fn a_connection_lost_during_the_login_does_not_count_as_classic_text() {
 }
 
 #[test]
-fn a_reply_that_is_none_to_a_login_breaks_the_protocol() {
+fn an_unexpected_reply_to_a_login_is_a_protocol_fault() {
     let server = server(Login::new("foo", "bar"));
     let mut connection = handle_connected(&server);
     mark_sent(&mut connection);

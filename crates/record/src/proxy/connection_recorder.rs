@@ -13,7 +13,7 @@ const PENDING_REPLIES_MAX: usize = 100_000;
 
 /// Records what a connection reads.
 #[derive(Debug)]
-pub(super) struct Conversation {
+pub(super) struct ConnectionRecorder {
     recorder: Recorder,
     /// A pause as long ends a request.
     request_gap: Duration,
@@ -59,7 +59,7 @@ impl RecordedRead {
     }
 }
 
-impl Conversation {
+impl ConnectionRecorder {
     pub(super) fn new(recorder: Recorder, request_gap: Duration) -> Self {
         Self {
             recorder,
@@ -112,7 +112,7 @@ impl Conversation {
                 let read = self.record_read(&get.item_key, now);
                 self.await_reply(PendingReply::MetaValue(get, read));
             }
-            CommandEvent::EndExpected => self.await_reply(PendingReply::End),
+            CommandEvent::AwaitEnd => self.await_reply(PendingReply::End),
             CommandEvent::Noop => self.await_reply(PendingReply::Noop),
             CommandEvent::Write => {
                 self.counts.writes += 1;
@@ -186,7 +186,7 @@ impl Conversation {
     }
 }
 
-impl Drop for Conversation {
+impl Drop for ConnectionRecorder {
     fn drop(&mut self) {
         self.finish();
         self.recorder.close();
@@ -208,7 +208,7 @@ mod tests {
     /// A connection whose bytes come at given times after its begin, and its log.
     struct TestConnection {
         folder: tempfile::TempDir,
-        conversation: Conversation,
+        connection_recorder: ConnectionRecorder,
         begun: Instant,
     }
 
@@ -220,7 +220,7 @@ mod tests {
                 ..Options::new(folder.path())
             };
             Self {
-                conversation: Conversation::new(Recorder::open(options).unwrap(), GAP),
+                connection_recorder: ConnectionRecorder::new(Recorder::open(options).unwrap(), GAP),
                 folder,
                 begun: Instant::now(),
             }
@@ -228,17 +228,17 @@ mod tests {
 
         fn client_sends(&mut self, at_ms: u64, bytes: &[u8]) {
             let now = self.begun + Duration::from_millis(at_ms);
-            self.conversation.on_client_bytes(bytes, now);
+            self.connection_recorder.on_client_bytes(bytes, now);
         }
 
         fn server_sends(&mut self, at_ms: u64, bytes: &[u8]) {
             let now = self.begun + Duration::from_millis(at_ms);
-            self.conversation.on_server_bytes(bytes, now);
+            self.connection_recorder.on_server_bytes(bytes, now);
         }
 
         fn log(self) -> RequestLog {
-            let recorder = self.conversation.recorder.clone();
-            drop(self.conversation);
+            let recorder = self.connection_recorder.recorder.clone();
+            drop(self.connection_recorder);
             while !recorder.close() {}
             read_folder(self.folder.path()).unwrap().log
         }
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_ends_a_request_and_a_slow_reply_is_none() {
+    fn a_pause_ends_a_request_and_a_slow_reply_does_not() {
         let mut connection = TestConnection::new();
         connection.client_sends(0, b"get a b\r\nget a\r\n");
         connection.server_sends(
@@ -281,13 +281,14 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_the_requests_is_recorded_and_each_of_them_whole() {
+    fn a_sample_of_the_requests_is_recorded_and_each_of_them_whole() {
         let mut connection = TestConnection::new();
         let options = Options {
             sample: 0.5,
             ..Options::new(connection.folder.path())
         };
-        connection.conversation = Conversation::new(Recorder::open(options).unwrap(), GAP);
+        connection.connection_recorder =
+            ConnectionRecorder::new(Recorder::open(options).unwrap(), GAP);
         for request in 0..100 {
             connection.client_sends(request * 1000, b"get a\r\nget b\r\n");
             connection.client_sends(request * 1000 + 10, b"get c\r\n");
@@ -308,15 +309,15 @@ mod tests {
             b"VA 4 O2\r\nabcd\r\nMN\r\nVA 1 kc\r\nx\r\nEN\r\nVA 2\r\nxy\r\n",
         );
         connection.server_sends(3, b"VA 7 kYQ== b\r\n1234567\r\nSTORED\r\nSTAT pid 1\r\nEND\r\nVALUE g 0 5\r\n12345\r\nEND\r\n");
-        assert!(connection.conversation.pending_replies.is_empty());
+        assert!(connection.connection_recorder.pending_replies.is_empty());
         let counts = Counts {
             reads: 8,
             writes: 1,
         };
-        assert_eq!(connection.conversation.counts, counts);
+        assert_eq!(connection.connection_recorder.counts, counts);
         let folder = connection.folder.path().to_owned();
-        let recorder = connection.conversation.recorder.clone();
-        drop(connection.conversation);
+        let recorder = connection.connection_recorder.recorder.clone();
+        drop(connection.connection_recorder);
         while !recorder.close() {}
         let log = read_folder(&folder).unwrap().log;
         assert_eq!(keys(&log), [vec!["a", "b", "c", "d", "e", "a", "f", "g"]]);
