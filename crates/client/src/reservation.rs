@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use crate::pipeline::{ExpectedReply, KeyHash, ReplyProgress};
     use crate::value::CodecOptions;
-    use glasscache_protocol::meta::reply::Code;
+    use glasscache_protocol::meta::reply::MetaCode;
 
     const TOKEN: [u8; TOKEN_BYTES] = *b"0123456789abcdef";
 
@@ -177,7 +177,7 @@ mod tests {
         let Ok(ReplyProgress::Complete(reply)) = pipeline.poll() else {
             panic!("incomplete")
         };
-        assert!(matches!(reply, Reply::Meta(meta) if meta.code == Code::Miss));
+        assert!(matches!(reply, Reply::Meta(meta) if meta.code == MetaCode::Miss));
         assert!(pipeline.found_values().is_empty());
         let reservation = Reservation::in_reply(&reply, &pipeline).unwrap();
         assert_eq!((reservation.cas, reservation.ttl_s), (5, Some(58)));

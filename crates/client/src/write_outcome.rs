@@ -1,6 +1,6 @@
 //! How a write can end.
 
-use glasscache_protocol::meta::reply::Code;
+use glasscache_protocol::meta::reply::MetaCode;
 
 /// The outcome of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,13 +16,13 @@ pub enum WriteOutcome {
 }
 
 /// The outcome of a meta code, if it is one of a write.
-pub fn write_outcome_of_code(code: Code) -> Option<WriteOutcome> {
+pub fn write_outcome_of_code(code: MetaCode) -> Option<WriteOutcome> {
     match code {
-        Code::Done => Some(WriteOutcome::Done),
-        Code::NotStored => Some(WriteOutcome::NotStored),
-        Code::Exists => Some(WriteOutcome::Exists),
+        MetaCode::Done => Some(WriteOutcome::Done),
+        MetaCode::NotStored => Some(WriteOutcome::NotStored),
+        MetaCode::Exists => Some(WriteOutcome::Exists),
         // `mg` without a value, as a touch is sent, misses with `EN`.
-        Code::NotFound | Code::Miss => Some(WriteOutcome::NotFound),
-        Code::Value | Code::Noop => None,
+        MetaCode::NotFound | MetaCode::Miss => Some(WriteOutcome::NotFound),
+        MetaCode::Value | MetaCode::Noop => None,
     }
 }

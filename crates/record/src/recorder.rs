@@ -185,13 +185,13 @@ fn start_writer(options: &Arc<Options>, folder: Option<LogFolder>) -> Sink {
 
 /// Whether a request is recorded: a hash of its number, so that the choice is even in any run of requests and the same
 /// when a program is run again.
-fn is_sampled(request_number: u64, share: f64) -> bool {
+fn is_sampled(request_number: u64, sample: f64) -> bool {
     // splitmix64's finaliser; its upper 53 bits as a number from 0 to 1.
     let mut hash = request_number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     hash ^= hash >> 31;
-    ((hash >> 11) as f64) < share * (1_u64 << 53) as f64
+    ((hash >> 11) as f64) < sample * (1_u64 << 53) as f64
 }
 
 #[cfg(test)]

@@ -252,11 +252,11 @@ proptest! {
 #[test]
 fn s3fifo_remembers_early_evictions() {
     let mut policy = S3Fifo::new(10);
-    let mut left = Vec::new();
+    let mut released = Vec::new();
     for slot in 0..12 {
-        policy.insert(slot, 1, &mut |slot, gone| left.push((slot, gone)));
+        policy.insert(slot, 1, &mut |slot, gone| released.push((slot, gone)));
     }
-    assert_eq!(left, [(0, Released::Value), (1, Released::Value)]);
+    assert_eq!(released, [(0, Released::Value), (1, Released::Value)]);
     policy.clear();
     assert!((0..12).all(|slot| !policy.contains(slot)));
 }

@@ -1,6 +1,6 @@
 //! What a reply means for the caller.
 
-use glasscache_protocol::meta::reply::Code;
+use glasscache_protocol::meta::reply::MetaCode;
 use glasscache_protocol::text::reply::{ReplyFault, WriteStatus, parse_number};
 
 use crate::error::Error;
@@ -77,8 +77,8 @@ pub fn number_of_reply(
         Reply::Number(number) => Ok(Some(number)),
         Reply::Status(WriteStatus::NotFound) => Ok(None),
         Reply::Meta(meta) => match (meta.code, pipeline.found_values().first()) {
-            (Code::NotFound, _) => Ok(None),
-            (Code::Value, Some(found)) => parse_number(pipeline.body(found))
+            (MetaCode::NotFound, _) => Ok(None),
+            (MetaCode::Value, Some(found)) => parse_number(pipeline.body(found))
                 .map(Some)
                 .ok_or_else(|| unexpected(server)),
             _ => Err(unexpected(server)),

@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use glasscache_protocol::meta::reply::Code;
+use glasscache_protocol::meta::reply::MetaCode;
 use glasscache_protocol::text::reply::REPLY_LINE_BYTES_MAX;
 
 use super::server::ServerState;
@@ -81,7 +81,7 @@ impl PendingWrites {
 
     /// Notes that the server has acknowledged them, and what it did not do: some by their index, others without. A key
     /// that was gone when it was to be removed is not a failure.
-    pub fn acknowledge(mut self, failed_replies: &[(usize, Code)], unnamed_count: usize) {
+    pub fn acknowledge(mut self, failed_replies: &[(usize, MetaCode)], unnamed_count: usize) {
         let writes = (self.count - self.removal_count) as usize;
         let refused_count = failed_replies
             .iter()

@@ -2,7 +2,7 @@
 
 use glasscache_protocol::binary::reply::{ResponseHead, parse_head, parse_number};
 use glasscache_protocol::binary::{HEADER_BYTES, Status, opcode};
-use glasscache_protocol::meta::reply::Code;
+use glasscache_protocol::meta::reply::MetaCode;
 use glasscache_protocol::text::reply::{ErrorLineKind, REPLY_LINE_BYTES_MAX, WriteStatus};
 
 use super::parse::{ParseStep, ROWS_MAX, checked_length, lossy_text};
@@ -322,12 +322,12 @@ fn single_reply(response: &Response<'_>) -> Result<Reply, Fault> {
     })
 }
 
-fn code_of(outcome: WriteStatus) -> Code {
+fn code_of(outcome: WriteStatus) -> MetaCode {
     match outcome {
-        WriteStatus::Done => Code::Done,
-        WriteStatus::NotStored => Code::NotStored,
-        WriteStatus::Exists => Code::Exists,
-        WriteStatus::NotFound => Code::NotFound,
+        WriteStatus::Done => MetaCode::Done,
+        WriteStatus::NotStored => MetaCode::NotStored,
+        WriteStatus::Exists => MetaCode::Exists,
+        WriteStatus::NotFound => MetaCode::NotFound,
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) mod reserved;
 use std::collections::VecDeque;
 
 use glasscache_protocol::binary::reply::Fault as BinaryFault;
-use glasscache_protocol::meta::reply::Code;
+use glasscache_protocol::meta::reply::MetaCode;
 use glasscache_protocol::text::reply::{ErrorLineKind, ReplyFault, WriteStatus};
 
 pub use binary::BinaryExpect;
@@ -101,7 +101,7 @@ pub struct FoundValue {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetaReply {
     /// The outcome.
-    pub code: Code,
+    pub code: MetaCode,
     /// Seconds left; -1 never expires; `None` was not requested.
     pub ttl_s: Option<i64>,
     /// Seconds since the last access.
@@ -146,7 +146,7 @@ pub enum Reply {
     /// A meta reply; a value, if any, is in [`Pipeline::found_values`].
     Meta(MetaReply),
     /// The failures of a quiet batch: (index of the request, outcome), and refusals that name none.
-    Quiet(Vec<(usize, Code)>, Vec<Refusal>),
+    Quiet(Vec<(usize, MetaCode)>, Vec<Refusal>),
     /// Rows of `stats`.
     Rows(Vec<(String, String)>),
     /// The reply to the probe: whether the server knows meta commands.
@@ -230,7 +230,7 @@ struct ReplyScan {
     key_cursor: usize,
     /// Meta head of the value being read.
     meta: Option<MetaReply>,
-    failed_replies: Vec<(usize, Code)>,
+    failed_replies: Vec<(usize, MetaCode)>,
     refusals: Vec<Refusal>,
     /// Replies to quiet requests so far.
     quiet_replies: u32,

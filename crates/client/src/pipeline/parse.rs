@@ -1,6 +1,6 @@
 //! Reading replies: one step a line or a body, each step resumable when bytes run out.
 
-use glasscache_protocol::meta::reply::{self as meta, Code};
+use glasscache_protocol::meta::reply::{self as meta, MetaCode};
 use glasscache_protocol::text::reply::{
     self as text, ErrorLine, ErrorLineKind, Line, ReplyFault, WriteStatus,
 };
@@ -127,7 +127,8 @@ impl Pipeline {
             Some(ExpectedReply::Rows) => self.scan.parse_stat_row(&text::parse(line)?)?,
             Some(ExpectedReply::Probe) => match meta::parse(line)? {
                 meta::Line::Reply {
-                    code: Code::Noop, ..
+                    code: MetaCode::Noop,
+                    ..
                 } => ParseStep::Complete(Reply::Probe(true)),
                 meta::Line::Error(_) => ParseStep::Complete(Reply::Probe(false)),
                 meta::Line::Reply { .. } => return Err(ReplyFault::Unexpected.into()),
@@ -191,7 +192,7 @@ impl Pipeline {
         if !self.add_value(value)
             && let Some(meta) = &mut self.scan.meta
         {
-            meta.code = Code::Miss;
+            meta.code = MetaCode::Miss;
         }
         Ok(self.scan.meta.map_or(ParseStep::Continue, |meta| {
             ParseStep::Complete(Reply::Meta(meta))
@@ -277,14 +278,16 @@ impl ReplyScan {
     ) -> Result<ParseStep, Fault> {
         match line {
             meta::Line::Reply {
-                code: Code::Noop, ..
+                code: MetaCode::Noop,
+                ..
             } => {
                 let failed_replies = std::mem::take(&mut self.failed_replies);
                 let refusals = std::mem::take(&mut self.refusals);
                 return Ok(ParseStep::Complete(Reply::Quiet(failed_replies, refusals)));
             }
             meta::Line::Reply {
-                code: Code::Value, ..
+                code: MetaCode::Value,
+                ..
             } => return Err(ReplyFault::Unexpected.into()),
             meta::Line::Reply { code, flags, .. } => {
                 let index = flags.opaque.map(|opaque| opaque.wrapping_sub(first));
@@ -366,7 +369,8 @@ fn parse_meta_reply(
             return Ok((Reply::Refused(owned_refusal(&error_line)), None));
         }
         meta::Line::Reply {
-            code: Code::Noop, ..
+            code: MetaCode::Noop,
+            ..
         } => return Err(ReplyFault::Unexpected.into()),
         meta::Line::Reply {
             code,
@@ -375,7 +379,7 @@ fn parse_meta_reply(
         } => (code, value_bytes, flags),
     };
     // Older servers reply to a missed `mg` with a bare `EN`; everything else returns the opaque.
-    let is_bare_miss = code == Code::Miss && flags.opaque.is_none();
+    let is_bare_miss = code == MetaCode::Miss && flags.opaque.is_none();
     if !is_bare_miss && flags.opaque != Some(opaque) {
         return Err(Fault::WrongOpaque);
     }
@@ -395,7 +399,7 @@ fn parse_meta_reply(
         stale: flags.stale,
     };
     let value = match code {
-        Code::Value => Some(FoundValue {
+        MetaCode::Value => Some(FoundValue {
             key_index: 0,
             flags: flags.client_flags,
             cas: flags.cas.unwrap_or_default(),

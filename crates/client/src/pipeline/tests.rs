@@ -155,7 +155,7 @@ fn a_quiet_batch_names_the_requests_that_failed() {
     let Ok(ReplyProgress::Complete(Reply::Quiet(failed_replies, refusals))) = progress else {
         panic!("{progress:?}")
     };
-    assert_eq!(failed_replies, [(1, Code::NotStored)]);
+    assert_eq!(failed_replies, [(1, MetaCode::NotStored)]);
     assert_eq!(refusals[0].message, "object too large");
 }
 

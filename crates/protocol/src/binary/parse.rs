@@ -24,7 +24,7 @@ pub enum Parsed<'b> {
     /// A request; `used` bytes of the input are done with. The value of a store follows them.
     Request(RequestId, Command<'b>, usize),
     /// A request to be refused; `used` bytes are done with.
-    Refused(Refusal, usize),
+    Refused(PacketRefusal, usize),
     /// Not a request of this protocol: the stream cannot be followed.
     BadMagic,
 }
@@ -130,7 +130,7 @@ pub struct Get<'b> {
 
 /// A request that is answered with an error instead of being executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Refusal {
+pub struct PacketRefusal {
     /// Which request.
     pub id: RequestId,
     /// Why.
@@ -174,7 +174,7 @@ pub fn parse(input: &[u8]) -> Parsed<'_> {
         return Parsed::Request(id, command, used);
     }
     // The lengths were checked, so this is an opcode that is not known.
-    let refusal = Refusal {
+    let refusal = PacketRefusal {
         id,
         status: Status::UnknownCommand,
         swallow_bytes: value_bytes,
@@ -186,7 +186,7 @@ pub fn parse(input: &[u8]) -> Parsed<'_> {
 /// A malformed request: what follows its header cannot be trusted.
 #[cold]
 fn refuse_malformed(header: &Header, status: Status) -> Parsed<'static> {
-    let refusal = Refusal {
+    let refusal = PacketRefusal {
         id: RequestId {
             opcode: header.opcode,
             opaque: header.opaque,

@@ -21,7 +21,7 @@ fn packet(header: &Header) -> Vec<u8> {
     bytes
 }
 
-fn refusal(header: &Header) -> Option<Refusal> {
+fn refusal(header: &Header) -> Option<PacketRefusal> {
     match parse(&packet(header)) {
         Parsed::Refused(refusal, _) => Some(refusal),
         _ => None,

@@ -159,11 +159,11 @@ pub enum StoreCommand {
 
 /// A line that gets an error reply instead of being executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Refusal {
+pub struct LineRefusal {
     /// The reply.
     pub reply: &'static [u8],
     /// Bytes after the line that belong to the refused command and must not be executed;
-    /// [`Refusal::SWALLOW_UNKNOWN`] if their number cannot be known.
+    /// [`LineRefusal::SWALLOW_UNKNOWN`] if their number cannot be known.
     pub swallow_bytes: u64,
     /// The command has `noreply`.
     pub noreply: bool,
@@ -171,23 +171,23 @@ pub struct Refusal {
     pub must_close: bool,
 }
 
-impl Refusal {
+impl LineRefusal {
     /// As `swallow_bytes`: where the next command begins is unknown, so nothing more is executed.
     pub const SWALLOW_UNKNOWN: u64 = u64::MAX;
 
     /// A refusal after which nothing is executed, because a value of unknown length follows.
-    pub const fn of_unknown_length(reply: &'static [u8]) -> Refusal {
-        Refusal {
+    pub const fn of_unknown_length(reply: &'static [u8]) -> LineRefusal {
+        LineRefusal {
             reply,
-            swallow_bytes: Refusal::SWALLOW_UNKNOWN,
+            swallow_bytes: LineRefusal::SWALLOW_UNKNOWN,
             noreply: false,
             must_close: false,
         }
     }
 
     /// A refusal after which the next command can be executed.
-    pub const fn new(reply: &'static [u8]) -> Refusal {
-        Refusal {
+    pub const fn new(reply: &'static [u8]) -> LineRefusal {
+        LineRefusal {
             reply,
             swallow_bytes: 0,
             noreply: false,
@@ -196,8 +196,8 @@ impl Refusal {
     }
 
     /// A refusal after which the connection closes.
-    pub const fn closing(reply: &'static [u8]) -> Refusal {
-        Refusal {
+    pub const fn closing(reply: &'static [u8]) -> LineRefusal {
+        LineRefusal {
             reply,
             swallow_bytes: 0,
             noreply: false,

@@ -75,7 +75,7 @@ fn a_refused_set_swallows_its_value() {
     let Parsed::Refused(refusal, _) = parse(b"set a 0 0 4294967297\r\n") else {
         panic!()
     };
-    assert_eq!(refusal, Refusal::of_unknown_length(replies::BAD_FORMAT));
+    assert_eq!(refusal, LineRefusal::of_unknown_length(replies::BAD_FORMAT));
 }
 
 #[test]

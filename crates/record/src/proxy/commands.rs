@@ -1,6 +1,6 @@
 //! What a client sends, cut into commands however its bytes arrive: the keys that it reads in order, and its writes.
 
-use glasscache_protocol::command::{AdminVerb, Command, MetaLine, Refusal};
+use glasscache_protocol::command::{AdminVerb, Command, LineRefusal, MetaLine};
 use glasscache_protocol::text::{KeyToken, Parsed, next_key, parse};
 
 /// The first byte of a connection in the binary protocol.
@@ -99,7 +99,7 @@ impl CommandScanner {
             }
             Parsed::Refused(refusal, used) => {
                 self.is_out_of_sync |=
-                    refusal.must_close || refusal.swallow_bytes == Refusal::SWALLOW_UNKNOWN;
+                    refusal.must_close || refusal.swallow_bytes == LineRefusal::SWALLOW_UNKNOWN;
                 self.skip_bytes = refusal.swallow_bytes;
                 Some(used)
             }

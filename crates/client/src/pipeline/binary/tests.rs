@@ -4,7 +4,7 @@ use glasscache_protocol::binary::{
     RequestId, Status, StoredItem, opcode, write_error, write_number, write_stat, write_success,
     write_text, write_value_head,
 };
-use glasscache_protocol::meta::reply::Code;
+use glasscache_protocol::meta::reply::MetaCode;
 use glasscache_protocol::meta::request::{Arithmetic, WireKey};
 use glasscache_protocol::text::reply::{ErrorLineKind, WriteStatus};
 use glasscache_protocol::text::request::StoreMode;
@@ -236,7 +236,7 @@ fn quiet_writes_report_what_was_not_done_by_its_index() {
     let Reply::Quiet(failed_replies, refusals) = parsed else {
         panic!("{parsed:?}")
     };
-    assert_eq!(failed_replies, [(1, Code::NotStored)]);
+    assert_eq!(failed_replies, [(1, MetaCode::NotStored)]);
     assert_eq!(refusals.len(), 1);
 }
 

@@ -141,12 +141,12 @@ fn parse_meta_line(line: &[u8]) -> Option<Outcome<'_>> {
         meta::Line::Reply {
             code, value_bytes, ..
         } => match code {
-            meta::Code::Value => Outcome::Value {
+            meta::MetaCode::Value => Outcome::Value {
                 key: None,
                 bytes: usize::try_from(value_bytes).ok()?,
             },
-            meta::Code::Miss => Outcome::Miss,
-            meta::Code::Done => Outcome::Done,
+            meta::MetaCode::Miss => Outcome::Miss,
+            meta::MetaCode::Done => Outcome::Done,
             _ => Outcome::NotDone,
         },
         meta::Line::Error(_) => Outcome::NotDone,
