@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use glasscache_client::pipeline::{Reply, ExpectedReply, FoundValue, KeyHash, Pipeline, Progress};
+use glasscache_client::pipeline::{Reply, ExpectedReply, FoundValue, KeyHash, Pipeline, ReplyProgress};
 use libfuzzer_sys::fuzz_target;
 
 /// Bound of a value in this run: small, so that lengths beyond it are met.
@@ -44,16 +44,16 @@ fn read(kinds: &[u8], bytes: &[u8], longest: usize) -> Seen {
             pipeline.feed(part);
             loop {
                 match pipeline.poll() {
-                    Ok(Progress::Complete(reply)) => {
+                    Ok(ReplyProgress::Complete(reply)) => {
                         let values = pipeline.found_values().iter().map(|found| (*found, pipeline.body(found).to_vec()));
                         replies.push((reply, values.collect()));
                         pipeline.release();
                     }
-                    Ok(Progress::Incomplete(missing)) => {
+                    Ok(ReplyProgress::Incomplete(missing)) => {
                         assert!(missing > 0 && missing as u64 <= VALUE_BYTES_MAX + 2);
                         break;
                     }
-                    Ok(Progress::Idle) => break,
+                    Ok(ReplyProgress::Idle) => break,
                     Err(fault) => {
                         assert!(pipeline.poll() == Err(fault) && !pipeline.is_clean());
                         return (replies, true);

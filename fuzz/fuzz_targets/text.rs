@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use glasscache_protocol::command::{Command, Refusal};
+use glasscache_protocol::command::{Command, LineRefusal};
 use glasscache_protocol::limits::{KEY_BYTES_MAX, LINE_BYTES_MAX, VALUE_BYTES_MAX};
 use glasscache_protocol::text::{KeyToken, Parsed, next_key, parse, parse_single_get};
 use libfuzzer_sys::fuzz_target;
@@ -27,7 +27,7 @@ fuzz_target!(|input: &[u8]| {
                 // Only who closes may go without a word.
                 assert!(refusal.reply.ends_with(b"\r\n") || refusal.must_close && refusal.reply.is_empty());
                 assert!(
-                    refusal.swallow_bytes == Refusal::SWALLOW_UNKNOWN
+                    refusal.swallow_bytes == LineRefusal::SWALLOW_UNKNOWN
                         || refusal.swallow_bytes <= u64::from(VALUE_BYTES_MAX) + 2
                 );
                 rest = &rest[used..];

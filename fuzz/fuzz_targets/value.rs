@@ -30,7 +30,7 @@ fuzz_target!(|input: (u8, u32, bool, &[u8])| {
             assert!(Typed::parse(bytes, BYTES_MAX).is_some());
             ValueRef::Typed(bytes)
         }
-        Decoded::Split(manifest) => ValueRef::Split(manifest),
+        Decoded::Manifest(manifest) => ValueRef::Manifest(manifest),
         _ => return,
     };
     let Ok(encoded) = codec.encode(&value) else { return };

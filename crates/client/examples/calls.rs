@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use glasscache_client::call::receive_all;
+use glasscache_client::call::receive_first_replies;
 use glasscache_client::engine::operation::{Get, Store};
 use glasscache_client::request::Item;
 use glasscache_client::{Address, Budget, Client, Error, Options, Placement, StoreMode, WireKey};
@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     false,
                     &budget,
                     |calls| {
-                        while !receive_all(calls) {}
+                        while !receive_first_replies(calls) {}
                         Ok(())
                     },
                     |_, _, _| values += 1,

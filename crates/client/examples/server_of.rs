@@ -4,7 +4,7 @@
 
 use std::io::{BufRead, BufWriter, Write};
 
-use glasscache_client::ring::{Placement, Ring, Server};
+use glasscache_client::ring::{Placement, Ring, RingServer};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -20,8 +20,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(out.flush()?)
 }
 
-fn parse_server(address: &str) -> Result<Server, Box<dyn std::error::Error>> {
+fn parse_server(address: &str) -> Result<RingServer, Box<dyn std::error::Error>> {
     let (address, weight) = address.split_once('*').unwrap_or((address, "1"));
     let (host, port) = address.rsplit_once(':').ok_or("host:port*weight")?;
-    Ok(Server::tcp(host, port.parse()?).with_weight(weight.parse()?))
+    Ok(RingServer::tcp(host, port.parse()?).with_weight(weight.parse()?))
 }

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_names_no_server_is_refused_with_a_sentence() {
+    fn text_that_names_no_server_is_refused_with_an_error_message() {
         for text in [
             "",
             "a:99999",

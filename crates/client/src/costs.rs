@@ -46,7 +46,7 @@ pub const LATENCY_BUCKETS: usize = 24;
 
 /// Which kind of call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
+pub enum OperationKind {
     /// Reads.
     Read,
     /// Writes of a value.
@@ -59,7 +59,7 @@ pub enum Operation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallClass {
     /// About one value.
-    Single(Operation, usize),
+    Single(OperationKind, usize),
     /// About this many keys.
     Bulk(usize, usize),
     /// About a server, or an internal request of the client.
@@ -67,10 +67,10 @@ pub enum CallClass {
 }
 
 /// Every operation, with its name.
-pub const OPERATIONS: [(Operation, &str); 3] = [
-    (Operation::Read, "read"),
-    (Operation::Write, "write"),
-    (Operation::Other, "other"),
+pub const OPERATION_KINDS: [(OperationKind, &str); 3] = [
+    (OperationKind::Read, "read"),
+    (OperationKind::Write, "write"),
+    (OperationKind::Other, "other"),
 ];
 
 /// The times of one call.
@@ -128,7 +128,7 @@ pub struct CellSnapshot {
 /// All classes of one client.
 #[derive(Debug, Default)]
 pub struct Costs {
-    by_size: [[CostCell; SIZE_DECADES]; OPERATIONS.len()],
+    by_size: [[CostCell; SIZE_DECADES]; OPERATION_KINDS.len()],
     by_width: [CostCell; WIDTH_CLASSES],
     near_hits: AtomicU64,
     near_bytes: AtomicU64,
@@ -197,7 +197,7 @@ impl Costs {
     }
 
     /// Counts a call about one value.
-    pub fn count_single(&self, operation: Operation, value_bytes: u64, spent: &TimeSpent) {
+    pub fn count_single(&self, operation: OperationKind, value_bytes: u64, spent: &TimeSpent) {
         let cell = self
             .by_size
             .get(operation as usize)
@@ -227,8 +227,8 @@ impl Costs {
     }
 
     /// The classes of single calls that have any: operation, decade, sums.
-    pub fn by_size(&self) -> Vec<(Operation, usize, CellSnapshot)> {
-        let operation_cells = OPERATIONS.iter().zip(&self.by_size);
+    pub fn by_size(&self) -> Vec<(OperationKind, usize, CellSnapshot)> {
+        let operation_cells = OPERATION_KINDS.iter().zip(&self.by_size);
         operation_cells
             .flat_map(|((operation, _), cells)| {
                 cells
@@ -256,16 +256,16 @@ mod tests {
         let costs = Costs::default();
         let mut spent = TimeSpent::default();
         spent.add(CostPart::Wire, 9_000);
-        costs.count_single(Operation::Read, 1024, &spent);
+        costs.count_single(OperationKind::Read, 1024, &spent);
         let cells = costs.by_size();
         assert_eq!(cells.len(), 1);
-        assert_eq!((cells[0].0, cells[0].1), (Operation::Read, 3));
+        assert_eq!((cells[0].0, cells[0].1), (OperationKind::Read, 3));
         assert_eq!(cells[0].2.parts_ns[CostPart::Wire as usize], 9_000);
         assert_eq!(cells[0].2.latency_counts[4], 1, "9 us lie between 8 and 16");
     }
 
     #[test]
-    fn classes_have_ends() {
+    fn classes_clamp_their_extremes() {
         assert_eq!(
             (
                 decade_of(0),

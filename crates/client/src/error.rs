@@ -125,7 +125,7 @@ pub enum Error {
         /// The server, as it was named.
         server: String,
         /// Which condition.
-        outcome: crate::outcome::Outcome,
+        outcome: crate::write_outcome::WriteOutcome,
     },
     /// The server, or the proxy before it, has no command for this.
     #[error("{server} has no meta commands: {what} needs them")]

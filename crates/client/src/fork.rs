@@ -8,12 +8,12 @@ use forkguard::atfork::Guard;
 
 /// The process in which this value was made.
 #[derive(Debug, Clone)]
-pub struct Process(ProcessMark);
+pub struct Process(ProcessIdentity);
 
 #[derive(Debug, Clone)]
-enum ProcessMark {
+enum ProcessIdentity {
     /// Forks counted so far.
-    Forks(Guard),
+    ForkGuard(Guard),
     /// Its process id, where no handler could be registered: a system call for each comparison.
     Id(u32),
 }
@@ -21,18 +21,18 @@ enum ProcessMark {
 impl Process {
     /// The running process.
     pub fn current() -> Self {
-        Self(
-            Guard::try_new()
-                .map_or_else(|_| ProcessMark::Id(std::process::id()), ProcessMark::Forks),
-        )
+        Self(Guard::try_new().map_or_else(
+            |_| ProcessIdentity::Id(std::process::id()),
+            ProcessIdentity::ForkGuard,
+        ))
     }
 
     /// Whether this still is the process in which the value was made, and not a child of it.
     #[inline]
     pub fn is_current(&self) -> bool {
         match &self.0 {
-            ProcessMark::Forks(guard) => !guard.clone().detected_fork(),
-            ProcessMark::Id(id) => *id == std::process::id(),
+            ProcessIdentity::ForkGuard(guard) => !guard.clone().detected_fork(),
+            ProcessIdentity::Id(id) => *id == std::process::id(),
         }
     }
 }
@@ -63,8 +63,8 @@ mod tests {
 
     #[test]
     fn a_process_known_by_its_id_is_recognised_by_it() {
-        assert!(Process(ProcessMark::Id(std::process::id())).is_current());
-        assert!(!Process(ProcessMark::Id(std::process::id() + 1)).is_current());
+        assert!(Process(ProcessIdentity::Id(std::process::id())).is_current());
+        assert!(!Process(ProcessIdentity::Id(std::process::id() + 1)).is_current());
     }
 
     #[test]

@@ -28,21 +28,21 @@ pub struct KeyEncoder<'n> {
 }
 
 /// Whether each byte is allowed in a text command: no space and no control byte.
-pub fn is_plain(key: &[u8]) -> bool {
+pub fn is_text_safe(key: &[u8]) -> bool {
     if let Some(last) = key.last_chunk() {
         let (chunks, _) = key.as_chunks();
         let mut words = chunks.iter().chain([last]).copied();
-        return words.all(|chunk| is_plain_word(u64::from_le_bytes(chunk)));
+        return words.all(|chunk| is_text_safe_word(u64::from_le_bytes(chunk)));
     }
     if let (Some(first), Some(last)) = (key.first_chunk(), key.last_chunk()) {
         let [first, last] = [*first, *last].map(u32::from_le_bytes).map(u64::from);
-        return is_plain_word(first << 32 | last);
+        return is_text_safe_word(first << 32 | last);
     }
     key.iter().all(|&byte| byte > b' ' && byte != 0x7f)
 }
 
 /// Whether eight bytes are plain ("Bit Twiddling Hacks": a word with a byte less than n, or with a zero byte).
-fn is_plain_word(word: u64) -> bool {
+fn is_text_safe_word(word: u64) -> bool {
     const LOW_BIT_OF_EACH_BYTE: u64 = u64::MAX / 255;
     let without_delete_byte = word ^ (LOW_BIT_OF_EACH_BYTE * 0x7f);
     let low = word.wrapping_sub(LOW_BIT_OF_EACH_BYTE * 0x21) & !word;
@@ -67,14 +67,14 @@ impl KeyEncoder<'_> {
                 "it is longer than 250 bytes, namespace included",
             ));
         }
-        if is_plain(key) {
+        if is_text_safe(key) {
             if self.namespace.is_empty() {
                 return Ok(WireKey {
                     bytes: key,
                     is_base64: false,
                 });
             }
-            if is_plain(self.namespace) {
+            if is_text_safe(self.namespace) {
                 scratch.clear();
                 scratch.extend_from_slice(self.namespace);
                 scratch.extend_from_slice(key);
@@ -119,7 +119,7 @@ impl<'n> KeyEncoder<'n> {
     where
         'n: 'a,
     {
-        let is_base64 = !is_plain(self.namespace);
+        let is_base64 = !is_text_safe(self.namespace);
         if self.namespace.is_empty() {
             let text = "clear failed: the client has no namespace; give it one, or use flush to remove everything";
             return Err(Error::BadSetting(text.to_owned()));
@@ -268,7 +268,7 @@ mod tests {
                     for filler in [b'!', b'~', 0x80, 0xff] {
                         let mut key = vec![filler; length];
                         key[position] = byte;
-                        assert_eq!(is_plain(&key), byte > b' ' && byte != 0x7f, "{key:?}");
+                        assert_eq!(is_text_safe(&key), byte > b' ' && byte != 0x7f, "{key:?}");
                     }
                 }
             }

@@ -145,12 +145,12 @@ pub(crate) fn build_ring(addresses: &[Address], placement: Placement) -> Result<
     ring.map(Arc::new)
 }
 
-fn to_ring_server(address: &Address) -> ring::Server {
+fn to_ring_server(address: &Address) -> ring::RingServer {
     let (host, port) = match &address.endpoint {
         Endpoint::Tcp(host, port) => (host.clone(), Some(*port)),
         Endpoint::Unix(path) => (path.display().to_string(), None),
     };
-    ring::Server {
+    ring::RingServer {
         host,
         port,
         weight: address.weight,
@@ -160,7 +160,7 @@ fn to_ring_server(address: &Address) -> ring::Server {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::health::HealthMark;
+    use crate::engine::health::HealthEffect;
 
     fn addresses(text: &str) -> Vec<Address> {
         Address::parse_list(text).unwrap()
@@ -191,7 +191,9 @@ mod tests {
         new_members.update_presence();
         assert!(new_members.servers[0].pool.has_left());
         assert!(!new_members.servers[1].pool.has_left());
-        new_members.servers[0].health.note(HealthMark::Down);
+        new_members.servers[0]
+            .health
+            .apply_effect(HealthEffect::Down);
 
         let returned_members = change(&new_members, "a:1");
         returned_members.update_presence();

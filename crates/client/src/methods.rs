@@ -11,19 +11,19 @@ use glasscache_protocol::text::request::StoreMode;
 use crate::asynchronous::AsyncClient;
 use crate::bulk::{
     BulkDelete, BulkFetch, BulkRead, BulkStore, Failures, IndexedValue, Partitioned, ReadTotals,
-    StoreFailures, index_values,
+    StoreFailures, found_values_with_index,
 };
 use crate::client::{Budget, Client, Replies, Value};
 use crate::engine::interpret::refusal_to_error;
 use crate::engine::operation::{Calculate, Delete, Get, GetAndTouch, Inspect, Store, Touch};
-use crate::engine::{Steps, TooLarge};
+use crate::engine::{RefusedValueSteps, Steps};
 use crate::error::Error;
 use crate::key::WireKeys;
 use crate::near::{ClientNearCache, Fetch, FetchedItems, NearRead, NearValue, only_value};
-use crate::outcome::Outcome;
 use crate::pipeline::{MetaReply, Pipeline};
 use crate::pool::Server;
 use crate::request::{Item, Request};
+use crate::write_outcome::WriteOutcome;
 
 macro_rules! methods {
     ($client:ident, ($($async:tt)?), ($($await:tt)*)) => {
@@ -34,7 +34,7 @@ macro_rules! methods {
                 let budget = budget.for_next_request();
                 while let Some(step) = steps.step() {
                     let result = self.run(&step, &budget)$($await)*;
-                    steps.take_result(result);
+                    steps.handle_result(result);
                 }
                 steps.finish()
             }
@@ -93,13 +93,13 @@ macro_rules! methods {
                     let requests = fetches.requests(&entries);
                     let results = self.request_many(&requests, &budget, &mut |reply| {
                         let begin = Instant::now();
-                        fetches.take(reply, &mut fetched)?;
+                        fetches.add_reply(reply, &mut fetched)?;
                         read_time += begin.elapsed();
                         Ok(())
                     })$($await)*?;
                     core.count_fetch(&wire_keys, &fetched, &budget, read_time);
                     let now = Instant::now();
-                    read.take(&fetch, fetched, fetches.failures_without_reply(&results), now);
+                    read.finish_fetch(&fetch, fetched, fetches.failures_without_reply(&results), now);
                     next_fetch = read.step(now);
                 }
                 Ok(())
@@ -132,7 +132,7 @@ macro_rules! methods {
                 exptime: i64,
                 noreply: bool,
                 budget: &Budget<'_>,
-            ) -> Result<Outcome, Error> {
+            ) -> Result<WriteOutcome, Error> {
                 let _recorded_call = budget.begin_write();
                 let budget = &Budget { record: None, ..*budget };
                 let store = Store::new(mode, item, exptime, noreply);
@@ -142,7 +142,7 @@ macro_rules! methods {
                 };
                 match stored {
                     Err(error @ Error::TooLarge { .. }) => {
-                        Err(self.run_steps(TooLarge::new(item.key, error), budget)$($await)*)
+                        Err(self.run_steps(RefusedValueSteps::new(item.key, error), budget)$($await)*)
                     }
                     stored => stored,
                 }
@@ -195,7 +195,7 @@ macro_rules! methods {
                     keys.iter().try_for_each(|key| wire_keys.push(core.keys(), key))?;
                     let read = (near.clone(), &wire_keys.all()[..]);
                     let (values, failures) = self.read_near(read, budget)$($await)*?;
-                    return Ok((index_values(values), failures));
+                    return Ok((found_values_with_index(values), failures));
                 }
                 let recorded_call = budget.begin_read(keys.iter().map(|key| Cow::Borrowed(*key)));
                 let bulk_read = BulkRead::new(core, keys, false)?;
@@ -203,7 +203,7 @@ macro_rules! methods {
                 let requests = bulk_read.requests(&entries);
                 let (mut values, mut totals) = (Vec::new(), ReadTotals::default());
                 let results = self.request_many(&requests, budget, &mut |reply| {
-                    bulk_read.take(reply, &mut totals, |index, found, body| {
+                    bulk_read.add_reply(reply, &mut totals, |index, found, body| {
                         recorded_call.set_size(index, body.len());
                         values.push((index, found.flags, body.to_vec()));
                     })
@@ -223,12 +223,12 @@ macro_rules! methods {
                 let _recorded_call = budget.begin_write();
                 let bulk_store = BulkStore::new(self.core(), mode, items, exptime);
                 let entries = bulk_store.entries_by_partition(items);
-                let mut stored = StoreFailures::default();
+                let mut store_failures = StoreFailures::default();
                 let results = self.request_many(&bulk_store.requests(&entries), budget, &mut |reply| {
-                    bulk_store.take(reply, &items, &mut stored);
+                    bulk_store.add_reply(reply, &items, &mut store_failures);
                     Ok(())
                 })$($await)*?;
-                let remaining_steps = bulk_store.remaining_steps(items, &results, stored);
+                let remaining_steps = bulk_store.remaining_steps(items, &results, store_failures);
                 let failures = self.run_steps(remaining_steps, &budget.for_next_request())$($await)*?;
                 self.core().count_bulk(items.len(), bulk_store.bytes(), budget, Duration::ZERO);
                 Ok(failures)
@@ -266,11 +266,11 @@ macro_rules! methods {
                 for (_, server) in self.core().servers() {
                     let name = server.name.clone();
                     let mut reply_result = Err(Error::Closed);
-                    let mut take = |reply, _: &Pipeline, server: &Arc<Server>| {
+                    let mut handle_reply = |reply, _: &Pipeline, server: &Arc<Server>| {
                         reply_result = refusal_to_error(reply, &server.name);
                         Ok(())
                     };
-                    match self.request_server(server, &requests, budget, &mut take)$($await)* {
+                    match self.request_server(server, &requests, budget, &mut handle_reply)$($await)* {
                         Err(Error::Interrupted) => return Err(Error::Interrupted),
                         result => replies.push((name, result.and(reply_result))),
                     }
@@ -291,12 +291,12 @@ macro_rules! methods {
             pub $($async)? fn close(&self) {
                 let core = self.core();
                 let budget = Budget::new(core.options().timeout);
-                for server in core.servers_ever() {
+                for server in core.present_and_past_servers() {
                     // One round trip makes sure that quiet writes have arrived.
                     if server.has_unacknowledged_writes() {
                         let requests = [Request::Version];
-                        let mut take = |_, _: &Pipeline, _: &Arc<Server>| Ok(());
-                        let result = self.request_server(server, &requests, &budget, &mut take)$($await)*;
+                        let mut handle_reply = |_, _: &Pipeline, _: &Arc<Server>| Ok(());
+                        let result = self.request_server(server, &requests, &budget, &mut handle_reply)$($await)*;
                         let _ = result; // closing has no caller to report to
                     }
                 }

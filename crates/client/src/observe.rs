@@ -4,7 +4,7 @@ use std::fmt;
 
 use glasscache_protocol::meta::request::WireKey;
 
-use crate::costs::{CallClass, Costs, Operation, TimeSpent};
+use crate::costs::{CallClass, Costs, OperationKind, TimeSpent};
 
 /// A finished call.
 #[derive(Debug, Clone, Copy)]
@@ -25,7 +25,7 @@ pub struct RequestSummary<'a> {
 impl RequestSummary<'_> {
     /// Whether a read of one key was a hit; `None` for any other call.
     pub fn is_hit(&self) -> Option<bool> {
-        matches!(self.class, CallClass::Single(Operation::Read, _)).then_some(self.has_value)
+        matches!(self.class, CallClass::Single(OperationKind::Read, _)).then_some(self.has_value)
     }
 }
 

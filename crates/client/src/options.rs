@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::address::{Address, Endpoint};
 use crate::error::Error;
 pub use crate::key::KeyEncoding;
-use crate::key::{KEY_BYTES_MAX, is_plain};
+use crate::key::{KEY_BYTES_MAX, is_text_safe};
 use crate::login::Login;
 use crate::near::StrategyOptions;
 use crate::observe::Observer;
@@ -75,7 +75,7 @@ impl Options {
         if self.namespace.len() >= KEY_BYTES_MAX {
             return bad_setting("a namespace of 250 bytes leaves no room for keys");
         }
-        if self.keys == KeyEncoding::Refuse && !is_plain(&self.namespace) {
+        if self.keys == KeyEncoding::Refuse && !is_text_safe(&self.namespace) {
             return bad_setting(
                 "a namespace with spaces or control characters (keys=\"base64\" sends it)",
             );

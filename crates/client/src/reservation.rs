@@ -91,7 +91,7 @@ impl Operation for FindReservation<'_> {
     }
 
     fn class(&self) -> CallClass {
-        CallClass::Single(costs::Operation::Other, 0)
+        CallClass::Single(costs::OperationKind::Other, 0)
     }
 
     fn read(&self, reply: Reply, pipeline: &Pipeline, server: &str) -> Result<Self::Output, Error> {
@@ -107,9 +107,9 @@ impl Operation for FindReservation<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::{ExpectedReply, KeyHash, Progress};
+    use crate::pipeline::{ExpectedReply, KeyHash, ReplyProgress};
     use crate::value::CodecOptions;
-    use glasscache_protocol::meta::reply::Code;
+    use glasscache_protocol::meta::reply::MetaCode;
 
     const TOKEN: [u8; TOKEN_BYTES] = *b"0123456789abcdef";
 
@@ -146,7 +146,7 @@ mod tests {
             pipeline.feed(format!("VALUE a 1 {}{unique}\r\n", body.len()).as_bytes());
             pipeline.feed(&body);
             pipeline.feed(b"\r\nVALUE b 0 1\r\nx\r\nEND\r\n");
-            assert_eq!(pipeline.poll(), Ok(Progress::Complete(Reply::Values)));
+            assert_eq!(pipeline.poll(), Ok(ReplyProgress::Complete(Reply::Values)));
             let found: Vec<usize> = pipeline
                 .found_values()
                 .iter()
@@ -174,10 +174,10 @@ mod tests {
         pipeline.feed(format!("VA {} ka O7 c5 t58\r\n", body.len()).as_bytes());
         pipeline.feed(&body);
         pipeline.feed(b"\r\n");
-        let Ok(Progress::Complete(reply)) = pipeline.poll() else {
+        let Ok(ReplyProgress::Complete(reply)) = pipeline.poll() else {
             panic!("incomplete")
         };
-        assert!(matches!(reply, Reply::Meta(meta) if meta.code == Code::Miss));
+        assert!(matches!(reply, Reply::Meta(meta) if meta.code == MetaCode::Miss));
         assert!(pipeline.found_values().is_empty());
         let reservation = Reservation::in_reply(&reply, &pipeline).unwrap();
         assert_eq!((reservation.cas, reservation.ttl_s), (5, Some(58)));

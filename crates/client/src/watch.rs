@@ -78,7 +78,7 @@ impl WatchThread {
             if watch_end == WatchEnd::Lost
                 && let Some(near) = self.near.upgrade()
             {
-                near.lose_watch(self.slot);
+                near.handle_watch_loss(self.slot);
             }
             let next_pause = match watch_end {
                 WatchEnd::Stopped => return,
@@ -144,13 +144,13 @@ impl WatchThread {
                     let Some(near) = self.near.upgrade() else {
                         return WatchEnd::Stopped;
                     };
-                    let mut take = |event| {
+                    let mut handle_event = |event| {
                         if let WatchEvent::Began(level) = event {
                             report_level = Some(level);
                         }
-                        near.take_watch_event((self.slot, &self.name), event, now);
+                        near.handle_watch_event((self.slot, &self.name), event, now);
                     };
-                    if conversation.receive(bytes, now, &mut take).is_err() {
+                    if conversation.receive(bytes, now, &mut handle_event).is_err() {
                         return WatchEnd::Lost;
                     }
                 }

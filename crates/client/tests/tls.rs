@@ -16,7 +16,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
 /// What a call may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// An authority, and what it signs, in a folder.
 struct Authority {
@@ -58,13 +58,13 @@ impl Authority {
 }
 
 /// A server that knows `mn` and `version`, with a certificate for `localhost`; it runs until the test ends.
-fn serve(authority: &Authority, verifies: bool) -> SocketAddr {
+fn serve(authority: &Authority, verifies_clients: bool) -> SocketAddr {
     let file = authority.sign("localhost");
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .unwrap();
-    let builder = if verifies {
+    let builder = if verifies_clients {
         let roots = Arc::new(authority.roots());
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
         builder.with_client_cert_verifier(verifier.build().unwrap())
@@ -80,14 +80,14 @@ fn serve(authority: &Authority, verifies: bool) -> SocketAddr {
         for socket in listener.incoming() {
             let session = ServerConnection::new(config.clone()).unwrap();
             let stream = StreamOwned::new(session, socket.unwrap());
-            thread::spawn(move || reply(stream));
+            thread::spawn(move || serve_requests(stream));
         }
     });
     address
 }
 
 /// Replies until the client leaves or is refused.
-fn reply(stream: StreamOwned<ServerConnection, TcpStream>) {
+fn serve_requests(stream: StreamOwned<ServerConnection, TcpStream>) {
     let mut stream = BufReader::new(stream);
     let mut line = String::new();
     while stream.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
@@ -105,13 +105,13 @@ fn reply(stream: StreamOwned<ServerConnection, TcpStream>) {
 
 fn options(files: &TlsFiles) -> Options {
     Options {
-        timeout: PATIENCE,
+        timeout: TIMEOUT,
         tls: Some(Tls::new(files).unwrap()),
         ..Options::default()
     }
 }
 
-fn trusting(authority: &Authority) -> TlsFiles {
+fn files_trusting(authority: &Authority) -> TlsFiles {
     TlsFiles {
         ca_file: Some(authority.file.clone()),
         ..TlsFiles::default()
@@ -119,7 +119,7 @@ fn trusting(authority: &Authority) -> TlsFiles {
 }
 
 /// What each kind of client gets from the server under this name.
-fn versions(host: &str, port: u16, options: &Options) -> Vec<Result<(), Error>> {
+fn request_versions(host: &str, port: u16, options: &Options) -> Vec<Result<(), Error>> {
     let addresses = Address::parse_list(&format!("{host}:{port}")).unwrap();
     let client = Client::new(&addresses, Placement::default(), options.clone()).unwrap();
     let budget = Budget::new(options.timeout);
@@ -153,7 +153,7 @@ fn asynchronous(
 
 /// Expects an error with `reason` from each kind of client.
 fn expect_failure(host: &str, port: u16, options: &Options, reason: &str) {
-    for outcome in versions(host, port, options) {
+    for outcome in request_versions(host, port, options) {
         let text = outcome.unwrap_err().to_string();
         assert!(text.contains(reason), "{text}");
     }
@@ -164,7 +164,7 @@ fn requests_pass_to_a_server_of_a_trusted_authority() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");
     let port = serve(&authority, false).port();
-    for outcome in versions("localhost", port, &options(&trusting(&authority))) {
+    for outcome in request_versions("localhost", port, &options(&files_trusting(&authority))) {
         outcome.unwrap();
     }
 }
@@ -176,16 +176,16 @@ fn a_server_of_another_authority_or_name_is_refused() {
     let other = Authority::new(folder.path(), "other");
     let port = serve(&authority, false).port();
     let reason = "TLS failed: invalid peer certificate: UnknownIssuer";
-    expect_failure("localhost", port, &options(&trusting(&other)), reason);
-    let trusting = trusting(&authority);
+    expect_failure("localhost", port, &options(&files_trusting(&other)), reason);
+    let files_trusting = files_trusting(&authority);
     let reason = "TLS failed: invalid peer certificate";
-    expect_failure("127.0.0.1", port, &options(&trusting), reason);
+    expect_failure("127.0.0.1", port, &options(&files_trusting), reason);
     // The name that the certificate has may be given instead of the host.
     let named = TlsFiles {
         server_name: Some("localhost".to_owned()),
-        ..trusting
+        ..files_trusting
     };
-    for outcome in versions("127.0.0.1", port, &options(&named)) {
+    for outcome in request_versions("127.0.0.1", port, &options(&named)) {
         outcome.unwrap();
     }
 }
@@ -195,15 +195,15 @@ fn a_client_presents_its_certificate_where_one_is_required() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");
     let port = serve(&authority, true).port();
-    let without = trusting(&authority);
-    for outcome in versions("localhost", port, &options(&without)) {
+    let without = files_trusting(&authority);
+    for outcome in request_versions("localhost", port, &options(&without)) {
         assert!(outcome.is_err());
     }
     let presenting = TlsFiles {
         certificate_file: Some(authority.sign("client")),
         ..without
     };
-    for outcome in versions("localhost", port, &options(&presenting)) {
+    for outcome in request_versions("localhost", port, &options(&presenting)) {
         outcome.unwrap();
     }
 }
@@ -217,13 +217,13 @@ fn a_handshake_counts_towards_the_deadline() {
     let port = silent.local_addr().unwrap().port();
     let options = Options {
         timeout: Duration::from_millis(100),
-        ..options(&trusting(&authority))
+        ..options(&files_trusting(&authority))
     };
     let begun = Instant::now();
-    for outcome in versions("localhost", port, &options) {
+    for outcome in request_versions("localhost", port, &options) {
         assert!(matches!(outcome, Err(Error::Deadline(_))), "{outcome:?}");
     }
-    assert!(begun.elapsed() < PATIENCE);
+    assert!(begun.elapsed() < TIMEOUT);
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn a_server_without_tls_is_an_error_and_nothing_is_sent_plainly() {
             let _ = socket.unwrap().write_all(b"ERROR\r\n");
         }
     });
-    let options = options(&trusting(&authority));
+    let options = options(&files_trusting(&authority));
     expect_failure("localhost", port, &options, "TLS failed: ");
     let unix = Address::parse_list("/run/cache.sock").unwrap();
     let refusal = Client::new(&unix, Placement::default(), options).map(drop);

@@ -1,7 +1,7 @@
 //! Errors of the client as Python exceptions: the classes of `glasscache.errors`.
 
-use glasscache_client::Blame;
 use glasscache_client::Error;
+use glasscache_client::ErrorLineKind;
 use glasscache_client::error::Context;
 use glasscache_client::value::ValueError;
 use glasscache_sim::TraceError;
@@ -39,11 +39,11 @@ fn set_context_attributes(attributes: &Bound<'_, PyDict>, context: &Context) -> 
     attributes.set_item("retry_is_safe", context.retry_is_safe)
 }
 
-fn blame_name(blame: Blame) -> &'static str {
-    match blame {
-        Blame::Command => "command",
-        Blame::Client => "client",
-        Blame::Server => "server",
+fn error_line_kind_name(kind: ErrorLineKind) -> &'static str {
+    match kind {
+        ErrorLineKind::UnknownCommand => "command",
+        ErrorLineKind::Client => "client",
+        ErrorLineKind::Server => "server",
     }
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn error_to_exception<'py>(
         Error::Refused { server, refusal } => {
             make_exception(py, "RequestRefused", message, |attributes| {
                 attributes.set_item("server", server)?;
-                attributes.set_item("blame", blame_name(refusal.blame))
+                attributes.set_item("blame", error_line_kind_name(refusal.kind))
             })
         }
         Error::LoginRefused { server, .. } => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use glasscache_client::Client as Core;
 use glasscache_client::near::{
-    self, ChildrenOf, ClientNearCache, NearValue, Share, StrategyOptions,
+    self, ChildrenOf, ClientNearCache, NearValue, RolloutShare, StrategyOptions,
 };
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -65,8 +65,8 @@ impl Strategy {
             near_ttl,
             is_coherent: coherent,
             children_of: children_of.map(wrap_children_of),
-            share: share.map(|share| Share {
-                share,
+            share: share.map(|share| RolloutShare {
+                fraction: share,
                 by: shared_by,
             }),
             ..StrategyOptions::new(file)

@@ -14,12 +14,15 @@ thread_local! {
 #[derive(Debug)]
 pub(crate) struct RecordedRead {
     request: record::Request,
-    call: record::Call,
+    recorded_reads: record::RecordedReads,
 }
 
 impl RecordedRead {
-    pub(crate) fn new(request: record::Request, call: record::Call) -> Self {
-        Self { request, call }
+    pub(crate) fn new(request: record::Request, recorded_reads: record::RecordedReads) -> Self {
+        Self {
+            request,
+            recorded_reads,
+        }
     }
 
     /// Leaves it for the next read of this thread.
@@ -34,6 +37,6 @@ impl RecordedRead {
 
     /// Notes the bytes of the value under the key at `index`, as stored remotely.
     pub(crate) fn set_size(&self, index: usize, bytes: usize) {
-        self.request.set_size(self.call, index, bytes);
+        self.request.set_size(self.recorded_reads, index, bytes);
     }
 }

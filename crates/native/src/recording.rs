@@ -186,8 +186,8 @@ impl RecordedRequest {
             keys_with_parents.push((key_bytes(key)?, parent));
         }
         let request = self.0.clone();
-        let call = request.begin_read(keys_with_parents);
-        RecordedRead::new(request, call).leave_for_next_read();
+        let recorded_reads = request.begin_read(keys_with_parents);
+        RecordedRead::new(request, recorded_reads).leave_for_next_read();
         Ok(())
     }
 
@@ -220,8 +220,8 @@ impl RecordedRequest {
             is_named: true,
         });
         let request = self.0.clone();
-        let call = request.begin_read([(key_bytes(key)?, parent)]);
-        RecordedRead::new(request, call).leave_for_next_read();
+        let recorded_reads = request.begin_read([(key_bytes(key)?, parent)]);
+        RecordedRead::new(request, recorded_reads).leave_for_next_read();
         Ok(())
     }
 }

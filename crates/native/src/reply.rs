@@ -3,11 +3,13 @@
 use std::convert::Infallible;
 
 use glasscache_client::costs::{CostPart, TimeSpent};
-use glasscache_client::engine::interpret::{number_of_reply, outcome_of_reply, value_of_reply};
-use glasscache_client::outcome::Outcome;
+use glasscache_client::engine::interpret::{
+    number_of_reply, value_of_reply, write_outcome_of_reply,
+};
 use glasscache_client::pipeline::{FoundValue, MetaReply, Pipeline, Reply};
 use glasscache_client::request::Request;
 use glasscache_client::value::ComputeInfo;
+use glasscache_client::write_outcome::WriteOutcome;
 use glasscache_client::{Error, StoreMode};
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
@@ -115,7 +117,7 @@ impl ReplyForm {
                     .map(Bound::into_any))
             }
             Self::Bool | Self::Cas | Self::Reserved => {
-                Ok(self.outcome_to_python(py, outcome_of_reply(reply, server)?))
+                Ok(self.outcome_to_python(py, write_outcome_of_reply(reply, server)?))
             }
         }
     }
@@ -154,11 +156,11 @@ impl ReplyForm {
     pub(crate) fn outcome_to_python(
         self,
         py: Python<'_>,
-        outcome: Outcome,
+        outcome: WriteOutcome,
     ) -> Option<Bound<'_, PyAny>> {
-        let is_missing = self == Self::Cas && outcome == Outcome::NotFound;
+        let is_missing = self == Self::Cas && outcome == WriteOutcome::NotFound;
         (!is_missing).then(|| {
-            PyBool::new(py, outcome == Outcome::Done)
+            PyBool::new(py, outcome == WriteOutcome::Done)
                 .to_owned()
                 .into_any()
         })

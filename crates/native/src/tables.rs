@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use glasscache_client::Client as Core;
-use glasscache_client::costs::{CellSnapshot, Costs, OPERATIONS, PARTS};
+use glasscache_client::costs::{CellSnapshot, Costs, OPERATION_KINDS, PARTS};
 use glasscache_client::pipeline::Reply;
 use glasscache_client::request::{CommandSet, Request};
 use pyo3::prelude::*;
@@ -33,7 +33,7 @@ pub(crate) fn set_costs(counters_dict: &Bound<'_, PyDict>, costs: &Costs) -> PyR
     let by_size = PyList::empty(py);
     for (operation, decade, snapshot) in costs.by_size() {
         let row = cell_to_dict(py, &snapshot)?;
-        let name = OPERATIONS
+        let name = OPERATION_KINDS
             .iter()
             .find(|(candidate, _)| *candidate == operation);
         row.set_item("operation", name.map(|(_, name)| *name))?;

@@ -66,7 +66,7 @@ fn encode_converted<R>(
         return encode(
             codec,
             value,
-            &ValueRef::Split(manifest.get().bytes()),
+            &ValueRef::Manifest(manifest.get().bytes()),
             use_encoded,
         );
     }
@@ -304,7 +304,7 @@ pub(crate) fn decode_value<'py>(
         Decoded::Pickle(bytes) => {
             load_pickle(py, &bytes).map_err(|error| unreadable(py, flags, &error))?
         }
-        Decoded::Split(body) => Bound::new(py, Manifest::new(body.into_owned()))?.into_any(),
+        Decoded::Manifest(body) => Bound::new(py, Manifest::new(body.into_owned()))?.into_any(),
         Decoded::Flagged(flags, bytes) => {
             let parts = (flags, PyBytes::new(py, &bytes));
             codec.load.bind(py).call1(("flagged", parts))?

@@ -4,10 +4,10 @@
 //! refused, since a client's ring would take two spellings of one key for two keys. The unused bits of
 //! the last letter are ignored, as in memcached's decoder.
 
-const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// The six bits of each letter; 255 for bytes that are not letters of the alphabet.
-const LETTER_VALUES: [u8; 256] = {
+const DECODE_TABLE: [u8; 256] = {
     let mut table = [255u8; 256];
     let mut index = 0;
     while index < 64 {
@@ -16,7 +16,7 @@ const LETTER_VALUES: [u8; 256] = {
             reason = "evaluated when compiling, within 64 and 256"
         )]
         {
-            table[LETTERS[index] as usize] = index as u8;
+            table[ALPHABET[index] as usize] = index as u8;
         }
         index += 1;
     }
@@ -32,7 +32,7 @@ pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
         }
         let group_bits = u32::from_be_bytes([0, group_bits[0], group_bits[1], group_bits[2]]);
         for (index, shift) in [18u32, 12, 6, 0].into_iter().enumerate() {
-            let letter = LETTERS
+            let letter = ALPHABET
                 .get((group_bits >> shift & 63) as usize)
                 .copied()
                 .unwrap_or(b'=');
@@ -62,7 +62,7 @@ fn decode_into(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     for group in body.chunks(4) {
         let mut group_bits = 0u32;
         for letter in group {
-            let bits = LETTER_VALUES
+            let bits = DECODE_TABLE
                 .get(usize::from(*letter))
                 .copied()
                 .filter(|bits| *bits < 64)?;

@@ -29,5 +29,5 @@ mod reply;
 mod request;
 pub mod text;
 
-pub use command::{Command, GetHead, Refusal, StoreHead, StoreVerb};
+pub use command::{Command, GetHead, LineRefusal, StoreCommand, StoreHead};
 pub use limits::KEY_BYTES_MAX;

@@ -20,20 +20,20 @@ pub enum ReplyFault {
     BadNumber,
 }
 
-/// An error line.
+/// An error line that a server sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Refused<'a> {
-    /// Whose fault it is, by the server's report.
-    pub blame: Blame,
+pub struct ErrorLine<'a> {
+    /// Its first token.
+    pub kind: ErrorLineKind,
     /// The message after the first token.
     pub message: &'a [u8],
 }
 
 /// The first token of an error line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Blame {
+pub enum ErrorLineKind {
     /// `ERROR`: the command is unknown.
-    Command,
+    UnknownCommand,
     /// `CLIENT_ERROR`: the request is wrong.
     Client,
     /// `SERVER_ERROR`: the server failed.
@@ -60,20 +60,20 @@ pub fn take_line(input: &[u8]) -> Result<Option<(&[u8], usize)>, ReplyFault> {
 }
 
 /// Reads an error line, which both dialects share.
-pub fn parse_error_line(line: &[u8]) -> Option<Refused<'_>> {
+pub fn parse_error_line(line: &[u8]) -> Option<ErrorLine<'_>> {
     let prefixes = [
-        (&b"ERROR"[..], Blame::Command),
-        (b"CLIENT_ERROR", Blame::Client),
-        (b"SERVER_ERROR", Blame::Server),
+        (&b"ERROR"[..], ErrorLineKind::UnknownCommand),
+        (b"CLIENT_ERROR", ErrorLineKind::Client),
+        (b"SERVER_ERROR", ErrorLineKind::Server),
     ];
-    prefixes.into_iter().find_map(|(prefix, blame)| {
+    prefixes.into_iter().find_map(|(prefix, kind)| {
         let rest = line.strip_prefix(prefix)?;
         match rest {
-            [] => Some(Refused {
-                blame,
+            [] => Some(ErrorLine {
+                kind,
                 message: rest,
             }),
-            [b' ', message @ ..] => Some(Refused { blame, message }),
+            [b' ', message @ ..] => Some(ErrorLine { kind, message }),
             _ => None,
         }
     })

@@ -32,7 +32,7 @@ impl StoreMode {
 
 /// The parameters of a storage command, without verb and key.
 #[derive(Debug, Clone, Copy)]
-pub struct StoreLine {
+pub struct TextStoreParameters {
     /// Client flags.
     pub flags: u32,
     /// The exptime as sent.

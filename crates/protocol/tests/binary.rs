@@ -1,6 +1,6 @@
 //! Properties of the binary codec: what one end writes the other reads, whole, cut short or damaged.
 
-use glasscache_protocol::binary::request::{self, ArithParameters, StoreParameters};
+use glasscache_protocol::binary::request::{self, ArithParameters, BinaryStoreParameters};
 use glasscache_protocol::binary::{
     Command, Get, HEADER_BYTES, Header, Parsed, RequestId, Status, StoredItem, opcode, parse,
     reply, write_error, write_stat, write_value_head,
@@ -36,7 +36,7 @@ fn written(choice: u8, opaque: u32, key: &[u8], numbers: (u64, u64, u32)) -> (Ve
         opcode::GET | opcode::GETKQ => request::get(&mut out, id, key),
         opcode::TOUCH | opcode::GATK => request::touch(&mut out, id, key, small),
         opcode::SET | opcode::ADDQ => {
-            let head = StoreParameters {
+            let head = BinaryStoreParameters {
                 flags: other as u32,
                 exptime: small,
                 value_bytes: 0,

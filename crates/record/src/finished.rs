@@ -11,7 +11,7 @@ pub(crate) struct FinishedRequest {
     pub(crate) base_us: u32,
     pub(crate) page: Option<Box<[u8]>>,
     pub(crate) route: Option<Box<str>>,
-    pub(crate) items: Vec<Item>,
+    pub(crate) items: Vec<ReadEntry>,
     /// The keys and parents of the items, one after the other.
     pub(crate) key_text: Vec<u8>,
     pub(crate) writes: u32,
@@ -30,7 +30,7 @@ pub struct Parent<'k> {
 
 /// One read: where its key and its parent's key lie in the text, and the bytes of its value, 0 if unknown.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Item {
+pub(crate) struct ReadEntry {
     pub(crate) text_offset: u32,
     pub(crate) key_bytes: u32,
     /// `u32::MAX` if the caller knows none.
@@ -47,7 +47,7 @@ impl FinishedRequest {
             self.is_too_large = true;
             return;
         }
-        self.items.push(Item {
+        self.items.push(ReadEntry {
             text_offset: self.key_text.len() as u32,
             key_bytes: key.len() as u32,
             parent_bytes: parent.map_or(u32::MAX, |parent| parent.key.len() as u32),
@@ -59,13 +59,13 @@ impl FinishedRequest {
     }
 
     /// An item's key.
-    pub(crate) fn key(&self, item: Item) -> &[u8] {
+    pub(crate) fn key(&self, item: ReadEntry) -> &[u8] {
         let start = item.text_offset as usize;
         &self.key_text[start..start + item.key_bytes as usize]
     }
 
     /// The parent of an item, if the caller knows one.
-    pub(crate) fn parent(&self, item: Item) -> Option<Parent<'_>> {
+    pub(crate) fn parent(&self, item: ReadEntry) -> Option<Parent<'_>> {
         let start = (item.text_offset + item.key_bytes) as usize;
         (item.parent_bytes != u32::MAX).then(|| Parent {
             key: &self.key_text[start..start + item.parent_bytes as usize],
@@ -75,6 +75,6 @@ impl FinishedRequest {
 
     /// About how much memory it takes.
     pub(crate) fn footprint_bytes(&self) -> usize {
-        size_of::<Self>() + self.items.len() * size_of::<Item>() + self.key_text.len()
+        size_of::<Self>() + self.items.len() * size_of::<ReadEntry>() + self.key_text.len()
     }
 }

@@ -51,4 +51,4 @@ pub use folder::{FolderLog, LeftOutPart, ReadError, read_folder};
 pub use options::{FileFormat, Options, RecordError};
 pub use parents::{ParentPatterns, PatternError};
 pub use recorder::{Recorder, Stats};
-pub use request::{Call, Request};
+pub use request::{RecordedReads, Request};

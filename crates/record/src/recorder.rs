@@ -17,10 +17,10 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Records requests into a folder. Cheap to clone; the log is complete after [`Recorder::close`] or the drop of the last
 /// clone. After a fork the child records under an instance of its own.
 #[derive(Debug, Clone)]
-pub struct Recorder(Arc<Shared>);
+pub struct Recorder(Arc<RecorderShared>);
 
 #[derive(Debug)]
-struct Shared {
+struct RecorderShared {
     options: Arc<Options>,
     sink: ArcSwap<Sink>,
     requests: AtomicU64,
@@ -76,7 +76,7 @@ impl Recorder {
     }
 
     fn new(options: Arc<Options>, sink: Sink) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(RecorderShared {
             options,
             sink: ArcSwap::from_pointee(sink),
             requests: AtomicU64::new(0),
@@ -146,7 +146,7 @@ impl Recorder {
     }
 }
 
-impl Shared {
+impl RecorderShared {
     fn close(&self) -> bool {
         let sink = self.sink.load_full();
         if sink.was_forked() {
@@ -165,7 +165,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for RecorderShared {
     fn drop(&mut self) {
         self.close();
     }
@@ -185,13 +185,13 @@ fn start_writer(options: &Arc<Options>, folder: Option<LogFolder>) -> Sink {
 
 /// Whether a request is recorded: a hash of its number, so that the choice is even in any run of requests and the same
 /// when a program is run again.
-fn is_sampled(request_number: u64, share: f64) -> bool {
+fn is_sampled(request_number: u64, sample: f64) -> bool {
     // splitmix64's finaliser; its upper 53 bits as a number from 0 to 1.
     let mut hash = request_number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     hash ^= hash >> 31;
-    ((hash >> 11) as f64) < share * (1_u64 << 53) as f64
+    ((hash >> 11) as f64) < sample * (1_u64 << 53) as f64
 }
 
 #[cfg(test)]
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_share_of_the_requests_is_recorded() {
+    fn the_sampled_fraction_is_recorded() {
         for share in [0.0, 0.01, 0.5, 1.0] {
             let sampled = (0..100_000)
                 .filter(|&request_number| is_sampled(request_number, share))

@@ -22,9 +22,9 @@ struct SharedRequest {
     state: Mutex<Option<RequestState>>,
 }
 
-/// A call that [`Request::begin_read`] began.
+/// The reads of one call, which [`Request::begin_read`] began and which get their sizes later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Call {
+pub struct RecordedReads {
     first_item: usize,
     item_count: usize,
 }
@@ -80,20 +80,20 @@ impl Request {
     pub fn begin_read<'p>(
         &self,
         keys: impl IntoIterator<Item = (impl AsRef<[u8]>, Option<Parent<'p>>)>,
-    ) -> Call {
-        let mut call = Call {
+    ) -> RecordedReads {
+        let mut recorded_reads = RecordedReads {
             first_item: 0,
             item_count: 0,
         };
         self.update_state(|state| {
             state.begin_call(Instant::now());
-            call.first_item = state.record.items.len();
+            recorded_reads.first_item = state.record.items.len();
             for (key, parent) in keys {
                 state.record.append_read(key.as_ref(), parent);
             }
-            call.item_count = state.record.items.len() - call.first_item;
+            recorded_reads.item_count = state.record.items.len() - recorded_reads.first_item;
         });
-        call
+        recorded_reads
     }
 
     /// Notes that a call begins which writes.
@@ -105,10 +105,14 @@ impl Request {
     }
 
     /// Notes the bytes of the value under the call's key at `index`, as stored remotely.
-    pub fn set_size(&self, call: Call, index: usize, bytes: usize) {
-        if index < call.item_count {
+    pub fn set_size(&self, recorded_reads: RecordedReads, index: usize, bytes: usize) {
+        if index < recorded_reads.item_count {
             self.update_state(|state| {
-                if let Some(item) = state.record.items.get_mut(call.first_item + index) {
+                if let Some(item) = state
+                    .record
+                    .items
+                    .get_mut(recorded_reads.first_item + index)
+                {
                     item.value_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
                 }
             });
@@ -142,8 +146,8 @@ impl RequestRecord for Request {
             key,
             is_named: true,
         });
-        let call = self.begin_read(keys.map(|key| (key, parent)));
-        call.first_item..call.first_item + call.item_count
+        let recorded_reads = self.begin_read(keys.map(|key| (key, parent)));
+        recorded_reads.first_item..recorded_reads.first_item + recorded_reads.item_count
     }
 
     fn begin_write(&self) {
@@ -151,11 +155,11 @@ impl RequestRecord for Request {
     }
 
     fn set_size(&self, read: usize, bytes: usize) {
-        let call = Call {
+        let recorded_reads = RecordedReads {
             first_item: read,
             item_count: 1,
         };
-        self.set_size(call, 0, bytes);
+        self.set_size(recorded_reads, 0, bytes);
     }
 
     fn end_call(&self) {

@@ -148,7 +148,7 @@ pub(crate) struct LogFolder {
     /// The number of the next part.
     next_part: u64,
     /// What `meta.json` counts of this process already.
-    counted_dropped: u64,
+    reported_dropped: u64,
     /// Locked while the process lives, so that the instance is its own.
     _lock: File,
 }
@@ -173,7 +173,7 @@ impl LogFolder {
             path,
             instance,
             next_part,
-            counted_dropped: 0,
+            reported_dropped: 0,
             _lock: lock,
         })
     }
@@ -210,8 +210,8 @@ impl LogFolder {
             requests.flush()?;
         }
         let bytes = items.finish()? + requests.finish()?;
-        let delta = dropped - self.counted_dropped;
-        self.counted_dropped = dropped;
+        let delta = dropped - self.reported_dropped;
+        self.reported_dropped = dropped;
         self.update_meta(log.requests.len(), delta, writes, options)?;
         Ok(bytes)
     }

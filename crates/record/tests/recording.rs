@@ -379,7 +379,7 @@ fn a_log_without_a_complete_part_is_an_error_with_the_reason_and_so_is_a_part_of
 }
 
 #[test]
-fn options_without_meaning_are_refused() {
+fn invalid_options_are_refused() {
     for change in [
         (|options: &mut Options| options.sample = 1.5) as fn(&mut Options),
         |options| options.sample = f64::NAN,

@@ -1,6 +1,6 @@
 //! Streams of the binary protocol: however they are cut the responses are the same, in order and complete.
 
-use glasscache_protocol::binary::request::{self, ArithParameters, StoreParameters};
+use glasscache_protocol::binary::request::{self, ArithParameters, BinaryStoreParameters};
 use glasscache_protocol::binary::{RequestId, Status, opcode, reply};
 use glasscache_server::{Config, Protocols, Replay, pieces};
 use proptest::collection::vec;
@@ -21,7 +21,7 @@ fn id(opcode: u8, opaque: u32) -> RequestId {
 
 fn set(opcode: u8, opaque: u32, key: &[u8], value: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let head = StoreParameters {
+    let head = BinaryStoreParameters {
         flags: 5,
         exptime: 0,
         value_bytes: value.len() as u32,

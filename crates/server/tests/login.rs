@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use glasscache_protocol::binary::request::{self, StoreParameters};
+use glasscache_protocol::binary::request::{self, BinaryStoreParameters};
 use glasscache_protocol::binary::{RequestId, Status, opcode, reply};
 use glasscache_server::{
     Address, Config, Listen, Protocols, Replay, ReplayWorker, RunningServer, UsersFile,
@@ -56,7 +56,7 @@ fn packet(opcode: u8, key: &[u8], value: &[u8]) -> Vec<u8> {
     let id = RequestId { opcode, opaque: 9 };
     match opcode {
         opcode::SET => {
-            let head = StoreParameters {
+            let head = BinaryStoreParameters {
                 flags: 0,
                 exptime: 0,
                 value_bytes: value.len() as u32,

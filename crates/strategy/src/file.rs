@@ -16,7 +16,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use crate::notation::{FixedRule, LocalRule, Strategy, StrategyError, parse_bytes};
-use crate::together::{Rule, TogetherRules};
+use crate::together::{TogetherRule, TogetherRules};
 
 /// The first word of a strategy file; the number of its version follows.
 const FILE_MAGIC: &str = "glasscache-strategy";
@@ -75,7 +75,9 @@ impl FromStr for StrategyFile {
         for (index, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
             let (name, arguments) = line.split_once(' ').unwrap_or((line, ""));
             let invalid_line = |reason: String| problem(index + 1, format!("`{name}` {reason}"));
-            let rule = || Rule::parse(arguments).map_err(|reason| invalid_line(reason.to_string()));
+            let rule = || {
+                TogetherRule::parse(arguments).map_err(|reason| invalid_line(reason.to_string()))
+            };
             match name {
                 "strategy" => {
                     strategy = Some(

@@ -2,12 +2,12 @@
 //!
 //! A strategy says what a process keeps ([`notation::Strategy`], and with keys and rules [`file::StrategyFile`]), a
 //! policy which local items stay ([`policy`]), and [`rules`] what one request fetches. All of it is free of sockets and
-//! clocks, so the simulator and a client run the same code; a client also needs [`kept`] and [`scope`].
+//! clocks, so the simulator and a client run the same code; a client also needs [`near_values`] and [`scope`].
 #![forbid(unsafe_code)]
 
 pub mod file;
-pub mod kept;
-pub mod near;
+pub mod local_cache;
+pub mod near_values;
 pub mod notation;
 pub mod policy;
 pub mod rollout;

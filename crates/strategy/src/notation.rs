@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::policy::{AnyPolicy, Lru, LruBytes, S3Fifo};
-use crate::rules::{Prefetch, Rules};
+use crate::rules::{Prefetch, PrefetchRules};
 
 /// How the fixed set is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -65,8 +65,8 @@ pub struct Strategy {
 
 impl Strategy {
     /// The prefetch rules alone.
-    pub fn rules(&self) -> Rules {
-        Rules {
+    pub fn rules(&self) -> PrefetchRules {
+        PrefetchRules {
             prefetch: self.prefetch,
             subtree_depth: self.subtree_depth,
             fetches_companions: self.together.is_some(),

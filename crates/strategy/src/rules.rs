@@ -17,9 +17,9 @@ pub enum Prefetch {
     ChildrenAlways,
 }
 
-/// The prefetch rules of a strategy.
+/// What a strategy prefetches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Rules {
+pub struct PrefetchRules {
     /// What is fetched along with an item.
     pub prefetch: Prefetch,
     /// At the start of a request, fetch the page and its descendants down to this depth.
@@ -32,7 +32,7 @@ pub struct Rules {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Location {
     /// The request has looked it up before.
-    Repeat,
+    AlreadyRequested,
     /// In the fixed set.
     Fixed,
     /// Fetched by this request already, ahead of need.
@@ -56,13 +56,13 @@ pub trait RequestContext {
     type Key: Clone + Eq;
 
     /// Records that this request uses the item; false if it already did.
-    fn note_first_use(&mut self, key: &Self::Key) -> bool;
+    fn mark_requested(&mut self, key: &Self::Key) -> bool;
     /// Whether the item is in the fixed set.
     fn is_fixed(&self, key: &Self::Key) -> bool;
-    /// Whether this request holds the item.
-    fn is_held(&self, key: &Self::Key) -> bool;
-    /// Records that this request holds the item.
-    fn hold(&mut self, key: &Self::Key);
+    /// Whether the item is in the scope of this request.
+    fn scope_contains(&self, key: &Self::Key) -> bool;
+    /// Puts the item into the scope of this request.
+    fn scope_insert(&mut self, key: &Self::Key);
     /// Looks the item up in the local cache and records the use.
     fn local_get(&mut self, key: &Self::Key) -> bool;
     /// Whether the item is in the local cache; changes nothing.
@@ -79,7 +79,7 @@ pub trait RequestContext {
     fn page_companions(&self, page: &Self::Key, fetch_list: &mut Vec<Self::Key>);
 }
 
-impl Rules {
+impl PrefetchRules {
     /// Begins a request about `page`: leaves in `fetch_list` what to fetch in one call, possibly nothing.
     pub fn begin_request<C: RequestContext>(
         &self,
@@ -114,8 +114,8 @@ impl Rules {
         fetch_list: &mut Vec<C::Key>,
     ) -> Location {
         fetch_list.clear();
-        if !context.note_first_use(key) {
-            return Location::Repeat;
+        if !context.mark_requested(key) {
+            return Location::AlreadyRequested;
         }
         let location = locate(context, key);
         let is_missing = location == Location::Missing;
@@ -145,7 +145,7 @@ impl Rules {
 /// Stores the fetched items, in the order of the list.
 pub fn store_fetched<C: RequestContext>(context: &mut C, fetched: &[C::Key]) {
     for key in fetched {
-        context.hold(key);
+        context.scope_insert(key);
         context.local_insert(key);
     }
 }
@@ -156,10 +156,10 @@ fn locate<C: RequestContext>(context: &mut C, key: &C::Key) -> Location {
         return Location::Fixed;
     }
     let is_local = context.local_get(key);
-    if context.is_held(key) {
+    if context.scope_contains(key) {
         Location::Prefetched
     } else if is_local {
-        context.hold(key);
+        context.scope_insert(key);
         Location::Local
     } else {
         Location::Missing
@@ -199,6 +199,6 @@ fn append_new<K: Eq>(fetch_list: &mut Vec<K>, append: impl FnOnce(&mut Vec<K>)) 
 
 fn drop_available<C: RequestContext>(context: &C, fetch_list: &mut Vec<C::Key>) {
     fetch_list.retain(|key| {
-        !(context.is_fixed(key) || context.is_held(key) || context.local_contains(key))
+        !(context.is_fixed(key) || context.scope_contains(key) || context.local_contains(key))
     });
 }

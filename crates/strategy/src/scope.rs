@@ -1,44 +1,44 @@
-//! The scope of one request: the items that it has requested and the values that it holds.
+//! The scope of one request: the items that it has requested and the values that it has fetched or read.
 //!
 //! Without it a request that needs an item twice would fetch it twice if the local cache evicted it in between.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
-/// The items that one request has requested, and the values it holds.
+/// The items that one request has requested, and the values that it has fetched or read.
 #[derive(Debug)]
 pub struct Scope<K, V> {
     requested_keys: HashSet<K>,
-    held_values: HashMap<K, V>,
+    values: HashMap<K, V>,
 }
 
 impl<K, V> Default for Scope<K, V> {
     fn default() -> Self {
         Self {
             requested_keys: HashSet::new(),
-            held_values: HashMap::new(),
+            values: HashMap::new(),
         }
     }
 }
 
 impl<K: Hash + Eq, V> Scope<K, V> {
     /// Records that the request uses an item; false if it already did.
-    pub fn note_first_use(&mut self, key: K) -> bool {
+    pub fn mark_requested(&mut self, key: K) -> bool {
         self.requested_keys.insert(key)
     }
 
-    /// The value of an item that the request holds.
+    /// The value of an item in the scope.
     pub fn get(&self, key: &K) -> Option<&V> {
-        self.held_values.get(key)
+        self.values.get(key)
     }
 
-    /// Holds the value of an item.
-    pub fn hold(&mut self, key: K, value: V) {
-        self.held_values.insert(key, value);
+    /// Adds the value of an item.
+    pub fn insert(&mut self, key: K, value: V) {
+        self.values.insert(key, value);
     }
 
-    /// Holds the value of an item no longer.
+    /// Removes the value of an item.
     pub fn remove(&mut self, key: &K) -> Option<V> {
-        self.held_values.remove(key)
+        self.values.remove(key)
     }
 }

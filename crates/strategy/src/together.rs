@@ -141,14 +141,14 @@ impl fmt::Display for Pattern {
 
 /// One rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rule {
+pub struct TogetherRule {
     /// A whole key, or the template of keys ([`SplitKey::template`]).
     pub trigger: String,
     /// What is fetched with it, in this order.
     pub companions: Vec<Pattern>,
 }
 
-impl Rule {
+impl TogetherRule {
     /// Reads `<trigger> <pattern> <pattern> ...`.
     pub fn parse(text: &str) -> Result<Self, TogetherError> {
         let mut words = text.split(' ').filter(|word| !word.is_empty());
@@ -189,7 +189,7 @@ impl Rule {
     }
 }
 
-impl fmt::Display for Rule {
+impl fmt::Display for TogetherRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.trigger)?;
         self.companions
@@ -201,14 +201,14 @@ impl fmt::Display for Rule {
 /// The rules of a strategy, ready to be looked up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TogetherRules {
-    rules: Vec<Rule>,
+    rules: Vec<TogetherRule>,
     by_trigger: HashMap<String, Vec<usize>>,
     has_templates: bool,
 }
 
 impl TogetherRules {
     /// Prepares rules; those of the same trigger apply in the given order.
-    pub fn new(rules: Vec<Rule>) -> Self {
+    pub fn new(rules: Vec<TogetherRule>) -> Self {
         let mut by_trigger: HashMap<String, Vec<usize>> = HashMap::new();
         for (index, rule) in rules.iter().enumerate() {
             by_trigger
@@ -225,7 +225,7 @@ impl TogetherRules {
     }
 
     /// The rules, in the given order.
-    pub fn rules(&self) -> &[Rule] {
+    pub fn rules(&self) -> &[TogetherRule] {
         &self.rules
     }
 
@@ -267,7 +267,7 @@ mod tests {
     fn companions(rules: &[&str], key: &str) -> Vec<String> {
         let rules = rules
             .iter()
-            .map(|rule| Rule::parse(rule).unwrap())
+            .map(|rule| TogetherRule::parse(rule).unwrap())
             .collect();
         let mut list = Vec::new();
         TogetherRules::new(rules).companions(key, &mut list);
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn rules_are_printed_as_they_are_read() {
         for text in ["user:{1} profile:{1} config", "c:0:0 c:0:1", "{1}/a {1}/b"] {
-            assert_eq!(Rule::parse(text).unwrap().to_string(), text);
+            assert_eq!(TogetherRule::parse(text).unwrap().to_string(), text);
         }
     }
 
@@ -337,7 +337,7 @@ mod tests {
             ("user:1} a", "number from 1 to 9"),
             ("user:1 a:{1}", "no part {1}"),
         ] {
-            let message = Rule::parse(text).unwrap_err().to_string();
+            let message = TogetherRule::parse(text).unwrap_err().to_string();
             assert!(message.contains(error), "{text}: {message}");
         }
     }

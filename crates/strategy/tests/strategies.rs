@@ -1,16 +1,18 @@
-//! Strategy notation, policies compared with naive lists, and the near cache compared with a map.
+//! Strategy notation, policies compared with naive lists, and the local cache compared with a map.
 
 use std::collections::{HashMap, VecDeque};
 
 use glasscache_strategy::file::{
     FixedRule, Forecast, LearnedTogetherRules, LocalRule, Strategy, StrategyFile, parse_bytes,
 };
-use glasscache_strategy::kept::{ClientContext, FetchedValue, KeptValues, Tree, Validity};
-use glasscache_strategy::near::NearCache;
+use glasscache_strategy::local_cache::LocalCache;
+use glasscache_strategy::near_values::{
+    ClientContext, FetchedValue, NearValues, RelatedItems, Validity,
+};
 use glasscache_strategy::policy::{Lru, LruBytes, Policy, Released, S3Fifo};
 use glasscache_strategy::rules::{Prefetch, store_fetched};
 use glasscache_strategy::scope::Scope;
-use glasscache_strategy::together::{Rule, TogetherRules};
+use glasscache_strategy::together::{TogetherRule, TogetherRules};
 use proptest::prelude::*;
 
 #[test]
@@ -62,10 +64,10 @@ fn strategy_file_round_trips() {
         children: vec![("c:0:0".into(), "c:1:4".into())],
         learned: LearnedTogetherRules {
             with_items: TogetherRules::new(vec![
-                Rule::parse("user:{1} profile:{1} config").unwrap(),
-                Rule::parse("c:0:0 c:0:1").unwrap(),
+                TogetherRule::parse("user:{1} profile:{1} config").unwrap(),
+                TogetherRule::parse("c:0:0 c:0:1").unwrap(),
             ]),
-            with_pages: TogetherRules::new(vec![Rule::parse("p:{1} p:{1} q:{1}").unwrap()]),
+            with_pages: TogetherRules::new(vec![TogetherRule::parse("p:{1} p:{1} q:{1}").unwrap()]),
         },
     };
     assert_eq!(file.to_string().parse::<StrategyFile>().unwrap(), file);
@@ -169,16 +171,16 @@ impl NaiveS3Fifo {
     }
 
     fn evict(&mut self) {
-        let share = 1.max(self.capacity / 10);
+        let small_capacity = 1.max(self.capacity / 10);
         loop {
-            if self.small.len() >= share || self.main.is_empty() {
+            if self.small.len() >= small_capacity || self.main.is_empty() {
                 let (slot, uses) = self.small.pop_front().unwrap();
                 if uses >= 2 {
                     self.main.push_back((slot, 0));
                     continue;
                 }
                 self.ghost.push_back(slot);
-                while self.ghost.len() > self.capacity - share {
+                while self.ghost.len() > self.capacity - small_capacity {
                     self.ghost.pop_front();
                 }
                 return;
@@ -234,7 +236,7 @@ proptest! {
         steps in prop::collection::vec((0u8..20, 0u32..4, 0u32..12), 0..400),
     ) {
         let local = notation.parse::<Strategy>().unwrap().local;
-        let mut near = NearCache::new(local.policy());
+        let mut near = LocalCache::new(local.policy());
         let mut truth = HashMap::new();
         for (key, verb, bytes) in steps {
             match verb {
@@ -250,18 +252,18 @@ proptest! {
 #[test]
 fn s3fifo_remembers_early_evictions() {
     let mut policy = S3Fifo::new(10);
-    let mut left = Vec::new();
+    let mut released = Vec::new();
     for slot in 0..12 {
-        policy.insert(slot, 1, &mut |slot, gone| left.push((slot, gone)));
+        policy.insert(slot, 1, &mut |slot, gone| released.push((slot, gone)));
     }
-    assert_eq!(left, [(0, Released::Value), (1, Released::Value)]);
+    assert_eq!(released, [(0, Released::Value), (1, Released::Value)]);
     policy.clear();
     assert!((0..12).all(|slot| !policy.contains(slot)));
 }
 
-struct Pairs;
+struct BinaryTree;
 
-impl Tree<u32> for Pairs {
+impl RelatedItems<u32> for BinaryTree {
     fn children(&self, key: &u32, list: &mut Vec<u32>) {
         if *key < 3 {
             list.extend([key * 2 + 1, key * 2 + 2]);
@@ -282,9 +284,9 @@ impl Tree<u32> for Pairs {
 }
 
 /// Values that are even may be served.
-struct Even;
+struct EvenValuesAreFresh;
 
-impl Validity<u32, u32> for Even {
+impl Validity<u32, u32> for EvenValuesAreFresh {
     fn is_fresh(&self, value: &u32) -> bool {
         value.is_multiple_of(2)
     }
@@ -295,41 +297,46 @@ impl Validity<u32, u32> for Even {
 }
 
 /// A process whose remote values are ten times their keys.
-struct Process {
-    rules: glasscache_strategy::rules::Rules,
-    kept: KeptValues<u32, u32>,
+struct TestProcess {
+    rules: glasscache_strategy::rules::PrefetchRules,
+    near_values: NearValues<u32, u32>,
     scope: Scope<u32, u32>,
     fetched_values: HashMap<u32, FetchedValue<u32>>,
     list: Vec<u32>,
 }
 
-impl Process {
+impl TestProcess {
     fn new(notation: &str, fixed: &[u32]) -> Self {
         let strategy: Strategy = notation.parse().unwrap();
         let value = |key: u32| FetchedValue {
             value: key * 10,
-            kept_bytes: Some(1),
+            cached_bytes: Some(1),
         };
-        let mut kept = KeptValues::new(fixed.iter().copied(), strategy.local.policy());
+        let mut near_values = NearValues::new(fixed.iter().copied(), strategy.local.policy());
         for key in fixed {
-            kept.insert(key, key * 10, 1);
+            near_values.insert(key, key * 10, 1);
         }
         Self {
             rules: strategy.rules(),
-            kept,
+            near_values,
             scope: Scope::default(),
             fetched_values: (0..400).map(|key| (key, value(key))).collect(),
             list: Vec::new(),
         }
     }
 
-    fn context(&mut self) -> (ClientContext<'_, u32, u32, Pairs, Even>, &mut Vec<u32>) {
+    fn context(
+        &mut self,
+    ) -> (
+        ClientContext<'_, u32, u32, BinaryTree, EvenValuesAreFresh>,
+        &mut Vec<u32>,
+    ) {
         let context = ClientContext {
-            kept: &mut self.kept,
+            near_values: &mut self.near_values,
             scope: &mut self.scope,
             fetched_values: &self.fetched_values,
-            tree: &Pairs,
-            validity: &Even,
+            related_items: &BinaryTree,
+            validity: &EvenValuesAreFresh,
         };
         (context, &mut self.list)
     }
@@ -355,7 +362,7 @@ impl Process {
 
 #[test]
 fn a_request_fetches_companions_with_what_is_missing() {
-    let mut process = Process::new("children+together:50", &[101]);
+    let mut process = TestProcess::new("children+together:50", &[101]);
     assert_eq!(process.begin(7), [7, 207]);
     assert_eq!(process.look_up(0), [0, 1, 2, 100]);
     assert!(process.look_up(7).is_empty());
@@ -363,7 +370,7 @@ fn a_request_fetches_companions_with_what_is_missing() {
 
 #[test]
 fn a_request_fetches_children_once_and_holds_them() {
-    let mut process = Process::new("lru:1+children", &[]);
+    let mut process = TestProcess::new("lru:1+children", &[]);
     assert_eq!(process.look_up(0), [0, 1, 2]);
     assert!(process.look_up(2).is_empty());
     assert_eq!(process.scope.get(&2), Some(&20));
@@ -371,20 +378,22 @@ fn a_request_fetches_children_once_and_holds_them() {
 
 #[test]
 fn a_value_that_may_not_be_served_is_fetched_again() {
-    let mut process = Process::new("lru:10", &[5]);
+    let mut process = TestProcess::new("lru:10", &[5]);
     assert!(process.look_up(5).is_empty(), "the fixed set is loaded");
-    process.kept.insert(&5, 51, 1);
-    process.kept.insert(&6, 61, 1);
+    process.near_values.insert(&5, 51, 1);
+    process.near_values.insert(&6, 61, 1);
     process.scope = Scope::default();
     assert_eq!(process.look_up(5), [5]);
     assert_eq!(process.look_up(6), [6]);
     assert_eq!(
-        process.kept.near().len(),
+        process.near_values.local_cache().len(),
         1,
-        "a fixed item is not in the near cache"
+        "a fixed item is not in the local cache"
     );
-    process.kept.remove(&5);
-    process.kept.clear();
-    assert!(process.kept.near().is_empty() && process.kept.fixed()[&5].is_none());
-    assert_eq!(process.kept.get(&6, |_| true), None);
+    process.near_values.remove(&5);
+    process.near_values.clear();
+    assert!(
+        process.near_values.local_cache().is_empty() && process.near_values.fixed()[&5].is_none()
+    );
+    assert_eq!(process.near_values.get(&6, |_| true), None);
 }

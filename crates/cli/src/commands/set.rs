@@ -3,8 +3,8 @@
 use std::io::Read;
 
 use glasscache_client::StoreMode;
-use glasscache_client::outcome::Outcome;
 use glasscache_client::request::Item;
+use glasscache_client::write_outcome::WriteOutcome;
 use serde_json::json;
 
 use super::target::{Target, failure, wire_key};
@@ -71,7 +71,7 @@ impl Args {
             false,
             &self.target.budget(),
         );
-        let is_stored = outcome.map_err(|error| failure(&error))? == Outcome::Done;
+        let is_stored = outcome.map_err(|error| failure(&error))? == WriteOutcome::Done;
         if out.is_json() {
             out.document(&json!({ "key": self.key, "stored": is_stored, "bytes": body.len() }));
         } else {

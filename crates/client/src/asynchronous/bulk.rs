@@ -1,9 +1,9 @@
 //! The requests of a bulk call of the tokio client: to all servers at once.
 
-use super::driving::{drive, receive_all};
+use super::driving::{drive, receive_first_replies};
 use super::{AsyncClient, acquire_permit};
 use crate::bulk::{
-    BulkReply, BulkResult, ServerRequest, counting_handler, handle_held_reply, request_rounds,
+    BulkReply, BulkResult, ServerRequest, counting_handler, handle_unread_reply, request_rounds,
 };
 use crate::client::Budget;
 use crate::error::Error;
@@ -27,7 +27,7 @@ impl AsyncClient {
             for (call, _) in &mut calls {
                 call.set_nonblocking();
             }
-            receive_all(&mut calls).await;
+            receive_first_replies(&mut calls).await;
             for (request, (mut call, error)) in round.into_iter().zip(calls) {
                 let Some(bulk_result) = results.get_mut(request) else {
                     continue;
@@ -36,7 +36,7 @@ impl AsyncClient {
                 if bulk_result.error.is_none() {
                     let mut read =
                         counting_handler(request, &mut bulk_result.reply_count, handle_reply);
-                    bulk_result.error = match handle_held_reply(&mut call, &mut read) {
+                    bulk_result.error = match handle_unread_reply(&mut call, &mut read) {
                         Ok(()) => drive(&mut call, read).await.err(),
                         Err(error) => Some(error),
                     };

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use tokio::time::timeout_at;
 
-use crate::bulk::Pending;
+use crate::bulk::CallWithError;
 use crate::call::{Call, CallState, WaitFor};
 use crate::error::Error;
 use crate::pipeline::{Pipeline, Reply};
@@ -23,23 +23,23 @@ pub(crate) async fn drive(
     mut handle_reply: impl FnMut(Reply, &Pipeline, &Arc<Server>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     loop {
-        match next(call).await? {
+        match next_state(call).await? {
             CallState::Reply(reply) => {
                 let pipeline = call.pipeline().ok_or(Error::Closed)?;
                 handle_reply(reply, pipeline, call.server())?;
-                call.next();
+                call.release_reply();
             }
             CallState::Finished => return Ok(()),
-            CallState::Body(_) | CallState::Interrupted | CallState::Waiting => {} // not given out by `next`
+            CallState::Body(_) | CallState::Interrupted | CallState::Waiting => {} // not returned by `next_state`
         }
     }
 }
 
 /// Drives calls to several servers until each has its first reply received or has failed.
-pub(super) async fn receive_all(calls: &mut [Pending<'_>]) {
+pub(super) async fn receive_first_replies(calls: &mut [CallWithError<'_>]) {
     let first_replies = calls.iter_mut().map(|(call, error)| async move {
-        match next(call).await {
-            Ok(CallState::Reply(reply)) => call.hold_reply(reply),
+        match next_state(call).await {
+            Ok(CallState::Reply(reply)) => call.set_unread_reply(reply),
             Ok(_) => {} // a call without a reply
             Err(failure) => *error = Some(failure),
         }
@@ -69,7 +69,7 @@ async fn join_all<'f>(
 }
 
 /// Goes on until there is a reply, or all were read.
-async fn next(call: &mut Call<'_>) -> Result<CallState, Error> {
+async fn next_state(call: &mut Call<'_>) -> Result<CallState, Error> {
     let mut state = call.step()?;
     while state == CallState::Waiting {
         let deadline = tokio::time::Instant::from_std(call.deadline());

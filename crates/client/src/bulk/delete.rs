@@ -5,7 +5,7 @@ use glasscache_protocol::meta::request::WireKey;
 use super::partition::{Partition, Partitioned, partition_keys};
 use super::requests::BulkReply;
 use crate::client::Client;
-use crate::engine::interpret::outcome_of_reply;
+use crate::engine::interpret::write_outcome_of_reply;
 use crate::error::Error;
 use crate::request::Request;
 
@@ -30,7 +30,10 @@ impl BulkDelete {
             .get(reply.request)?
             .indices
             .get(reply.reply_index)?;
-        Some((index, outcome_of_reply(reply.parsed, reply.server).err()?))
+        Some((
+            index,
+            write_outcome_of_reply(reply.parsed, reply.server).err()?,
+        ))
     }
 }
 

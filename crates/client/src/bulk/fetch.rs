@@ -8,7 +8,7 @@ use super::IndexedValue;
 use super::partition::{Partition, Partitioned, partition_keys};
 use super::requests::BulkReply;
 use crate::client::{Budget, Client};
-use crate::costs::{CallClass, Operation};
+use crate::costs::{CallClass, OperationKind};
 use crate::engine::interpret::refusal_to_error;
 use crate::error::Error;
 use crate::near::{Fetch, FetchReason, FetchedItems, NearRead, NearValue};
@@ -28,8 +28,8 @@ impl BulkFetch {
         Self(partition_keys(client, keys))
     }
 
-    /// Takes a reply: one for each key, or from a server that knows no meta commands one for all.
-    pub fn take(&self, reply: BulkReply<'_>, fetched: &mut FetchedItems) -> Result<(), Error> {
+    /// Adds the items in a reply: there is one for each key, or from a server that knows no meta commands one for all.
+    pub fn add_reply(&self, reply: BulkReply<'_>, fetched: &mut FetchedItems) -> Result<(), Error> {
         let pipeline = reply.pipeline;
         let partition = self.0.get(reply.request).ok_or(Error::Closed)?;
         if let Reply::Meta(meta) = refusal_to_error(reply.parsed, reply.server)? {
@@ -53,7 +53,7 @@ impl BulkFetch {
 }
 
 /// The values of a read that were found, with the indices of their keys.
-pub(crate) fn index_values(values: Vec<Option<NearValue>>) -> Vec<IndexedValue> {
+pub(crate) fn found_values_with_index(values: Vec<Option<NearValue>>) -> Vec<IndexedValue> {
     let found = values.into_iter().enumerate();
     found
         .filter_map(|(index, value)| value.map(|value| (index, value.flags, value.bytes.to_vec())))
@@ -97,7 +97,7 @@ impl Client {
         read_time: Duration,
     ) {
         let (key, class) = match keys {
-            &[key] => (Some(key), CallClass::Single(Operation::Read, 0)),
+            &[key] => (Some(key), CallClass::Single(OperationKind::Read, 0)),
             keys => (None, CallClass::Bulk(keys.len(), 0)),
         };
         let call = RequestSummary {

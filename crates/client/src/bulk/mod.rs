@@ -10,13 +10,13 @@ mod store;
 pub use crate::engine::{BulkResult, Failures};
 pub use delete::BulkDelete;
 pub use fetch::BulkFetch;
-pub(crate) use fetch::index_values;
+pub(crate) use fetch::found_values_with_index;
 pub use partition::{Partition, Partitioned};
 pub use read::BulkRead;
 pub(crate) use read::ReadTotals;
-pub use requests::{BulkReply, Pending, ServerRequest};
+pub use requests::{BulkReply, CallWithError, ServerRequest};
 #[cfg(feature = "tokio")]
-pub(crate) use requests::{counting_handler, handle_held_reply, request_rounds};
+pub(crate) use requests::{counting_handler, handle_unread_reply, request_rounds};
 pub use store::{BulkStore, StoreFailures};
 
 /// A value of a bulk read: the index of its key in the call, its client flags, its bytes.

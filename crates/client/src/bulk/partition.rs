@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_holds_one_servers_things_up_to_its_weight() {
+    fn a_partition_has_entries_of_one_server_up_to_the_maximum_weight() {
         let mut partitions = Vec::new();
         for (index, weight) in [3, 3, 3, 9, 1].into_iter().enumerate() {
             add_to_partition(&mut partitions, index, usize::from(weight == 1), weight, 6);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Failures;
 use super::partition::{Partition, Partitioned, add_to_partition};
-use super::requests::{BulkReply, Pending};
+use super::requests::{BulkReply, CallWithError};
 use crate::client::{Budget, Client};
 use crate::engine::interpret::refusal_to_error;
 use crate::engine::uncertain::OwnedKey;
@@ -62,8 +62,8 @@ impl BulkRead {
         Ok(bulk_read)
     }
 
-    /// As [`Self::for_each_value`]; adds the bytes, and the time that `read` takes, to `totals`.
-    pub(crate) fn take(
+    /// As [`Self::for_each_value`]; also adds the bytes, and the time that `read` takes, to `totals`.
+    pub(crate) fn add_reply(
         &self,
         reply: BulkReply<'_>,
         totals: &mut ReadTotals,
@@ -117,7 +117,7 @@ impl Partitioned for BulkRead {
 impl Client {
     /// Reads many keys, without their namespace, from all their servers at once.
     ///
-    /// `receive` drives the calls with [`receive_all`](crate::call::receive_all), as it likes to
+    /// `receive` drives the calls with [`receive_first_replies`](crate::call::receive_first_replies), as it likes to
     /// wait; `read` then gets each value with the index of its key, its CAS unique only if `cas`.
     /// Returns the keys without a reply, and why.
     pub fn read_many(
@@ -125,7 +125,7 @@ impl Client {
         keys: &[&[u8]],
         cas: bool,
         budget: &Budget<'_>,
-        mut receive: impl FnMut(&mut [Pending<'_>]) -> Result<(), Error>,
+        mut receive: impl FnMut(&mut [CallWithError<'_>]) -> Result<(), Error>,
         mut read: impl FnMut(usize, &FoundValue, &[u8]),
     ) -> Result<Failures, Error> {
         let recorded_call = budget.begin_read(keys.iter().map(|key| Cow::Borrowed(*key)));
@@ -134,7 +134,7 @@ impl Client {
         let mut totals = ReadTotals::default();
         let requests = bulk_read.requests(&entries);
         let results = self.request_many_with(&requests, budget, &mut receive, &mut |reply| {
-            bulk_read.take(reply, &mut totals, |index, found, body| {
+            bulk_read.add_reply(reply, &mut totals, |index, found, body| {
                 recorded_call.set_size(index, body.len());
                 read(index, found, body);
             })

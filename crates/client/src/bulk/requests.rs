@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::call::{Call, receive_all};
+use crate::call::{Call, receive_first_replies};
 use crate::client::{Budget, Client, drive};
 use crate::costs::{CallClass, CostPart};
 use crate::engine::BulkResult;
@@ -14,7 +14,7 @@ use crate::pool::Server;
 use crate::request::Request;
 
 /// A call of a bulk call, and why it failed if it did.
-pub type Pending<'a> = (Call<'a>, Option<Error>);
+pub type CallWithError<'a> = (Call<'a>, Option<Error>);
 
 /// One request of a bulk call and the slot of its server.
 pub type ServerRequest<'a> = (usize, [Request<'a>; 1]);
@@ -64,8 +64,8 @@ impl Client {
         budget: &Budget<'_>,
         handle_reply: &mut impl FnMut(BulkReply<'_>) -> Result<(), Error>,
     ) -> Result<Vec<BulkResult>, Error> {
-        let mut receive = |calls: &mut [Pending<'_>]| {
-            while !receive_all(calls) {
+        let mut receive = |calls: &mut [CallWithError<'_>]| {
+            while !receive_first_replies(calls) {
                 if !(budget.should_continue)() {
                     return Err(Error::Interrupted);
                 }
@@ -75,12 +75,12 @@ impl Client {
         self.request_many_with(requests, budget, &mut receive, handle_reply)
     }
 
-    /// As [`Self::request_many`]; `receive` drives the calls with [`receive_all`], as it likes to wait.
+    /// As [`Self::request_many`]; `receive` drives the calls with [`receive_first_replies`], as it likes to wait.
     pub(super) fn request_many_with(
         &self,
         requests: &[ServerRequest<'_>],
         budget: &Budget<'_>,
-        receive: &mut dyn FnMut(&mut [Pending<'_>]) -> Result<(), Error>,
+        receive: &mut dyn FnMut(&mut [CallWithError<'_>]) -> Result<(), Error>,
         handle_reply: &mut impl FnMut(BulkReply<'_>) -> Result<(), Error>,
     ) -> Result<Vec<BulkResult>, Error> {
         let mut results: Vec<BulkResult> = requests.iter().map(|_| BulkResult::default()).collect();
@@ -95,7 +95,7 @@ impl Client {
                 if bulk_result.error.is_none() {
                     let mut read =
                         counting_handler(request, &mut bulk_result.reply_count, handle_reply);
-                    let process_result = handle_held_reply(&mut call, &mut read);
+                    let process_result = handle_unread_reply(&mut call, &mut read);
                     bulk_result.error =
                         match process_result.and_then(|()| drive(&mut call, budget, &mut read)) {
                             // Not a failure of a server: the other calls are not waited for either.
@@ -114,7 +114,7 @@ impl Client {
         requests: &'a [ServerRequest<'a>],
         round: &[usize],
         budget: &Budget<'_>,
-    ) -> Result<Vec<Pending<'a>>, Error> {
+    ) -> Result<Vec<CallWithError<'a>>, Error> {
         let round_requests = round.iter().filter_map(|&index| requests.get(index));
         round_requests
             .map(|(slot, requests)| {
@@ -177,14 +177,14 @@ pub(crate) fn counting_handler<'e>(
     }
 }
 
-/// Reads the reply that [`receive_all`] waited for.
-pub(crate) fn handle_held_reply(
+/// Reads the reply that [`receive_first_replies`] waited for.
+pub(crate) fn handle_unread_reply(
     call: &mut Call<'_>,
     mut read: impl FnMut(Reply, &Pipeline, &Arc<Server>) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    if let Some(parsed) = call.take_held_reply() {
+    if let Some(parsed) = call.take_unread_reply() {
         read(parsed, call.pipeline().ok_or(Error::Closed)?, call.server())?;
-        call.next();
+        call.release_reply();
     }
     Ok(())
 }

@@ -12,9 +12,9 @@ use crate::client::Client;
 use crate::engine::operation::{Store, store_outcome};
 use crate::engine::{BulkResult, ItemAndSlot, Items, StoreManySteps};
 use crate::error::Error;
-use crate::outcome::{Outcome, outcome_of_code};
 use crate::pipeline::Reply;
 use crate::request::{Item, Request};
+use crate::write_outcome::{WriteOutcome, write_outcome_of_code};
 
 /// Bytes of values that go to one server in one batch; the rest follows after the reply.
 const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -73,8 +73,8 @@ impl BulkStore {
         self.bytes
     }
 
-    /// Notes the failures in a reply: one for all from a server with quiet sets, else one a value.
-    pub fn take(
+    /// Adds the failures in a reply: one for all from a server with quiet sets, else one a value.
+    pub fn add_reply(
         &self,
         reply: BulkReply<'_>,
         items: &impl Items,
@@ -101,7 +101,7 @@ impl BulkStore {
                 for (reply_index, code) in failed_replies {
                     add_failure(
                         reply_index,
-                        not_stored(outcome_of_code(code).unwrap_or(Outcome::NotStored)),
+                        not_stored(write_outcome_of_code(code).unwrap_or(WriteOutcome::NotStored)),
                     );
                 }
                 if !refusals.is_empty() {
@@ -114,7 +114,7 @@ impl BulkStore {
                     return;
                 };
                 match store_outcome(parsed, item.key, item.body.len(), reply.server) {
-                    Ok(Outcome::Done) => {}
+                    Ok(WriteOutcome::Done) => {}
                     Ok(outcome) => add_failure(reply.reply_index, not_stored(outcome)),
                     Err(error) => add_failure(reply.reply_index, error),
                 }

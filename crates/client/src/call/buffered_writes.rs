@@ -6,8 +6,8 @@ use std::time::Instant;
 use super::{Call, CallState, sender};
 use crate::error::Error;
 use crate::pool::Server;
-use crate::quiet::BufferResult;
 use crate::request::Request;
+use crate::write_buffer::BufferResult;
 
 impl Server {
     /// Enqueues a quiet write, if it follows another closely.
@@ -16,14 +16,14 @@ impl Server {
         request: &Request<'_>,
         now: Instant,
     ) -> BufferResult {
-        let buffer_result = self.quiet_writes.buffer_write(&self.state, request, now);
+        let buffer_result = self.write_buffer.buffer_write(&self.state, request, now);
         if buffer_result != BufferResult::EnqueuedWithoutSender {
             return buffer_result;
         }
         if sender::start(self) {
             return BufferResult::Enqueued;
         }
-        self.quiet_writes.clear_sender();
+        self.write_buffer.clear_sender();
         BufferResult::BatchFull
     }
 
@@ -43,8 +43,8 @@ impl Server {
                 Err(error) => break Err(error),
             }
         };
-        if !call.took_quiet_batch {
-            self.quiet_writes.drop_buffered();
+        if !call.had_write_batch {
+            self.write_buffer.drop_buffered();
         }
         result
     }

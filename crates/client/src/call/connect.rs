@@ -5,13 +5,12 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::{Call, Stage, StopOrError};
-use crate::engine::connection::Progress;
-use crate::engine::retry::{Cause, FailedRequest, RetryDecision};
+use super::{Call, CallStage, StepError};
+use crate::engine::connection::ConnectionEvent;
+use crate::engine::retry::{FailedRequest, FailureCause, RetryDecision};
 use crate::error::{Error, Phase};
 use crate::pool::PooledConnection;
-use crate::quiet::BatchWaitTimedOut;
-use crate::transport::blocking::{Link, Stop, WaitLimit};
+use crate::transport::blocking::{SocketConnection, WaitError, WaitLimit};
 #[cfg(feature = "tokio")]
 use crate::transport::connect::Candidates;
 use crate::transport::connect::{self, ConnectError};
@@ -19,9 +18,10 @@ use crate::transport::connect::{self, ConnectError};
 use crate::transport::socket::AsyncSocket;
 use crate::transport::socket::Socket;
 use crate::transport::tls::TlsSession;
+use crate::write_buffer::BatchWaitTimedOut;
 
 impl Call<'_> {
-    pub(super) fn start(&mut self) -> Result<(), StopOrError> {
+    pub(super) fn start(&mut self) -> Result<(), StepError> {
         if self.server.health.is_down() {
             self.probe_if_down(); // it may have gone down by a quiet write
             return Err(self
@@ -33,35 +33,35 @@ impl Call<'_> {
             return self.connect();
         }
         // Before a connection is chosen, so that no other call chooses one while this one is about to send them.
-        self.quiet_batch = match self.server.quiet_writes.take(self.deadline) {
-            Ok(quiet_batch) => quiet_batch,
+        self.write_batch = match self.server.write_buffer.take_batch(self.deadline) {
+            Ok(write_batch) => write_batch,
             Err(BatchWaitTimedOut) => {
                 return Err(Error::Deadline(self.unsent_context(Phase::Wait)).into());
             }
         };
-        self.took_quiet_batch = self.quiet_batch.is_some();
+        self.had_write_batch = self.write_batch.is_some();
         self.connection = self.server.pool.checkout(self.times.started, self.deadline);
         match &self.connection {
             None => Err(Error::Deadline(self.unsent_context(Phase::Wait)).into()),
-            Some(connection) if connection.link_ref().is_none() => self.connect(),
+            Some(connection) if connection.socket_connection_ref().is_none() => self.connect(),
             Some(_) => self.write(self.times.started),
         }
     }
 
-    pub(super) fn connect(&mut self) -> Result<(), StopOrError> {
+    pub(super) fn connect(&mut self) -> Result<(), StepError> {
         match self.try_begin_connect() {
             Ok(Some(fd)) => self.wait_for_connection(fd),
             Ok(None) => {
-                self.stage = Stage::Resolving;
-                Err(Stop::WouldWait.into())
+                self.stage = CallStage::Resolving;
+                Err(WaitError::WouldBlock.into())
             }
             Err(ConnectError::Deadline) => {
                 // A name that cannot be looked up in time is a server that cannot be connected to.
                 let time_allowed = self.deadline.saturating_duration_since(self.times.started);
-                if let RetryDecision::End(mark) =
-                    FailedRequest::CONNECTING.decide(Cause::Deadline(time_allowed))
+                if let RetryDecision::Fail(effect) =
+                    FailedRequest::CONNECTING.decide(FailureCause::Deadline(time_allowed))
                 {
-                    self.note_health(mark);
+                    self.record_health(effect);
                 }
                 Err(Error::Deadline(self.unsent_context(Phase::Connect)).into())
             }
@@ -90,18 +90,18 @@ impl Call<'_> {
     }
 
     /// Gives a socket that is connecting to the driver; it is waited for.
-    fn wait_for_connection(&mut self, fd: OwnedFd) -> Result<(), StopOrError> {
+    fn wait_for_connection(&mut self, fd: OwnedFd) -> Result<(), StepError> {
         let socket = match self.socket(fd) {
             Ok(socket) => socket,
             Err(error) => return Err(self.mark_down(error.to_string()).into()),
         };
         let (server, bytes_max) = (&self.server.state, self.server.options.value_bytes_max);
-        let link = Link::new(socket, server, bytes_max, Instant::now());
+        let socket_connection = SocketConnection::new(socket, server, bytes_max, Instant::now());
         if let Some(connection) = &mut self.connection {
-            connection.replace(Some(Box::new(link)));
+            connection.replace(Some(Box::new(socket_connection)));
         }
-        self.stage = Stage::Connecting;
-        Err(Stop::WouldWait.into())
+        self.stage = CallStage::Connecting;
+        Err(WaitError::WouldBlock.into())
     }
 
     /// A socket as its driver waits for it.
@@ -123,16 +123,19 @@ impl Call<'_> {
     }
 
     /// Tries the next address, or ends the call with the last failure.
-    fn connect_to_next(&mut self, failure: String) -> Result<(), StopOrError> {
+    fn connect_to_next(&mut self, failure: String) -> Result<(), StepError> {
         match self.candidates.begin_next(self.deadline, failure) {
             Ok(fd) => self.wait_for_connection(fd),
             Err(reason) => Err(self.mark_down(reason).into()),
         }
     }
 
-    pub(super) fn finish_connecting(&mut self) -> Result<(), StopOrError> {
-        let link = PooledConnection::link_of(&mut self.connection)?;
-        let mut fds = [PollFd::from_borrowed_fd(link.fd(), PollFlags::OUT)];
+    pub(super) fn finish_connecting(&mut self) -> Result<(), StepError> {
+        let socket_connection = PooledConnection::socket_connection_of(&mut self.connection)?;
+        let mut fds = [PollFd::from_borrowed_fd(
+            socket_connection.fd(),
+            PollFlags::OUT,
+        )];
         let no_timeout = rustix::event::Timespec {
             tv_sec: 0,
             tv_nsec: 0,
@@ -141,11 +144,11 @@ impl Call<'_> {
             Ok(0) if self.candidates.is_next_due(Instant::now()) => {
                 return self.connect_to_next("no reply".into());
             }
-            Ok(0) => return Err(Stop::WouldWait.into()),
+            Ok(0) => return Err(WaitError::WouldBlock.into()),
             Ok(_) => {}
-            Err(error) => return Err(Stop::from(error).into()),
+            Err(error) => return Err(WaitError::from(error).into()),
         }
-        if let Err(error) = connect::finish_connect(link.fd()) {
+        if let Err(error) = connect::finish_connect(socket_connection.fd()) {
             return self.connect_to_next(error.to_string());
         }
         self.server
@@ -153,40 +156,51 @@ impl Call<'_> {
             .remember_connected(self.candidates.current());
         if let Some(tls) = &self.server.options.tls {
             match tls.session(&self.server.endpoint) {
-                Ok(session) => link.begin_tls(TlsSession::new(session)),
+                Ok(session) => socket_connection.begin_tls(TlsSession::new(session)),
                 Err(reason) => return Err(self.mark_down(reason).into()),
             }
         }
-        self.stage = Stage::Handshaking;
+        self.stage = CallStage::Handshaking;
         Ok(())
     }
 
     /// Waits until the TLS handshake is complete, if there is one; it is part of connecting.
-    pub(super) fn continue_handshake(&mut self) -> Result<(), StopOrError> {
+    pub(super) fn continue_handshake(&mut self) -> Result<(), StepError> {
         let attempt = self.attempt();
-        let link = PooledConnection::link_of(&mut self.connection)?;
-        link.handshake()?;
-        link.engine.handle_connected(self.presumes_classic, attempt);
-        self.stage = Stage::Probing;
+        let socket_connection = PooledConnection::socket_connection_of(&mut self.connection)?;
+        socket_connection.handshake()?;
+        socket_connection
+            .state_machine
+            .handle_connected(self.presumes_classic, attempt);
+        self.stage = CallStage::Probing;
         Ok(())
     }
 
     /// Waits until the connection takes requests: once per server it is probed for its command set, in one round trip.
-    pub(super) fn probe(&mut self) -> Result<(), StopOrError> {
-        let link = PooledConnection::link_of(&mut self.connection)?;
-        if !link.send(None)? {
-            return Err(Stop::WouldWait.into());
+    pub(super) fn probe(&mut self) -> Result<(), StepError> {
+        let socket_connection = PooledConnection::socket_connection_of(&mut self.connection)?;
+        if !socket_connection.send(None)? {
+            return Err(WaitError::WouldBlock.into());
         }
-        match link.engine.poll() {
-            Progress::Ready => self.write(Instant::now()),
+        match socket_connection.state_machine.poll() {
+            ConnectionEvent::Ready => self.write(Instant::now()),
             // The login was accepted, and the probe is to be sent.
-            Progress::Needs(_) if !link.engine.output().is_empty() => Ok(()),
-            Progress::Needs(missing_bytes) => {
-                let now = Instant::now();
-                Ok(link.receive(missing_bytes, self.deadline, WaitLimit::NoWait, now)?)
+            ConnectionEvent::NeedsBytes(_)
+                if !socket_connection.state_machine.output().is_empty() =>
+            {
+                Ok(())
             }
-            Progress::Failed(_, failure) => Ok(self.handle_failure(*failure)?),
-            Progress::Reply(..) | Progress::Idle => Err(Error::Closed.into()),
+            ConnectionEvent::NeedsBytes(missing_bytes) => {
+                let now = Instant::now();
+                Ok(socket_connection.receive(
+                    missing_bytes,
+                    self.deadline,
+                    WaitLimit::NoWait,
+                    now,
+                )?)
+            }
+            ConnectionEvent::Failed(_, failure) => Ok(self.handle_failure(*failure)?),
+            ConnectionEvent::Reply(..) | ConnectionEvent::Idle => Err(Error::Closed.into()),
         }
     }
 }

@@ -3,45 +3,45 @@
 
 use rustix::io::Errno;
 
-use super::{Call, Stage};
-use crate::engine::connection::{End, Failure, Progress};
-use crate::engine::health::HealthMark;
-use crate::engine::retry::{Cause, FORKED, FailedRequest, RetryDecision};
+use super::{Call, CallStage};
+use crate::engine::connection::{ConnectionEvent, Failure, NoReplyReason};
+use crate::engine::health::HealthEffect;
+use crate::engine::retry::{FORKED, FailedRequest, FailureCause, RetryDecision};
 use crate::error::{Context, Error, Phase};
 use crate::pool::PooledConnection;
-use crate::quiet::QuietBatch;
 use crate::request::Request;
-use crate::transport::blocking::Stop;
+use crate::transport::blocking::WaitError;
+use crate::write_buffer::WriteBatch;
 
 /// Why a step did not succeed.
 #[derive(Debug)]
-pub(super) enum StopOrError {
-    Stop(Stop),
-    Error(Error),
+pub(super) enum StepError {
+    Wait(WaitError),
+    Call(Error),
 }
 
-impl From<Stop> for StopOrError {
-    fn from(stop: Stop) -> Self {
-        Self::Stop(stop)
+impl From<WaitError> for StepError {
+    fn from(wait_error: WaitError) -> Self {
+        Self::Wait(wait_error)
     }
 }
 
-impl From<Error> for StopOrError {
+impl From<Error> for StepError {
     fn from(error: Error) -> Self {
-        Self::Error(error)
+        Self::Call(error)
     }
 }
 
 impl Call<'_> {
     /// Does what follows a wait that brought nothing: another try on a fresh connection, or the end.
-    pub(super) fn handle_stop(&mut self, stop: Stop) -> Result<(), Error> {
+    pub(super) fn handle_wait_error(&mut self, wait_error: WaitError) -> Result<(), Error> {
         if self.early_reply.is_some() {
             // The caller gets the replies that have come; those that have not are then found missing.
-            self.stage = Stage::Receiving;
+            self.stage = CallStage::Receiving;
             return Ok(());
         }
-        let reason = match stop {
-            Stop::Closed(reason) => Some(reason.map_or_else(
+        let reason = match wait_error {
+            WaitError::Closed(reason) => Some(reason.map_or_else(
                 || "the connection was closed".to_owned(),
                 |error: Errno| self.tls_failure().unwrap_or_else(|| error.to_string()),
             )),
@@ -49,57 +49,68 @@ impl Call<'_> {
         };
         let is_connecting = matches!(
             self.stage,
-            Stage::Start | Stage::Resolving | Stage::Connecting | Stage::Handshaking
+            CallStage::Start
+                | CallStage::Resolving
+                | CallStage::Connecting
+                | CallStage::Handshaking
         );
         let attempt = self.attempt();
-        let link = self.connection.as_mut().and_then(PooledConnection::link);
-        let Some(link) = link.filter(|_| !is_connecting) else {
-            return self.end_unconnected(reason);
+        let socket_connection = self
+            .connection
+            .as_mut()
+            .and_then(PooledConnection::socket_connection);
+        let Some(socket_connection) = socket_connection.filter(|_| !is_connecting) else {
+            return self.fail_unconnected(reason);
         };
-        let is_orderly = stop == Stop::Closed(None);
+        let is_orderly = wait_error == WaitError::Closed(None);
         let end = match &reason {
-            Some(reason) => End::Closed { is_orderly, reason },
-            None => End::Deadline,
+            Some(reason) => NoReplyReason::Closed { is_orderly, reason },
+            None => NoReplyReason::Deadline,
         };
-        let is_quiet = self.is_noreply && self.stage != Stage::Probing;
+        let is_quiet = self.is_noreply && self.stage != CallStage::Probing;
         let mut failure = None;
         if is_quiet {
             let (requests, requests_offset) = (self.requests, self.requests_offset);
-            failure = Some(
-                link.engine
-                    .fail_quiet(requests, attempt, requests_offset, end),
-            );
+            failure = Some(socket_connection.state_machine.fail_quiet(
+                requests,
+                attempt,
+                requests_offset,
+                end,
+            ));
         }
         match &reason {
-            Some(reason) => link.engine.handle_disconnect(is_orderly, reason),
-            None => link.engine.tick(self.deadline),
+            Some(reason) => socket_connection
+                .state_machine
+                .handle_disconnect(is_orderly, reason),
+            None => socket_connection.state_machine.tick(self.deadline),
         }
         if failure.is_none()
-            && let Progress::Failed(_, polled_failure) = link.engine.poll()
+            && let ConnectionEvent::Failed(_, polled_failure) =
+                socket_connection.state_machine.poll()
         {
             failure = Some(*polled_failure);
         }
         match failure {
             Some(failure) => self.handle_failure(failure),
-            None => self.end_unconnected(reason),
+            None => self.fail_unconnected(reason),
         }
     }
 
     /// Why the connection's TLS failed, if it did.
     fn tls_failure(&self) -> Option<String> {
-        let link = self.connection.as_ref()?.link_ref()?;
-        link.tls_failure().map(str::to_owned)
+        let socket_connection = self.connection.as_ref()?.socket_connection_ref()?;
+        socket_connection.tls_failure().map(str::to_owned)
     }
 
     /// Ends a call that has no connection yet.
-    fn end_unconnected(&mut self, reason: Option<String>) -> Result<(), Error> {
+    fn fail_unconnected(&mut self, reason: Option<String>) -> Result<(), Error> {
         let time_allowed = self.deadline.saturating_duration_since(self.times.started);
         let cause = match &reason {
-            Some(_) => Cause::Closed { is_orderly: false },
-            None => Cause::Deadline(time_allowed),
+            Some(_) => FailureCause::Closed { is_orderly: false },
+            None => FailureCause::Deadline(time_allowed),
         };
-        if let RetryDecision::End(mark) = FailedRequest::CONNECTING.decide(cause) {
-            self.note_health(mark);
+        if let RetryDecision::Fail(effect) = FailedRequest::CONNECTING.decide(cause) {
+            self.record_health(effect);
         }
         self.connection = None;
         let context = self.unsent_context(Phase::Connect);
@@ -122,7 +133,7 @@ impl Call<'_> {
                 self.retry();
                 Ok(())
             }
-            RetryDecision::End(_) => {
+            RetryDecision::Fail(_) => {
                 self.probe_if_down();
                 self.connection = None;
                 Err(failure.error)
@@ -135,24 +146,28 @@ impl Call<'_> {
         if let Some(connection) = &mut self.connection {
             // Quiet writes go along again if nothing of them has left, else they are lost.
             let pending = connection
-                .link()
-                .and_then(|link| link.engine.take_unsent_buffered_writes());
-            self.quiet_batch = match (self.quiet_batch.take(), pending) {
-                (Some(mut quiet_batch), Some(pending)) => {
-                    quiet_batch.pending = pending;
-                    Some(quiet_batch)
+                .socket_connection()
+                .and_then(|socket_connection| {
+                    socket_connection
+                        .state_machine
+                        .take_unsent_buffered_writes()
+                });
+            self.write_batch = match (self.write_batch.take(), pending) {
+                (Some(mut write_batch), Some(pending)) => {
+                    write_batch.pending = pending;
+                    Some(write_batch)
                 }
                 _ => None,
             };
             connection.replace(None);
         }
         self.early_reply = None;
-        self.stage = Stage::Start;
+        self.stage = CallStage::Start;
     }
 
     /// Notes what a failure to connect means for the server's health.
-    pub(super) fn note_health(&self, mark: HealthMark) {
-        self.server.health.note(mark);
+    pub(super) fn record_health(&self, effect: HealthEffect) {
+        self.server.health.apply_effect(effect);
         self.probe_if_down();
     }
 
@@ -188,20 +203,20 @@ impl Call<'_> {
 
     /// The error of a call that cannot connect; the server counts as down from now on.
     pub(super) fn mark_down(&self, reason: String) -> Error {
-        self.note_health(HealthMark::Down);
+        self.record_health(HealthEffect::Down);
         self.unavailable_unsent(Phase::Connect, reason)
     }
 }
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        let holds_any = self.connection.is_some() || self.quiet_batch.is_some();
+        let holds_any = self.connection.is_some() || self.write_batch.is_some();
         if holds_any && !self.process.is_current() {
             // The parent continues it; locks of its server may be held by threads that this child does not have.
-            self.quiet_batch
+            self.write_batch
                 .take()
                 .into_iter()
-                .for_each(QuietBatch::abandon);
+                .for_each(WriteBatch::abandon);
             self.connection = None;
         }
     }

@@ -26,20 +26,20 @@ use crate::error::Error;
 use crate::fork::Process;
 use crate::pipeline::{self, Pipeline, Reply};
 use crate::pool::{PooledConnection, Server};
-use crate::quiet::QuietBatch;
 use crate::request::Request;
-use crate::transport::blocking::{Link, Stop, WaitLimit, wait};
+use crate::transport::blocking::{SocketConnection, WaitError, WaitLimit, wait};
 use crate::transport::connect::Candidates;
-use failure::StopOrError;
+use crate::write_buffer::WriteBatch;
+use failure::StepError;
 #[cfg(feature = "tokio")]
 use nonblocking::Driver;
 #[cfg(feature = "tokio")]
 pub(crate) use nonblocking::WaitFor;
-pub use poll_many::receive_all;
+pub use poll_many::receive_first_replies;
 pub use times::CallTimes;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum CallStage {
     Start,
     /// The runtime looks up the server's name.
     Resolving,
@@ -55,7 +55,7 @@ enum Stage {
 /// How far a driven call is.
 #[derive(Debug, PartialEq, Eq)]
 pub enum CallState {
-    /// The next reply is complete; read it, then [`Call::next`].
+    /// The next reply is complete: read it, then [`Call::release_reply`].
     Reply(Reply),
     /// A large value is arriving: receive it with [`Call::receive_body`].
     Body(pipeline::FoundValue),
@@ -77,11 +77,11 @@ pub struct Call<'a> {
     connection: Option<PooledConnection>,
     /// The addresses at which a connection that is being made can still be tried.
     candidates: Candidates,
-    stage: Stage,
+    stage: CallStage,
     deadline: Instant,
     times: CallTimes,
     was_retried: bool,
-    hands_out_bodies: bool,
+    streams_bodies: bool,
     #[cfg(feature = "tokio")]
     driver: Driver,
     /// All its requests are quiet.
@@ -89,11 +89,11 @@ pub struct Call<'a> {
     /// How much of a large value was received before a signal came.
     received_body_bytes: Option<usize>,
     /// A large value was received past the pipeline.
-    took_large_body: bool,
+    received_body_directly: bool,
     /// The server closed on `mn`: classic text is tried, and learned from the first reply.
     presumes_classic: bool,
-    /// A reply that [`receive_all`] leaves for the caller to read.
-    held_reply: Option<Reply>,
+    /// A reply that [`receive_first_replies`] leaves for the caller to read.
+    unread_reply: Option<Reply>,
     /// The first reply, which came before all was sent: a server may refuse a value before it has received it.
     early_reply: Option<Reply>,
     /// It has waited since it had its connection, so that much time may have passed.
@@ -101,9 +101,9 @@ pub struct Call<'a> {
     /// The byte of the connection's output at which the requests begin.
     requests_offset: u64,
     /// Quiet writes that go before the requests and are not all sent yet.
-    quiet_batch: Option<QuietBatch>,
+    write_batch: Option<WriteBatch>,
     /// There were such writes.
-    took_quiet_batch: bool,
+    had_write_batch: bool,
 }
 
 impl<'a> Call<'a> {
@@ -120,23 +120,23 @@ impl<'a> Call<'a> {
             requests,
             connection: None,
             candidates: Candidates::default(),
-            stage: Stage::Start,
+            stage: CallStage::Start,
             deadline,
             times: CallTimes::new(now),
             was_retried: false,
-            hands_out_bodies: false,
+            streams_bodies: false,
             #[cfg(feature = "tokio")]
             driver: Driver::Thread,
             is_noreply: false,
             received_body_bytes: None,
-            took_large_body: false,
+            received_body_directly: false,
             presumes_classic: false,
-            held_reply: None,
+            unread_reply: None,
             early_reply: None,
             has_waited: false,
             requests_offset: 0,
-            quiet_batch: None,
-            took_quiet_batch: false,
+            write_batch: None,
+            had_write_batch: false,
         }
     }
 
@@ -147,8 +147,8 @@ impl<'a> Call<'a> {
 
     /// The pipeline with the current reply, once there is one.
     pub fn pipeline(&self) -> Option<&Pipeline> {
-        let link = self.connection.as_ref()?.link_ref()?;
-        Some(link.engine.pipeline())
+        let socket_connection = self.connection.as_ref()?.socket_connection_ref()?;
+        Some(socket_connection.state_machine.pipeline())
     }
 
     /// When it began, had its connection and its reply, and ended.
@@ -157,13 +157,13 @@ impl<'a> Call<'a> {
     }
 
     /// Notes that the reply is here and that what follows is the caller's own work.
-    pub fn note_arrival(&mut self) {
-        self.times.arrived_at = Some(Instant::now());
+    pub fn mark_reply_received(&mut self) {
+        self.times.reply_received_at = Some(Instant::now());
     }
 
     /// Asks for [`CallState::Body`]: a large value is then handed out while it arrives. For one `get`.
-    pub fn hand_out_bodies(&mut self) {
-        self.hands_out_bodies = true;
+    pub fn stream_bodies(&mut self) {
+        self.streams_bodies = true;
     }
 
     /// Drives the call alone until there is something for the caller.
@@ -177,9 +177,9 @@ impl<'a> Call<'a> {
                     let mut fds = [PollFd::from_borrowed_fd(fd, flags)];
                     match wait(&mut fds, self.wait_deadline()) {
                         Ok(()) => {}
-                        Err(Stop::Deadline) if Instant::now() < self.deadline => {}
-                        Err(Stop::Interrupted) => return Ok(CallState::Interrupted),
-                        Err(stop) => self.handle_stop(stop)?,
+                        Err(WaitError::Deadline) if Instant::now() < self.deadline => {}
+                        Err(WaitError::Interrupted) => return Ok(CallState::Interrupted),
+                        Err(wait_error) => self.handle_wait_error(wait_error)?,
                     }
                 }
                 state => return Ok(state),
@@ -189,41 +189,42 @@ impl<'a> Call<'a> {
 
     /// When a wait must end: at the deadline, or before it when the next address is tried.
     pub(crate) fn wait_deadline(&self) -> Instant {
-        if self.stage == Stage::Connecting {
+        if self.stage == CallStage::Connecting {
             return self.candidates.wait_deadline(self.deadline);
         }
         self.deadline
     }
 
     /// The connection whose socket the call waits for, and whether until it is readable, or writable, or either.
-    fn awaited_socket(&self) -> Option<(&Link, bool, bool)> {
-        let link = self.connection.as_ref()?.link_ref()?;
+    fn awaited_socket(&self) -> Option<(&SocketConnection, bool, bool)> {
+        let socket_connection = self.connection.as_ref()?.socket_connection_ref()?;
         let (is_readable, is_writable) = match self.stage {
-            Stage::Connecting => (false, true),
-            Stage::Handshaking if link.has_unsent_records() => (false, true),
+            CallStage::Connecting => (false, true),
+            CallStage::Handshaking if socket_connection.has_unsent_records() => (false, true),
             // A server that is not read from stops reading: replies are taken while sending.
-            Stage::Sending => (
-                link.engine.awaits_replies()
-                    && (self.early_reply.is_none() || !link.engine.is_last_reply()),
+            CallStage::Sending => (
+                socket_connection.state_machine.awaits_replies()
+                    && (self.early_reply.is_none()
+                        || !socket_connection.state_machine.is_last_reply()),
                 true,
             ),
             _ => (true, false),
         };
-        Some((link, is_readable, is_writable))
+        Some((socket_connection, is_readable, is_writable))
     }
 
     /// What the call waits for.
     fn poll_interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
-        let (link, is_readable, is_writable) = self.awaited_socket()?;
+        let (socket_connection, is_readable, is_writable) = self.awaited_socket()?;
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::IN, is_readable);
         flags.set(PollFlags::OUT, is_writable);
-        Some((link.fd(), flags))
+        Some((socket_connection.fd(), flags))
     }
 
     /// Advances as far as it can.
     fn advance(&mut self, wait_limit: WaitLimit) -> Result<CallState, Error> {
-        if self.stage == Stage::Done {
+        if self.stage == CallStage::Done {
             return Ok(CallState::Finished);
         }
         if !self.process.is_current() {
@@ -231,29 +232,29 @@ impl<'a> Call<'a> {
         }
         loop {
             let step_result = match self.stage {
-                Stage::Start => self.start(),
-                Stage::Resolving => self.connect(),
-                Stage::Connecting => self.finish_connecting(),
-                Stage::Handshaking => self.continue_handshake(),
-                Stage::Probing => self.probe(),
-                Stage::Sending => match self.send() {
+                CallStage::Start => self.start(),
+                CallStage::Resolving => self.connect(),
+                CallStage::Connecting => self.finish_connecting(),
+                CallStage::Handshaking => self.continue_handshake(),
+                CallStage::Probing => self.probe(),
+                CallStage::Sending => match self.send() {
                     Ok(Some(state)) => return Ok(state),
                     Ok(None) => Ok(()),
-                    Err(stop) => Err(stop),
+                    Err(wait_error) => Err(wait_error),
                 },
-                Stage::Receiving => match self.receive(wait_limit) {
+                CallStage::Receiving => match self.receive(wait_limit) {
                     Ok(Some(state)) => return Ok(state),
                     Ok(None) => Ok(()),
-                    Err(stop) => Err(stop),
+                    Err(wait_error) => Err(wait_error),
                 },
-                Stage::Done => return Ok(CallState::Finished),
+                CallStage::Done => return Ok(CallState::Finished),
             };
             match step_result {
                 Ok(()) => {}
-                Err(StopOrError::Stop(Stop::Interrupted)) => return Ok(CallState::Interrupted),
-                Err(StopOrError::Stop(Stop::WouldWait)) => return Ok(CallState::Waiting),
-                Err(StopOrError::Stop(stop)) => self.handle_stop(stop)?,
-                Err(StopOrError::Error(error)) => {
+                Err(StepError::Wait(WaitError::Interrupted)) => return Ok(CallState::Interrupted),
+                Err(StepError::Wait(WaitError::WouldBlock)) => return Ok(CallState::Waiting),
+                Err(StepError::Wait(wait_error)) => self.handle_wait_error(wait_error)?,
+                Err(StepError::Call(error)) => {
                     self.connection = None;
                     return Err(error);
                 }
@@ -261,14 +262,15 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Gives up the reply that was read; when it was the last, the connection goes back.
-    pub fn next(&mut self) {
-        let Ok(link) = PooledConnection::link_of(&mut self.connection) else {
+    /// Releases the reply that was read; after the last one the connection returns to the pool.
+    pub fn release_reply(&mut self) {
+        let Ok(socket_connection) = PooledConnection::socket_connection_of(&mut self.connection)
+        else {
             return;
         };
-        link.engine.release();
-        link.expects_large = self.took_large_body;
-        if !link.engine.awaits_replies() {
+        socket_connection.state_machine.release();
+        socket_connection.expects_large = self.received_body_directly;
+        if !socket_connection.state_machine.awaits_replies() {
             self.finish();
         }
     }
@@ -282,17 +284,17 @@ impl<'a> Call<'a> {
     }
 
     fn finish(&mut self) {
-        self.stage = Stage::Done;
+        self.stage = CallStage::Done;
         if let Some(mut connection) = self.connection.take() {
             self.times.finished_at = Instant::now();
             // All replies came before all was sent.
-            if let Some(link) = connection.link()
-                && !link.engine.is_all_sent()
+            if let Some(socket_connection) = connection.socket_connection()
+                && !socket_connection.state_machine.is_all_sent()
             {
-                link.engine.close();
+                socket_connection.state_machine.close();
             }
-            connection.give_back(self.times.finished_at);
+            connection.return_to_pool(self.times.finished_at);
         }
-        self.quiet_batch = None;
+        self.write_batch = None;
     }
 }

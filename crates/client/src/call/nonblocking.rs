@@ -5,10 +5,10 @@ use std::time::Instant;
 use rustix::io::Errno;
 use tokio::io::Interest;
 
-use super::{Call, CallState, Stage};
+use super::{Call, CallStage, CallState};
 use crate::error::Error;
 use crate::pipeline::Reply;
-use crate::transport::blocking::{Stop, WaitLimit};
+use crate::transport::blocking::{WaitError, WaitLimit};
 use crate::transport::resolver::Resolved;
 use crate::transport::socket::AsyncSocket;
 
@@ -52,17 +52,17 @@ impl Call<'_> {
 
     /// What a waiting call waits for.
     pub(crate) fn next_wait(&self) -> Option<WaitFor> {
-        if self.stage == Stage::Resolving {
+        if self.stage == CallStage::Resolving {
             let (host, port) = self.server.endpoint.host_to_resolve()?;
             return Some(WaitFor::Lookup(host.to_owned(), port));
         }
-        let (link, is_readable, is_writable) = self.awaited_socket()?;
+        let (socket_connection, is_readable, is_writable) = self.awaited_socket()?;
         let interest = match (is_readable, is_writable) {
             (true, true) => Interest::READABLE | Interest::WRITABLE,
             (_, true) => Interest::WRITABLE,
             _ => Interest::READABLE,
         };
-        Some(WaitFor::Socket(link.async_socket()?, interest))
+        Some(WaitFor::Socket(socket_connection.async_socket()?, interest))
     }
 
     /// Hands over what [`WaitFor::Lookup`] was found to be.
@@ -72,16 +72,16 @@ impl Call<'_> {
 
     /// Ends the call, whose time is over.
     pub(crate) fn time_out(&mut self) -> Result<(), Error> {
-        self.handle_stop(Stop::Deadline)
+        self.handle_wait_error(WaitError::Deadline)
     }
 
     /// Notes that its connection is lost: another try, or the end.
     pub(crate) fn handle_runtime_lost(&mut self) -> Result<(), Error> {
-        self.handle_stop(Stop::Closed(Some(Errno::NOTCONN)))
+        self.handle_wait_error(WaitError::Closed(Some(Errno::NOTCONN)))
     }
 
-    /// Leaves a reply for the caller to read, as [`receive_all`](super::receive_all) does.
-    pub(crate) fn hold_reply(&mut self, reply: Reply) {
-        self.held_reply = Some(reply);
+    /// Leaves a reply for the caller to read, as [`receive_first_replies`](super::receive_first_replies) does.
+    pub(crate) fn set_unread_reply(&mut self, reply: Reply) {
+        self.unread_reply = Some(reply);
     }
 }

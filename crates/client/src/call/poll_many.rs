@@ -4,16 +4,16 @@ use std::time::Instant;
 
 use rustix::event::PollFd;
 
-use super::{Call, CallState, Stage};
+use super::{Call, CallStage, CallState};
 use crate::error::Error;
 use crate::pipeline::Reply;
-use crate::transport::blocking::{Stop, WaitLimit, wait};
+use crate::transport::blocking::{WaitError, WaitLimit, wait};
 
-/// Drives calls to several servers until each has all its replies received or has failed; the
+/// Drives calls to several servers until each has received its first reply or has failed; the
 /// replies are not read yet. A call's failure is its own: the others continue.
 ///
 /// False: a signal came; handle it and call again.
-pub fn receive_all(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
+pub fn receive_first_replies(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
     loop {
         let mut deadline = None;
         let mut wait_deadline = None;
@@ -42,20 +42,20 @@ pub fn receive_all(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
         };
         let waiting_calls = calls
             .iter()
-            .filter(|(call, error)| error.is_none() && !call.has_reply());
+            .filter(|(call, error)| error.is_none() && !call.is_received());
         let mut fds: Vec<_> = waiting_calls
             .filter_map(|(call, _)| call.poll_interest())
             .map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags))
             .collect();
         match wait(&mut fds, wait_deadline) {
             Ok(()) => {}
-            Err(Stop::Deadline) if Instant::now() < deadline => {} // a call tries its next address
-            Err(Stop::Interrupted) => return false,
-            Err(stop) => {
+            Err(WaitError::Deadline) if Instant::now() < deadline => {} // a call tries its next address
+            Err(WaitError::Interrupted) => return false,
+            Err(wait_error) => {
                 drop(fds);
                 for (call, error) in calls.iter_mut() {
-                    if error.is_none() && !call.has_reply() {
-                        *error = call.handle_stop(stop).err();
+                    if error.is_none() && !call.is_received() {
+                        *error = call.handle_wait_error(wait_error).err();
                     }
                 }
             }
@@ -66,24 +66,24 @@ pub fn receive_all(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
 impl Call<'_> {
     /// Advances without waiting, until there is a reply that the caller must read.
     fn advance_to_reply(&mut self) -> Result<CallState, Error> {
-        if self.has_reply() {
+        if self.is_received() {
             return Ok(CallState::Finished);
         }
         let state = self.advance(WaitLimit::NoWait)?;
         if let CallState::Reply(reply) = state {
-            self.held_reply = Some(reply);
+            self.unread_reply = Some(reply);
             return Ok(CallState::Finished);
         }
         Ok(state)
     }
 
     /// Whether the reply waits to be read.
-    fn has_reply(&self) -> bool {
-        self.stage == Stage::Done || self.held_reply.is_some()
+    fn is_received(&self) -> bool {
+        self.stage == CallStage::Done || self.unread_reply.is_some()
     }
 
-    /// The reply that [`receive_all`] waited for; its values are in [`Call::pipeline`].
-    pub fn take_held_reply(&mut self) -> Option<Reply> {
-        self.held_reply.take()
+    /// The reply that [`receive_first_replies`] waited for; its values are in [`Call::pipeline`].
+    pub fn take_unread_reply(&mut self) -> Option<Reply> {
+        self.unread_reply.take()
     }
 }

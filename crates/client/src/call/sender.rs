@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::pool::Server;
-use crate::quiet::SenderStep;
+use crate::write_buffer::SenderStep;
 
 /// How long it waits for the next burst before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ fn send_until_idle(server: &Weak<Server>) {
             return;
         };
         match server
-            .quiet_writes
+            .write_buffer
             .next_sender_step(Instant::now(), is_idle)
         {
             None => return,

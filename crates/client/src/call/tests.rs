@@ -13,7 +13,7 @@ use glasscache_protocol::text::request::StoreMode;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
 
-use super::{Call, CallState, Stage, receive_all};
+use super::{Call, CallStage, CallState, receive_first_replies};
 use crate::address::Endpoint;
 use crate::error::Error;
 use crate::options::Options;
@@ -41,7 +41,7 @@ fn drive_alone(server: &Arc<Server>, timeout: Duration) -> Result<(), Error> {
     let mut call = Call::new(server.clone(), &requests, now, now + timeout);
     loop {
         match call.run()? {
-            CallState::Reply(_) => call.next(),
+            CallState::Reply(_) => call.release_reply(),
             CallState::Finished => return Ok(()),
             _ => {}
         }
@@ -52,13 +52,13 @@ fn drive_together(server: &Arc<Server>, timeout: Duration) -> Result<(), Error> 
     let (requests, now) = ([Request::Version], Instant::now());
     let call = Call::new(server.clone(), &requests, now, now + timeout);
     let mut calls = [(call, None)];
-    while !receive_all(&mut calls) {}
+    while !receive_first_replies(&mut calls) {}
     let [(call, error)] = &mut calls;
     if let Some(error) = error.take() {
         return Err(error);
     }
-    assert!(call.take_held_reply().is_some());
-    call.next();
+    assert!(call.take_unread_reply().is_some());
+    call.release_reply();
     Ok(())
 }
 
@@ -253,7 +253,7 @@ fn a_refusal_that_comes_before_the_value_is_sent_is_returned_though_the_server_c
         let requests = [store("k", &body)];
         let now = Instant::now();
         let mut call = Call::new(server.clone(), &requests, now, now + MINUTE);
-        while call.stage != Stage::Sending {
+        while call.stage != CallStage::Sending {
             assert_eq!(call.advance(WaitLimit::NoWait), Ok(CallState::Waiting));
         }
         go_on.send(()).unwrap();
@@ -267,7 +267,7 @@ fn a_refusal_that_comes_before_the_value_is_sent_is_returned_though_the_server_c
             matches!(&state, Ok(CallState::Reply(Reply::Refused(_)))),
             "{is_read_before}: {state:?}"
         );
-        call.next();
+        call.release_reply();
         assert_eq!(call.run(), Ok(CallState::Finished));
         assert_eq!(server.faults.load(Ordering::Relaxed), 0);
         assert_eq!(server.connection_counts().0, 0, "it is not used again");
@@ -316,7 +316,7 @@ fn replies_that_came_before_all_was_sent_are_returned_though_the_call_then_fails
         }
         let state = call.run();
         assert!(matches!(state, Ok(CallState::Reply(_))), "{state:?}");
-        call.next();
+        call.release_reply();
         match call.run() {
             Err(Error::Unavailable(..)) => assert!(closes),
             Err(Error::Deadline(..)) => assert!(!closes),
@@ -340,7 +340,7 @@ fn the_deadline_of_a_call_bounds_the_wait_for_each_of_its_replies() {
         }
     });
     if call.run().is_ok() {
-        call.next();
+        call.release_reply();
         let state = call.run();
         assert!(matches!(state, Err(Error::Deadline(_))), "{state:?}");
     }
@@ -419,11 +419,11 @@ fn a_call_with_an_early_reply_continues_to_send_while_others_wait() {
         call_to(stores_address, &stores[..]),
         call_to(waiting_address, &version),
     ];
-    while !receive_all(&mut calls) {}
+    while !receive_first_replies(&mut calls) {}
     for (call, error) in &mut calls {
         assert_eq!(*error, None);
-        assert!(call.take_held_reply().is_some());
-        call.next();
+        assert!(call.take_unread_reply().is_some());
+        call.release_reply();
     }
     let [(call, _), _] = &mut calls;
     assert!(matches!(call.run(), Ok(CallState::Reply(_))));

@@ -8,7 +8,7 @@ pub struct CallTimes {
     pub(super) started: Instant,
     pub(super) connected_at: Instant,
     /// When the reply was complete, if its caller worked on it before the end.
-    pub(super) arrived_at: Option<Instant>,
+    pub(super) reply_received_at: Option<Instant>,
     pub(super) finished_at: Instant,
 }
 
@@ -18,7 +18,7 @@ impl CallTimes {
         Self {
             started,
             connected_at: started,
-            arrived_at: None,
+            reply_received_at: None,
             finished_at: started,
         }
     }
@@ -30,13 +30,14 @@ impl CallTimes {
 
     /// How long network and server took, once the call is finished.
     pub fn wire_time(&self) -> Duration {
-        let arrived_at = self.arrived_at.unwrap_or(self.finished_at);
-        arrived_at.saturating_duration_since(self.connected_at)
+        let reply_received_at = self.reply_received_at.unwrap_or(self.finished_at);
+        reply_received_at.saturating_duration_since(self.connected_at)
     }
 
-    /// How long the caller worked on the reply between [`Call::note_arrival`](super::Call::note_arrival) and the end.
-    pub fn reading_time(&self) -> Duration {
-        let arrived_at = self.arrived_at.unwrap_or(self.finished_at);
-        self.finished_at.saturating_duration_since(arrived_at)
+    /// How long the caller worked on the reply between [`Call::mark_reply_received`](super::Call::mark_reply_received) and the end.
+    pub fn decoding_time(&self) -> Duration {
+        let reply_received_at = self.reply_received_at.unwrap_or(self.finished_at);
+        self.finished_at
+            .saturating_duration_since(reply_received_at)
     }
 }

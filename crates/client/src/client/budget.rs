@@ -92,7 +92,7 @@ impl<'g> Budget<'g> {
             return RecordedCall::default();
         }
         match operation.class() {
-            CallClass::Single(costs::Operation::Read, _) => {
+            CallClass::Single(costs::OperationKind::Read, _) => {
                 self.begin_read(std::iter::once(keys.decode(operation.key())))
             }
             _ => self.begin_write(),

@@ -11,9 +11,9 @@ use crate::error::Error;
 use crate::observe::RequestSummary;
 use crate::pipeline::{Pipeline, Reply};
 use crate::pool::Server;
-use crate::quiet::BufferResult;
 use crate::request::Request;
 use crate::request_record::RecordedCall;
+use crate::write_buffer::BufferResult;
 
 impl Client {
     /// Makes a call about one key and returns what its reply means; its cost is counted.
@@ -165,7 +165,7 @@ pub(crate) fn drive(
             CallState::Reply(reply) => {
                 let pipeline = call.pipeline().ok_or(Error::Closed)?;
                 handle_reply(reply, pipeline, call.server())?;
-                call.next();
+                call.release_reply();
             }
             CallState::Finished => return Ok(()),
             CallState::Interrupted if (budget.should_continue)() => {}

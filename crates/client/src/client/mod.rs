@@ -181,7 +181,7 @@ impl Client {
     }
 
     /// Every server that there has been: one that left may still have quiet writes under way.
-    pub(crate) fn servers_ever(&self) -> Vec<Arc<Server>> {
+    pub(crate) fn present_and_past_servers(&self) -> Vec<Arc<Server>> {
         self.membership.current().servers.clone()
     }
 
@@ -194,7 +194,7 @@ impl Client {
         for server in members
             .servers
             .iter()
-            .filter(|server| server.quiet_writes.has_buffered())
+            .filter(|server| server.write_buffer.has_buffered())
         {
             let now = Instant::now();
             let _ = server.flush_quiet_writes(now, now + timeout, &|| true); // leaving has no caller to report to
@@ -212,10 +212,10 @@ impl Client {
 
     /// Whether this process has gathered writes that are not sent yet.
     pub fn has_buffered_writes(&self) -> bool {
-        let members = self.membership.unless_inherited();
+        let members = self.membership.if_own_process();
         members.is_some_and(|members| {
             let mut servers = members.servers.iter();
-            servers.any(|server| server.quiet_writes.has_buffered())
+            servers.any(|server| server.write_buffer.has_buffered())
         })
     }
 

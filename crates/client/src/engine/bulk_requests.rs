@@ -12,13 +12,13 @@ const CONNECTIONS_MAX: u8 = 3;
 
 /// How often a request has waited for a connection, and whether it is sent for the second time.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Tries {
+pub struct RetryState {
     connections: u8,
     /// It was sent before, on a connection that had gone stale.
     pub is_retry: bool,
 }
 
-impl Tries {
+impl RetryState {
     /// Of a request that has not waited for a connection yet.
     pub fn new(is_retry: bool) -> Self {
         Self {
@@ -28,7 +28,7 @@ impl Tries {
     }
 
     /// Counts that it has no connection now; false: it has waited for enough of them, or its time is over.
-    pub fn may_connect(&mut self, now: Instant, deadline: Instant) -> bool {
+    pub fn count_connection_wait(&mut self, now: Instant, deadline: Instant) -> bool {
         self.connections += 1;
         self.connections <= CONNECTIONS_MAX && now < deadline
     }
@@ -56,7 +56,7 @@ impl BulkResult {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum SendState {
     Unsent,
     InFlight,
     Ended,
@@ -65,8 +65,8 @@ enum Stage {
 #[derive(Debug)]
 struct RequestState {
     slot: usize,
-    stage: Stage,
-    tries: Tries,
+    send_state: SendState,
+    retry_state: RetryState,
 }
 
 /// The requests of one call, each to one server.
@@ -81,8 +81,8 @@ impl BulkRequests {
     pub fn new(slots: impl Iterator<Item = usize>) -> Self {
         let request = |slot| RequestState {
             slot,
-            stage: Stage::Unsent,
-            tries: Tries::default(),
+            send_state: SendState::Unsent,
+            retry_state: RetryState::default(),
         };
         let requests: Vec<_> = slots.map(request).collect();
         Self {
@@ -94,14 +94,14 @@ impl BulkRequests {
     /// The requests that are to be sent, each with the slot of its server.
     pub fn unsent(&self) -> impl Iterator<Item = (usize, usize)> {
         let requests = self.requests.iter().enumerate();
-        let unsent = requests.filter(|(_, request)| request.stage == Stage::Unsent);
+        let unsent = requests.filter(|(_, request)| request.send_state == SendState::Unsent);
         unsent.map(|(index, request)| (index, request.slot))
     }
 
     /// Whether all have ended.
     pub fn have_ended(&self) -> bool {
         let mut requests = self.requests.iter();
-        requests.all(|request| request.stage == Stage::Ended)
+        requests.all(|request| request.send_state == SendState::Ended)
     }
 
     /// How each has ended.
@@ -116,13 +116,13 @@ impl BulkRequests {
         has_connection: bool,
         (now, deadline): (Instant, Instant),
         timed_out: impl FnOnce() -> Error,
-    ) -> Option<Tries> {
+    ) -> Option<RetryState> {
         let request = self.requests.get_mut(index)?;
         if has_connection && now < deadline {
-            request.stage = Stage::InFlight;
-            return Some(request.tries);
+            request.send_state = SendState::InFlight;
+            return Some(request.retry_state);
         }
-        if !request.tries.may_connect(now, deadline) {
+        if !request.retry_state.count_connection_wait(now, deadline) {
             self.fail(index, timed_out());
         }
         None
@@ -135,9 +135,14 @@ impl BulkRequests {
         result.error.is_none().then_some(result.reply_count)
     }
 
-    /// Takes what a reply to a request meant, which may be its last. After an error the request stays in flight until
+    /// Records how a reply to a request was interpreted; it may be the last one. After an error the request stays in flight until
     /// its last reply, so that none of its replies meets the next step of the call.
-    pub fn take_reply(&mut self, index: usize, reply_result: Result<(), Error>, is_last: bool) {
+    pub fn record_reply_result(
+        &mut self,
+        index: usize,
+        reply_result: Result<(), Error>,
+        is_last: bool,
+    ) {
         if let Some(result) = self.results.get_mut(index)
             && result.error.is_none()
         {
@@ -147,17 +152,17 @@ impl BulkRequests {
             }
         }
         if let Some(request) = self.requests.get_mut(index).filter(|_| is_last) {
-            request.stage = Stage::Ended;
+            request.send_state = SendState::Ended;
         }
     }
 
-    /// Takes that a request got no reply: it is repeated, or it ends.
-    pub fn take_failure(&mut self, index: usize, failure: Failure) {
+    /// Records that a request got no reply: it is repeated, or it ends.
+    pub fn record_failure(&mut self, index: usize, failure: Failure) {
         let is_refused = self.next_reply_index(index).is_none();
         match (failure.decision, self.requests.get_mut(index)) {
             (RetryDecision::Retry | RetryDecision::RetryClassic, Some(request)) if !is_refused => {
-                request.stage = Stage::Unsent;
-                request.tries.is_retry = true;
+                request.send_state = SendState::Unsent;
+                request.retry_state.is_retry = true;
             }
             _ => self.fail(index, failure.error),
         }
@@ -168,7 +173,7 @@ impl BulkRequests {
         if let (Some(request), Some(result)) =
             (self.requests.get_mut(index), self.results.get_mut(index))
         {
-            request.stage = Stage::Ended;
+            request.send_state = SendState::Ended;
             result.error.get_or_insert(error);
         }
     }

@@ -8,8 +8,8 @@ use glasscache_protocol::text::request::StoreMode;
 use super::uncertain::OwnedKey;
 use super::{Step, StepReply, Steps};
 use crate::error::Error;
-use crate::outcome::Outcome;
 use crate::request::{Item, Request};
+use crate::write_outcome::WriteOutcome;
 
 /// How often a number is looked for that another makes and removes again.
 const ATTEMPTS_MAX: u32 = 3;
@@ -94,12 +94,12 @@ impl Steps for Counter {
         Some(Step { key, request })
     }
 
-    fn take_result(&mut self, reply: Result<StepReply, Error>) {
+    fn handle_result(&mut self, reply: Result<StepReply, Error>) {
         match reply {
             Err(error) => self.result = Some(Err(error)),
             Ok(StepReply::Number(None)) => self.is_storing = true,
             Ok(StepReply::Number(number)) => self.result = Some(Ok(number)),
-            Ok(StepReply::Outcome(Outcome::Done)) => {
+            Ok(StepReply::WriteOutcome(WriteOutcome::Done)) => {
                 self.result = Some(Ok(Some(self.initial.number)));
             }
             Ok(_) => {
@@ -158,26 +158,26 @@ mod tests {
                 request => panic!("{request:?}"),
             }
             count += 1;
-            counter.take_result(results.next().unwrap().clone());
+            counter.handle_result(results.next().unwrap().clone());
         }
         (count, counter.finish())
     }
 
     #[test]
-    fn a_number_is_added_to_or_made() {
+    fn a_counter_is_incremented_or_created() {
         let none = Ok(StepReply::Number(None));
         assert_eq!(
             run_steps(&[Ok(StepReply::Number(Some(5)))]),
             (1, Ok(Some(5)))
         );
-        let stored = Ok(StepReply::Outcome(Outcome::Done));
+        let stored = Ok(StepReply::WriteOutcome(WriteOutcome::Done));
         assert_eq!(run_steps(&[none, stored]), (2, Ok(Some(7))));
     }
 
     #[test]
-    fn a_number_that_others_make_and_remove_is_looked_for_three_times() {
+    fn a_counter_that_others_create_and_delete_is_attempted_three_times() {
         let none = || Ok(StepReply::Number(None));
-        let lost = || Ok(StepReply::Outcome(Outcome::NotStored));
+        let lost = || Ok(StepReply::WriteOutcome(WriteOutcome::NotStored));
         let late = [none(), lost(), Ok(StepReply::Number(Some(9)))];
         assert_eq!(run_steps(&late), (3, Ok(Some(9))));
         let never = [none(), lost(), none(), lost(), none(), lost()];
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_step_ends_it() {
+    fn a_failed_step_ends_the_call() {
         let failed = [Ok(StepReply::Number(None)), Err(Error::Closed)];
         assert_eq!(run_steps(&failed), (2, Err(Error::Closed)));
     }

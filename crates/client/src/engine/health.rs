@@ -25,7 +25,7 @@ pub const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// What a failure means for the health of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum HealthMark {
+pub enum HealthEffect {
     /// Nothing.
     None,
     /// One more bad call.
@@ -78,11 +78,11 @@ impl Health {
     }
 
     /// Notes a failure.
-    pub fn note(&self, mark: HealthMark) {
-        match mark {
-            HealthMark::None => {}
-            HealthMark::Bad => self.mark_bad(),
-            HealthMark::Down => self.mark_down(),
+    pub fn apply_effect(&self, effect: HealthEffect) {
+        match effect {
+            HealthEffect::None => {}
+            HealthEffect::Bad => self.mark_bad(),
+            HealthEffect::Down => self.mark_down(),
         }
     }
 
@@ -135,19 +135,19 @@ mod tests {
     #[test]
     fn three_consecutive_bad_calls_open_the_breaker_and_a_good_one_between_prevents_it() {
         let health = Health::default();
-        health.note(HealthMark::Bad);
-        health.note(HealthMark::Bad);
+        health.apply_effect(HealthEffect::Bad);
+        health.apply_effect(HealthEffect::Bad);
         health.mark_good();
-        health.note(HealthMark::Bad);
-        health.note(HealthMark::Bad);
+        health.apply_effect(HealthEffect::Bad);
+        health.apply_effect(HealthEffect::Bad);
         assert!(!health.is_down() && !health.take_needs_probe());
-        health.note(HealthMark::Bad);
+        health.apply_effect(HealthEffect::Bad);
         assert!(health.is_down() && health.take_needs_probe());
-        health.note(HealthMark::Down);
+        health.apply_effect(HealthEffect::Down);
         assert!(!health.take_needs_probe(), "one probe is enough");
         health.mark_up();
         assert!(!health.is_down());
-        health.note(HealthMark::Down);
+        health.apply_effect(HealthEffect::Down);
         assert!(health.take_needs_probe(), "it went down once more");
     }
 

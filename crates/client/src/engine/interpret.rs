@@ -1,11 +1,11 @@
 //! What a reply means for the caller.
 
-use glasscache_protocol::meta::reply::Code;
-use glasscache_protocol::text::reply::{ReplyFault, Status, parse_number};
+use glasscache_protocol::meta::reply::MetaCode;
+use glasscache_protocol::text::reply::{ReplyFault, WriteStatus, parse_number};
 
 use crate::error::Error;
-use crate::outcome::{Outcome, outcome_of_code};
 use crate::pipeline::{FoundValue, MetaReply, Pipeline, Reply};
+use crate::write_outcome::{WriteOutcome, write_outcome_of_code};
 
 /// The reply, unless it is a refusal.
 pub fn refusal_to_error(reply: Reply, server: &str) -> Result<Reply, Error> {
@@ -54,15 +54,15 @@ pub fn value_of_reply<'p>(
 }
 
 /// Interprets the reply to a write.
-pub fn outcome_of_reply(reply: Reply, server: &str) -> Result<Outcome, Error> {
+pub fn write_outcome_of_reply(reply: Reply, server: &str) -> Result<WriteOutcome, Error> {
     match refusal_to_error(reply, server)? {
         Reply::Status(status) => Ok(match status {
-            Status::Done => Outcome::Done,
-            Status::NotStored => Outcome::NotStored,
-            Status::Exists => Outcome::Exists,
-            Status::NotFound => Outcome::NotFound,
+            WriteStatus::Done => WriteOutcome::Done,
+            WriteStatus::NotStored => WriteOutcome::NotStored,
+            WriteStatus::Exists => WriteOutcome::Exists,
+            WriteStatus::NotFound => WriteOutcome::NotFound,
         }),
-        Reply::Meta(meta) => outcome_of_code(meta.code).ok_or_else(|| unexpected(server)),
+        Reply::Meta(meta) => write_outcome_of_code(meta.code).ok_or_else(|| unexpected(server)),
         _ => Err(unexpected(server)),
     }
 }
@@ -75,10 +75,10 @@ pub fn number_of_reply(
 ) -> Result<Option<u64>, Error> {
     match refusal_to_error(reply, server)? {
         Reply::Number(number) => Ok(Some(number)),
-        Reply::Status(Status::NotFound) => Ok(None),
+        Reply::Status(WriteStatus::NotFound) => Ok(None),
         Reply::Meta(meta) => match (meta.code, pipeline.found_values().first()) {
-            (Code::NotFound, _) => Ok(None),
-            (Code::Value, Some(found)) => parse_number(pipeline.body(found))
+            (MetaCode::NotFound, _) => Ok(None),
+            (MetaCode::Value, Some(found)) => parse_number(pipeline.body(found))
                 .map(Some)
                 .ok_or_else(|| unexpected(server)),
             _ => Err(unexpected(server)),

@@ -10,21 +10,21 @@ mod counter;
 pub mod health;
 pub mod interpret;
 pub mod operation;
-pub mod pending;
+pub mod pending_writes;
+mod refused_value;
 pub mod retry;
 pub mod server;
 mod step;
 mod store_many;
-mod too_large;
 pub mod uncertain;
 
 pub use crate::error::Failures;
-pub use bulk_requests::{BulkRequests, BulkResult, Tries};
+pub use bulk_requests::{BulkRequests, BulkResult, RetryState};
 pub use counter::{Counter, InitialNumber};
+pub use refused_value::RefusedValueSteps;
 pub use step::{Step, StepReply};
 pub(crate) use store_many::ItemAndSlot;
 pub use store_many::{Items, StoreManySteps};
-pub use too_large::TooLarge;
 
 use crate::error::Error;
 
@@ -36,8 +36,8 @@ pub trait Steps {
     /// The next request; `None`: there is none.
     fn step(&self) -> Option<Step<'_>>;
 
-    /// Takes the result of that step.
-    fn take_result(&mut self, reply: Result<StepReply, Error>);
+    /// Handles the result of that step.
+    fn handle_result(&mut self, reply: Result<StepReply, Error>);
 
     /// The result of the call, once there is no further step.
     fn finish(self) -> Self::Output;

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::health::{COUNTED_TIMEOUT_MIN, HealthMark};
+use super::health::{COUNTED_TIMEOUT_MIN, HealthEffect};
 
 /// Why a call in a child of a fork ends that began in its parent.
 pub const FORKED: &str = "the process was forked during the call";
 
 /// How far a request had come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum FailureStage {
     /// Its connection was being made.
     Connecting,
     /// The server was probed for its command set.
@@ -22,7 +22,7 @@ pub enum Stage {
 #[derive(Debug, Clone, Copy)]
 pub struct FailedRequest {
     /// How far it had come.
-    pub stage: Stage,
+    pub stage: FailureStage,
     /// Its connection had replied to others before.
     pub is_reused: bool,
     /// Not a byte of a reply has come.
@@ -37,7 +37,7 @@ pub struct FailedRequest {
 
 /// Why it got none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
+pub enum FailureCause {
     /// The connection was closed, in order or not.
     Closed {
         /// By its peer, without an error.
@@ -55,13 +55,13 @@ pub enum RetryDecision {
     /// Another try in classic text: a proxy that closes on meta.
     RetryClassic,
     /// The end, and what it means for the server's health.
-    End(HealthMark),
+    Fail(HealthEffect),
 }
 
 impl FailedRequest {
     /// A connection that is being made.
     pub const CONNECTING: Self = Self {
-        stage: Stage::Connecting,
+        stage: FailureStage::Connecting,
         is_reused: false,
         has_no_reply_bytes: true,
         was_sent: false,
@@ -75,26 +75,28 @@ impl FailedRequest {
     }
 
     /// What follows.
-    pub fn decide(&self, cause: Cause) -> RetryDecision {
-        let health_mark = match self.stage {
-            Stage::Connecting => HealthMark::Down,
-            Stage::Probing | Stage::Exchange => HealthMark::Bad,
+    pub fn decide(&self, cause: FailureCause) -> RetryDecision {
+        let health_effect = match self.stage {
+            FailureStage::Connecting => HealthEffect::Down,
+            FailureStage::Probing | FailureStage::Exchange => HealthEffect::Bad,
         };
         match cause {
-            Cause::Closed { is_orderly } if self.has_no_reply_bytes && !self.was_retried => {
-                if self.stage == Stage::Probing && is_orderly {
+            FailureCause::Closed { is_orderly } if self.has_no_reply_bytes && !self.was_retried => {
+                if self.stage == FailureStage::Probing && is_orderly {
                     RetryDecision::RetryClassic
                 } else if self.is_reused && self.retry_is_safe() {
                     RetryDecision::Retry
                 } else {
-                    RetryDecision::End(health_mark)
+                    RetryDecision::Fail(health_effect)
                 }
             }
             // A call that was allowed little time does not count against the server when it gives up.
-            Cause::Deadline(allowed) if allowed < COUNTED_TIMEOUT_MIN => {
-                RetryDecision::End(HealthMark::None)
+            FailureCause::Deadline(allowed) if allowed < COUNTED_TIMEOUT_MIN => {
+                RetryDecision::Fail(HealthEffect::None)
             }
-            Cause::Closed { .. } | Cause::Deadline(_) => RetryDecision::End(health_mark),
+            FailureCause::Closed { .. } | FailureCause::Deadline(_) => {
+                RetryDecision::Fail(health_effect)
+            }
         }
     }
 }
@@ -103,10 +105,10 @@ impl FailedRequest {
 mod tests {
     use super::*;
 
-    const CLOSED: Cause = Cause::Closed { is_orderly: true };
-    const RESET: Cause = Cause::Closed { is_orderly: false };
+    const CLOSED: FailureCause = FailureCause::Closed { is_orderly: true };
+    const RESET: FailureCause = FailureCause::Closed { is_orderly: false };
     const STALE: FailedRequest = FailedRequest {
-        stage: Stage::Exchange,
+        stage: FailureStage::Exchange,
         is_reused: true,
         has_no_reply_bytes: true,
         was_sent: true,
@@ -139,7 +141,7 @@ mod tests {
         for request in not_retried {
             assert_eq!(
                 request.decide(CLOSED),
-                RetryDecision::End(HealthMark::Bad),
+                RetryDecision::Fail(HealthEffect::Bad),
                 "{request:?}"
             );
         }
@@ -152,19 +154,19 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_closes_on_the_probe_in_order_gets_classic_text() {
+    fn an_orderly_close_on_the_probe_is_retried_in_classic_text() {
         let probe = FailedRequest {
-            stage: Stage::Probing,
+            stage: FailureStage::Probing,
             is_reused: false,
             ..STALE
         };
         assert_eq!(probe.decide(CLOSED), RetryDecision::RetryClassic);
-        assert_eq!(probe.decide(RESET), RetryDecision::End(HealthMark::Bad));
+        assert_eq!(probe.decide(RESET), RetryDecision::Fail(HealthEffect::Bad));
         let again = FailedRequest {
             was_retried: true,
             ..probe
         };
-        assert_eq!(again.decide(CLOSED), RetryDecision::End(HealthMark::Bad));
+        assert_eq!(again.decide(CLOSED), RetryDecision::Fail(HealthEffect::Bad));
     }
 
     #[test]
@@ -172,20 +174,24 @@ mod tests {
         let connecting = FailedRequest::CONNECTING;
         assert_eq!(
             connecting.decide(RESET),
-            RetryDecision::End(HealthMark::Down)
+            RetryDecision::Fail(HealthEffect::Down)
         );
-        for (allowed, connecting_mark, exchange_mark) in [
-            (COUNTED_TIMEOUT_MIN, HealthMark::Down, HealthMark::Bad),
-            (COUNTED_TIMEOUT_MIN / 2, HealthMark::None, HealthMark::None),
+        for (allowed, connecting_effect, exchange_effect) in [
+            (COUNTED_TIMEOUT_MIN, HealthEffect::Down, HealthEffect::Bad),
+            (
+                COUNTED_TIMEOUT_MIN / 2,
+                HealthEffect::None,
+                HealthEffect::None,
+            ),
         ] {
-            let deadline_passed = Cause::Deadline(allowed);
+            let deadline_passed = FailureCause::Deadline(allowed);
             assert_eq!(
                 connecting.decide(deadline_passed),
-                RetryDecision::End(connecting_mark)
+                RetryDecision::Fail(connecting_effect)
             );
             assert_eq!(
                 STALE.decide(deadline_passed),
-                RetryDecision::End(exchange_mark)
+                RetryDecision::Fail(exchange_effect)
             );
         }
     }

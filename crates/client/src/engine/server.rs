@@ -9,7 +9,7 @@ use glasscache_protocol::binary::{MAGIC_RESPONSE, opcode};
 use super::health::{Health, probe_exchange};
 use super::uncertain::UncertainKeys;
 use crate::login::Login;
-use crate::near::{ClientNearCache, WriteMark};
+use crate::near::{ClientNearCache, NearWriteGuard};
 use crate::request::{CommandSet, Request};
 
 /// How the response to a login by SASL begins, if it is accepted: magic, opcode, three lengths and types, status.
@@ -52,17 +52,17 @@ impl ServerState {
     }
 
     /// Marks the keys that requests change until what is returned is dropped; they end at `call_deadline`.
-    pub(super) fn mark_writes(
+    pub(super) fn guard_writes(
         &self,
         requests: &[Request<'_>],
         call_deadline: Instant,
-    ) -> Option<WriteMark> {
-        WriteMark::new(self.near.as_deref()?, requests, call_deadline)
+    ) -> Option<NearWriteGuard> {
+        NearWriteGuard::new(self.near.as_deref()?, requests, call_deadline)
     }
 
-    /// As [`Self::mark_writes`], of a quiet write.
-    pub(super) fn mark_quiet_write(&self, request: &Request<'_>) -> Option<WriteMark> {
-        WriteMark::for_quiet_write(self.near.as_deref()?, request)
+    /// As [`Self::guard_writes`], of a quiet write.
+    pub(super) fn guard_quiet_write(&self, request: &Request<'_>) -> Option<NearWriteGuard> {
+        NearWriteGuard::for_quiet_write(self.near.as_deref()?, request)
     }
 
     /// The same, with a login.

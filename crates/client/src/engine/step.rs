@@ -2,12 +2,12 @@
 
 use glasscache_protocol::meta::request::WireKey;
 
-use super::interpret::{number_of_reply, outcome_of_reply, refusal_to_error};
+use super::interpret::{number_of_reply, refusal_to_error, write_outcome_of_reply};
 use super::operation::{Operation, store_outcome};
 use crate::error::Error;
-use crate::outcome::Outcome;
 use crate::pipeline::{Pipeline, Reply};
 use crate::request::Request;
+use crate::write_outcome::WriteOutcome;
 
 /// A step of a call: a write of a value, a removal, an addition, or a query of the largest item size.
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +22,7 @@ pub struct Step<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepReply {
     /// Of a write or a removal.
-    Outcome(Outcome),
+    WriteOutcome(WriteOutcome),
     /// Of an addition or a subtraction.
     Number(Option<u64>),
     /// The largest item size in bytes, 0 if the server does not report it.
@@ -48,7 +48,7 @@ impl Operation for Step<'_> {
     fn read(&self, reply: Reply, pipeline: &Pipeline, server: &str) -> Result<StepReply, Error> {
         match self.request {
             Request::Store { item, .. } => {
-                store_outcome(reply, item.key, item.body.len(), server).map(StepReply::Outcome)
+                store_outcome(reply, item.key, item.body.len(), server).map(StepReply::WriteOutcome)
             }
             Request::Arithmetic { .. } => {
                 number_of_reply(reply, pipeline, server).map(StepReply::Number)
@@ -57,12 +57,12 @@ impl Operation for Step<'_> {
                 let bytes = item_bytes_max(&reply).unwrap_or(0);
                 StepReply::ItemBytesMax(bytes)
             }),
-            _ => outcome_of_reply(reply, server).map(StepReply::Outcome),
+            _ => write_outcome_of_reply(reply, server).map(StepReply::WriteOutcome),
         }
     }
 
     fn without_reply(&self) -> StepReply {
-        StepReply::Outcome(Outcome::Done)
+        StepReply::WriteOutcome(WriteOutcome::Done)
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use glasscache_protocol::text::request::StoreMode;
 
-use super::{Failures, Step, StepReply, Steps, TooLarge};
+use super::{Failures, RefusedValueSteps, Step, StepReply, Steps};
 use crate::error::Error;
 use crate::request::{Item, Request};
 
@@ -32,7 +32,7 @@ pub struct StoreManySteps<I> {
     mode_and_exptime: (StoreMode, i64),
     to_retry: VecDeque<ItemAndSlot>,
     failed: VecDeque<(ItemAndSlot, Error)>,
-    refused_steps: Option<(ItemAndSlot, TooLarge)>,
+    refused_value_steps: Option<(ItemAndSlot, RefusedValueSteps)>,
     /// The limits that servers have reported, by slot.
     limits_by_slot: BTreeMap<usize, u64>,
     result: Result<Failures, Error>,
@@ -51,7 +51,7 @@ impl<I: Items> StoreManySteps<I> {
             mode_and_exptime,
             to_retry,
             failed,
-            refused_steps: None,
+            refused_value_steps: None,
             limits_by_slot: BTreeMap::new(),
             result: Ok(Vec::new()),
         };
@@ -61,7 +61,7 @@ impl<I: Items> StoreManySteps<I> {
 
     /// Continues with the next failure that needs steps, once nothing is to be stored again.
     fn take_next_refusal(&mut self) {
-        while self.to_retry.is_empty() && self.refused_steps.is_none() {
+        while self.to_retry.is_empty() && self.refused_value_steps.is_none() {
             let Some((index_and_slot, mut error)) = self.failed.pop_front() else {
                 return;
             };
@@ -74,7 +74,8 @@ impl<I: Items> StoreManySteps<I> {
                             .copied()
                             .unwrap_or(0);
                     }
-                    self.refused_steps = Some((index_and_slot, TooLarge::new(item.key, error)));
+                    self.refused_value_steps =
+                        Some((index_and_slot, RefusedValueSteps::new(item.key, error)));
                 }
                 _ => self.fail(index_and_slot, error),
             }
@@ -92,7 +93,7 @@ impl<I: Items> Steps for StoreManySteps<I> {
     type Output = Result<Failures, Error>;
 
     fn step(&self) -> Option<Step<'_>> {
-        match (&self.result, &self.refused_steps) {
+        match (&self.result, &self.refused_value_steps) {
             (Err(_), _) => None,
             (_, Some((_, steps))) => steps.step(),
             _ => {
@@ -111,15 +112,15 @@ impl<I: Items> Steps for StoreManySteps<I> {
         }
     }
 
-    fn take_result(&mut self, reply: Result<StepReply, Error>) {
+    fn handle_result(&mut self, reply: Result<StepReply, Error>) {
         if reply == Err(Error::Interrupted) {
             self.result = Err(Error::Interrupted);
             return;
         }
-        if let Some((index_and_slot, mut steps)) = self.refused_steps.take() {
-            steps.take_result(reply);
+        if let Some((index_and_slot, mut steps)) = self.refused_value_steps.take() {
+            steps.handle_result(reply);
             if steps.step().is_some() {
-                self.refused_steps = Some((index_and_slot, steps));
+                self.refused_value_steps = Some((index_and_slot, steps));
                 return;
             }
             let error = steps.finish();
@@ -143,7 +144,7 @@ impl<I: Items> Steps for StoreManySteps<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::Outcome;
+    use crate::write_outcome::WriteOutcome;
     use glasscache_protocol::meta::request::WireKey;
 
     const MODE_AND_EXPTIME: (StoreMode, i64) = (StoreMode::Set, 0);
@@ -184,7 +185,7 @@ mod tests {
             let request = format!("{what} {}", String::from_utf8_lossy(step.key.bytes));
             let reply = respond(&request);
             requests.push(request);
-            steps.take_result(reply);
+            steps.handle_result(reply);
         }
         (requests, steps.finish())
     }
@@ -196,10 +197,10 @@ mod tests {
         let failed = VecDeque::from([((3, 0), too_large(9))]);
         let steps = StoreManySteps::new(&items[..], MODE_AND_EXPTIME, to_retry, failed);
         let (requests, failures) = run_steps(steps, |what| match what {
-            "store b" => Ok(StepReply::Outcome(Outcome::Done)),
+            "store b" => Ok(StepReply::WriteOutcome(WriteOutcome::Done)),
             "store a" | "store c" => Err(too_large(0)),
             "limit c" | "limit a" => Ok(StepReply::ItemBytesMax(3)),
-            _ => Ok(StepReply::Outcome(Outcome::NotFound)),
+            _ => Ok(StepReply::WriteOutcome(WriteOutcome::NotFound)),
         });
         let stores = ["store a", "store b", "store c"];
         let later_requests = ["delete d", "delete a", "limit a", "delete c"];

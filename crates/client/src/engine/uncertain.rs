@@ -138,7 +138,7 @@ impl UncertainKeys {
     }
 
     /// Takes all keys; a caller that fails to remove them adds them again.
-    pub fn take(&self) -> Vec<OwnedKey> {
+    pub fn take_all(&self) -> Vec<OwnedKey> {
         if !self.has_keys() {
             return Vec::new();
         }

@@ -6,7 +6,7 @@ use super::watch::ReportLevel;
 
 /// How long after a heartbeat was sent the process may serve what it keeps. Heartbeats follow each other every 10 ms;
 /// what other clients changed is seen within 50 ms of its acknowledgement.
-const CONFIRMED_FOR: Duration = Duration::from_millis(40);
+const CONFIRMATION_VALIDITY: Duration = Duration::from_millis(40);
 
 /// Until when what the servers report is complete, for a client whose near cache follows their reports.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ enum ServeUntil {
 
 impl Coverage {
     /// Expects reports of the servers in these slots; those of others end.
-    pub(super) fn expect(&mut self, slots: &[usize]) {
+    pub(super) fn set_expected_slots(&mut self, slots: &[usize]) {
         let state_of = |&slot: &usize| {
             let known = self.watches.iter().find(|(known, _)| *known == slot);
             (slot, known.map_or(WatchState::Waiting, |&(_, state)| state))
@@ -88,10 +88,10 @@ impl Coverage {
             (ServeUntil::Never, _) | (_, WatchState::Waiting) => ServeUntil::Never,
             (until, WatchState::Unconfirmed) => until,
             (ServeUntil::Moment(moment), WatchState::Confirmed(sent)) => {
-                ServeUntil::Moment(moment.min(sent + CONFIRMED_FOR))
+                ServeUntil::Moment(moment.min(sent + CONFIRMATION_VALIDITY))
             }
             (ServeUntil::Unbounded, WatchState::Confirmed(sent)) => {
-                ServeUntil::Moment(sent + CONFIRMED_FOR)
+                ServeUntil::Moment(sent + CONFIRMATION_VALIDITY)
             }
         };
         self.serve_until = self.watches.iter().fold(ServeUntil::Unbounded, until);
@@ -107,17 +107,17 @@ mod tests {
         let mut coverage = Coverage::default();
         let now = Instant::now();
         assert!(!coverage.is_complete(now));
-        coverage.expect(&[0, 2]);
+        coverage.set_expected_slots(&[0, 2]);
         coverage.record_begin(0, ReportLevel::Changes);
         coverage.record_begin(2, ReportLevel::StoresAndDeletes);
         assert!(!coverage.is_complete(now));
         coverage.record_confirmation(0, now);
         assert!(coverage.is_complete(now));
-        assert!(!coverage.is_complete(now + CONFIRMED_FOR));
+        assert!(!coverage.is_complete(now + CONFIRMATION_VALIDITY));
         coverage.record_confirmation(7, now);
         coverage.record_loss(2);
         assert!(!coverage.is_complete(now));
-        coverage.expect(&[0]);
+        coverage.set_expected_slots(&[0]);
         assert!(coverage.is_complete(now));
         coverage.record_begin(0, ReportLevel::Nothing);
         assert!(coverage.is_complete(now + Duration::from_hours(1)));

@@ -96,8 +96,12 @@ const TABLE_BYTES: usize = (size_of::<(NearKey, u32)>() + 1) * 16 / 7
     + 2 * (size_of::<(NearKey, Option<NearEntry>)>() + 8 + 8 + 4 + 4);
 
 /// The bytes that an item counts in a near cache that is bounded in bytes.
-pub(super) fn counted_bytes(counted_kind: CountedBytes, key: &NearKey, value: &NearValue) -> u32 {
-    let bytes = match counted_kind {
+pub(super) fn counted_bytes(
+    byte_accounting: CountedBytes,
+    key: &NearKey,
+    value: &NearValue,
+) -> u32 {
+    let bytes = match byte_accounting {
         CountedBytes::Value => value.bytes.len(),
         CountedBytes::Allocated => allocated_bytes(key, value),
     };

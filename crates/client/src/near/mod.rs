@@ -28,8 +28,8 @@ use arc_swap::ArcSwap;
 use glasscache_protocol::meta::request::WireKey;
 pub use glasscache_strategy::rollout;
 use glasscache_strategy::rollout::counts::RequestCost;
-use glasscache_strategy::rollout::document::document;
-pub use glasscache_strategy::rollout::share::{Group, Share, ShareBy, ShareError};
+use glasscache_strategy::rollout::json::rollout_json;
+pub use glasscache_strategy::rollout::rollout_share::{Group, RolloutShare, ShareBy, ShareError};
 
 use crate::error::Error;
 use crate::fork::Process;
@@ -39,7 +39,7 @@ pub use options::{ChildrenOf, CountedBytes, StrategyOptions};
 pub use read::{Fetch, FetchReason, FetchedItems, NearRead, only_value};
 pub use scope::RequestScope;
 pub use stats::NearStats;
-pub(crate) use writes::WriteMark;
+pub(crate) use writes::NearWriteGuard;
 
 use entry::NearKey;
 use related_keys::RelatedKeys;
@@ -51,7 +51,7 @@ pub struct ClientNearCache {
     related_keys: RelatedKeys,
     options: StrategyOptions,
     fixed_keys: Vec<NearKey>,
-    process: ArcSwap<ProcessNearCache>,
+    process_cache: ArcSwap<ProcessNearCache>,
 }
 
 /// The state of one process: after a fork a child begins with nothing, for a lock may be held by a thread that it lacks.
@@ -78,7 +78,7 @@ impl ProcessNearCache {
 impl ClientNearCache {
     /// What a client with these settings keeps; a key of the strategy that is not valid is an error, and so is a share.
     pub fn new(options: StrategyOptions, keys: KeyEncoder<'_>) -> Result<Self, Error> {
-        let share = options.share.map(Share::check).transpose();
+        let share = options.share.map(RolloutShare::check).transpose();
         share.map_err(|error| Error::BadSetting(error.to_string()))?;
         let related_keys = RelatedKeys::new(&options, keys)?;
         let wire = |key: &String| related_keys.near_key(key.as_bytes());
@@ -88,10 +88,10 @@ impl ClientNearCache {
             .iter()
             .map(wire)
             .collect::<Result<_, _>>()?;
-        let process = ProcessNearCache::new(&options, &fixed_keys);
+        let process_cache = ProcessNearCache::new(&options, &fixed_keys);
         Ok(Self {
             related_keys,
-            process: ArcSwap::from_pointee(process),
+            process_cache: ArcSwap::from_pointee(process_cache),
             fixed_keys,
             options,
         })
@@ -122,7 +122,7 @@ impl ClientNearCache {
     pub fn rollout_json(&self) -> String {
         let near = self.current();
         let state = near.state();
-        document(&self.options.file.strategy, state.trial())
+        rollout_json(&self.options.file.strategy, state.process_rollout())
     }
 
     /// The value under a key if it needs no call, the common case of a read outside a request; `None`: begin a [`NearRead`].
@@ -153,14 +153,21 @@ impl ClientNearCache {
         self.current().state().expect_watches(slots);
     }
 
-    /// Takes what a watch received of a server, named by its slot and its address.
-    pub fn take_watch_event(&self, server: (usize, &str), event: watch::WatchEvent, now: Instant) {
-        self.current().state().take_watch_event(server, event, now);
+    /// Handles what a watch received of a server, named by its slot and its address.
+    pub fn handle_watch_event(
+        &self,
+        server: (usize, &str),
+        event: watch::WatchEvent,
+        now: Instant,
+    ) {
+        self.current()
+            .state()
+            .handle_watch_event(server, event, now);
     }
 
-    /// Notes that the watch of the server in a slot is lost: nothing that is kept may be served until it is back.
-    pub fn lose_watch(&self, slot: usize) {
-        self.current().state().lose_watch(slot);
+    /// Handles the loss of the watch of the server in a slot: nothing that is cached may be served until it is back.
+    pub fn handle_watch_loss(&self, slot: usize) {
+        self.current().state().handle_watch_loss(slot);
     }
 
     /// The counters so far.
@@ -181,19 +188,19 @@ impl ClientNearCache {
     }
 
     fn current(&self) -> arc_swap::Guard<Arc<ProcessNearCache>> {
-        let near = self.process.load();
+        let near = self.process_cache.load();
         if near.process.is_current() {
             return near;
         }
         self.detach_after_fork(&near);
-        self.process.load()
+        self.process_cache.load()
     }
 
     #[cold]
     fn detach_after_fork(&self, parent: &Arc<ProcessNearCache>) {
         // Its lock may be held by a thread that does not exist here: it is never dropped.
         std::mem::forget(Arc::clone(parent));
-        self.process.rcu(|near| {
+        self.process_cache.rcu(|near| {
             if near.process.is_current() {
                 Arc::clone(near)
             } else {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use glasscache_strategy::file::StrategyFile;
-use glasscache_strategy::rollout::share::Share;
+use glasscache_strategy::rollout::rollout_share::RolloutShare;
 
 /// How long a value may be served after a write of another process, unless configured otherwise.
 const NEAR_TTL_DEFAULT: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ pub struct StrategyOptions {
     pub counted_bytes: CountedBytes,
     /// The share of the requests that run it, where it disables itself if it misses its forecast; `None`: all requests
     /// run it, whatever they need.
-    pub share: Option<Share>,
+    pub share: Option<RolloutShare>,
 }
 
 impl StrategyOptions {

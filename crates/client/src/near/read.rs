@@ -27,17 +27,17 @@ pub struct NearRead {
     /// The keys whose value comes with the last fetch.
     needs_no_fetch: Vec<bool>,
     failures: HashMap<NearKey, Error>,
-    stage: Stage,
+    stage: NearReadStage,
     mode: ReadMode,
     /// Which of the fetched keys are kept, where the strategy does not serve the read.
-    keys_to_keep: HashSet<NearKey>,
+    keys_to_cache: HashSet<NearKey>,
     /// Since when it loads the fixed set.
     load_started_at: Option<Instant>,
 }
 
 /// What is fetched next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum NearReadStage {
     Load,
     Page,
     Items,
@@ -146,11 +146,11 @@ impl NearRead {
             needs_no_fetch: vec![false; keys.len()],
             failures: HashMap::new(),
             stage: match mode {
-                ReadMode::Strategy => Stage::Load,
-                ReadMode::Control | ReadMode::Plain => Stage::Items,
+                ReadMode::Strategy => NearReadStage::Load,
+                ReadMode::Control | ReadMode::Bypass => NearReadStage::Items,
             },
             mode,
-            keys_to_keep: HashSet::new(),
+            keys_to_cache: HashSet::new(),
             load_started_at: None,
         }
     }
@@ -159,19 +159,19 @@ impl NearRead {
     pub fn step(&mut self, now: Instant) -> Option<Fetch> {
         loop {
             let (keys, reason) = match self.stage {
-                Stage::Load => {
-                    self.stage = Stage::Page;
+                NearReadStage::Load => {
+                    self.stage = NearReadStage::Page;
                     (self.keys_to_load(now), FetchReason::Load)
                 }
-                Stage::Page => {
-                    self.stage = Stage::Items;
+                NearReadStage::Page => {
+                    self.stage = NearReadStage::Items;
                     (self.begin_request(now), FetchReason::Page)
                 }
-                Stage::Items => {
-                    self.stage = Stage::Done;
+                NearReadStage::Items => {
+                    self.stage = NearReadStage::Done;
                     (self.look_up(now), FetchReason::Items)
                 }
-                Stage::Done => return None,
+                NearReadStage::Done => return None,
             };
             if !keys.is_empty() {
                 let generations = self.near.current().state().generations(&keys);
@@ -226,7 +226,7 @@ impl NearRead {
             related_keys,
             children: &children,
         };
-        let uses_scope = self.mode != ReadMode::Plain;
+        let uses_scope = self.mode != ReadMode::Bypass;
         let scope = self.scope.as_ref().filter(|_| uses_scope);
         let mut scope = scope.map(|scope| scope.state());
         let scope = scope.as_deref_mut();
@@ -239,14 +239,14 @@ impl NearRead {
                 &related_keys_of_read,
                 now,
             ),
-            ReadMode::Control | ReadMode::Plain => {
+            ReadMode::Control | ReadMode::Bypass => {
                 near.state()
                     .look_up_without_strategy(&self.keys, scope, &related_keys_of_read, now)
             }
         };
         self.values = lookup.values;
         self.needs_no_fetch = lookup.needs_no_fetch;
-        self.keys_to_keep = lookup.keys_to_keep;
+        self.keys_to_cache = lookup.keys_to_cache;
         lookup.fetch
     }
 
@@ -269,8 +269,14 @@ impl NearRead {
         }
     }
 
-    /// Takes what a call brought, and for which keys it failed; `now` is when it ended.
-    pub fn take(&mut self, fetch: &Fetch, fetched: FetchedItems, failures: Failures, now: Instant) {
+    /// Adds what a call fetched, and for which keys it failed; `now` is when it ended.
+    pub fn finish_fetch(
+        &mut self,
+        fetch: &Fetch,
+        fetched: FetchedItems,
+        failures: Failures,
+        now: Instant,
+    ) {
         let mut items: Vec<Option<FetchedItem>> = fetched.0;
         items.resize_with(fetch.keys.len(), || None);
         let is_load = fetch.reason == FetchReason::Load;
@@ -281,10 +287,10 @@ impl NearRead {
         let missing_keys: Vec<NearKey> = missing_keys.map(|(key, _)| key.clone()).collect();
         let has_failed = !failures.is_empty() || items.iter().any(Option::is_none);
         if !is_load {
-            self.count_in_request(fetch, &items, has_failed, now);
+            self.add_request_cost(fetch, &items, has_failed, now);
         }
         if fetch.reason == FetchReason::Items {
-            self.take_values(fetch, &items);
+            self.fill_values(fetch, &items);
             let failed = failures
                 .into_iter()
                 .filter_map(|(index, error)| Some((fetch.keys.get(index)?.clone(), error)));
@@ -301,7 +307,7 @@ impl NearRead {
     }
 
     /// Adds a call to what the request needed.
-    fn count_in_request(
+    fn add_request_cost(
         &self,
         fetch: &Fetch,
         items: &[Option<FetchedItem>],
@@ -318,7 +324,7 @@ impl NearRead {
         cost.has_failed |= has_failed;
     }
 
-    fn take_values(&mut self, fetch: &Fetch, items: &[Option<FetchedItem>]) {
+    fn fill_values(&mut self, fetch: &Fetch, items: &[Option<FetchedItem>]) {
         let items = fetch.keys.iter().zip(items);
         let items_by_key: HashMap<&NearKey, &FetchedItem> = items
             .filter_map(|(key, item)| Some((key, item.as_ref()?)))
@@ -336,14 +342,14 @@ impl NearRead {
     }
 
     fn store(&self, fetch: &Fetch, items: Vec<Option<FetchedItem>>) {
-        if self.mode == ReadMode::Plain {
+        if self.mode == ReadMode::Bypass {
             return;
         }
         let is_strategy_read = self.mode == ReadMode::Strategy;
         let requested: HashSet<&NearKey> = self.keys.iter().collect();
         let bytes = value_bytes(&items);
         let fetched_keys = items.into_iter().zip(&fetch.keys).map(|(item, key)| {
-            let item = item.filter(|_| is_strategy_read || self.keys_to_keep.contains(key));
+            let item = item.filter(|_| is_strategy_read || self.keys_to_cache.contains(key));
             item.map(|item| FetchedKey {
                 value: item.value,
                 ttl_s: item.ttl_s,

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use glasscache_strategy::file::LearnedTogetherRules;
-use glasscache_strategy::kept::Tree;
-use glasscache_strategy::rules::{Prefetch, Rules};
+use glasscache_strategy::near_values::RelatedItems;
+use glasscache_strategy::rules::{Prefetch, PrefetchRules};
 use glasscache_strategy::together::TogetherRules;
 
 use super::entry::{NearKey, near_key, wire_key};
@@ -15,7 +15,7 @@ use crate::key::{KeyEncoder, KeyEncoding};
 /// The keys that belong to a key, and the rules that use them.
 #[derive(Debug)]
 pub(super) struct RelatedKeys {
-    pub(super) rules: Rules,
+    pub(super) rules: PrefetchRules,
     children: HashMap<NearKey, Vec<NearKey>>,
     /// The position of each child in the file, which orders the levels of a subtree.
     positions: HashMap<NearKey, usize>,
@@ -138,7 +138,7 @@ pub(super) struct RelatedKeysOfRead<'f> {
     pub(super) children: &'f ChildrenOfRead,
 }
 
-impl Tree<NearKey> for RelatedKeysOfRead<'_> {
+impl RelatedItems<NearKey> for RelatedKeysOfRead<'_> {
     fn children(&self, key: &NearKey, out: &mut Vec<NearKey>) {
         let children = match self.related_keys.children_of {
             Some(_) => self.children.0.get(key),

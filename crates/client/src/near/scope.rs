@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use glasscache_strategy::rollout::counts::RequestCost;
-use glasscache_strategy::rollout::share::Group;
+use glasscache_strategy::rollout::rollout_share::Group;
 use glasscache_strategy::scope::Scope;
 
 use super::ClientNearCache;

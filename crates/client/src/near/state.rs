@@ -6,13 +6,13 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
-use glasscache_strategy::kept::{ClientContext, FetchedValue, KeptValues, Validity};
+use glasscache_strategy::near_values::{ClientContext, FetchedValue, NearValues, Validity};
 use glasscache_strategy::notation::Strategy;
 use glasscache_strategy::policy::AnyPolicy;
 use glasscache_strategy::rollout::counts::RequestCost;
-use glasscache_strategy::rollout::share::Group;
-use glasscache_strategy::rollout::trial::Trial;
-use glasscache_strategy::rules::{Location, Rules, store_fetched};
+use glasscache_strategy::rollout::process_rollout::ProcessRollout;
+use glasscache_strategy::rollout::rollout_share::Group;
+use glasscache_strategy::rules::{Location, PrefetchRules, store_fetched};
 
 use super::entry::{NearEntry, NearKey, NearValue, allocated_bytes, compute_expiry, counted_bytes};
 use super::fixed_set_load::FixedSetLoad;
@@ -28,16 +28,16 @@ use super::writes::FLUSH_DELAY_SLACK;
 /// The fixed set, the near cache, and what bounds their use.
 #[derive(Debug)]
 pub(super) struct NearState {
-    kept: KeptValues<NearKey, NearEntry>,
+    near_values: NearValues<NearKey, NearEntry>,
     writes: WriteTracker,
     fixed_set_load: FixedSetLoad,
-    /// Nothing is kept before: a delayed flush is under way.
-    keep_nothing_until: Option<Instant>,
+    /// No fetched value is cached before: a delayed flush is under way.
+    caching_paused_until: Option<Instant>,
     near_ttl: Option<Duration>,
-    counted_kind: CountedBytes,
+    byte_accounting: CountedBytes,
     stats: NearStats,
     warnings: VecDeque<String>,
-    trial: Trial,
+    process_rollout: ProcessRollout,
     /// If other clients' changes are followed.
     watches: Option<Watches>,
 }
@@ -63,7 +63,7 @@ impl Validity<NearKey, NearEntry> for ValidityNow<'_> {
 #[derive(Debug, Clone)]
 pub(super) struct FetchedKey {
     pub(super) value: Option<NearValue>,
-    /// Seconds left; `None`: unknown, or the value must not be kept for another reason.
+    /// Seconds left; `None`: unknown, or the value must not be cached for another reason.
     pub(super) ttl_s: Option<i64>,
     /// The caller reads this key itself.
     pub(super) is_requested: bool,
@@ -78,8 +78,8 @@ pub(super) struct KeyLookup {
     pub(super) needs_no_fetch: Vec<bool>,
     /// What one call fetches.
     pub(super) fetch: Vec<NearKey>,
-    /// Which of the fetched keys are kept, of a read that the strategy does not serve.
-    pub(super) keys_to_keep: HashSet<NearKey>,
+    /// Which of the fetched keys are cached, of a read that the strategy does not serve.
+    pub(super) keys_to_cache: HashSet<NearKey>,
 }
 
 /// How a read is served.
@@ -89,24 +89,24 @@ pub(super) enum ReadMode {
     Strategy,
     /// By the servers, as in a process without a strategy; the near cache takes note of it for other requests.
     Control,
-    /// By the servers.
-    Plain,
+    /// By the servers, without strategy and near cache.
+    Bypass,
 }
 
 impl NearState {
     pub(super) fn new(options: &StrategyOptions, fixed_keys: &[NearKey]) -> Self {
         let strategy = &options.file.strategy;
         Self {
-            kept: KeptValues::new(fixed_keys.iter().cloned(), strategy.local.policy()),
+            near_values: NearValues::new(fixed_keys.iter().cloned(), strategy.local.policy()),
             writes: WriteTracker::new(),
             fixed_set_load: FixedSetLoad::new(fixed_keys.len()),
-            keep_nothing_until: None,
+            caching_paused_until: None,
             near_ttl: options.near_ttl,
-            counted_kind: options.counted_bytes,
+            byte_accounting: options.counted_bytes,
             stats: NearStats::default(),
             warnings: VecDeque::new(),
             watches: options.is_coherent.then(Watches::default),
-            trial: Trial::new(
+            process_rollout: ProcessRollout::new(
                 options.file.forecast.clone(),
                 options.share,
                 RandomState::new().hash_one(std::process::id()),
@@ -114,38 +114,38 @@ impl NearState {
         }
     }
 
-    pub(super) fn trial(&self) -> &Trial {
-        &self.trial
+    pub(super) fn process_rollout(&self) -> &ProcessRollout {
+        &self.process_rollout
     }
 
     /// The group of a request that begins.
     pub(super) fn assign_request_group(&mut self) -> Group {
-        self.trial.begin_request()
+        self.process_rollout.begin_request()
     }
 
     /// Counts a request that has ended; the strategy may disable itself by that.
     pub(super) fn end_request(&mut self, group: Group, cost: &RequestCost, strategy: &Strategy) {
         // A process of the control group keeps nothing, so nothing of it becomes full.
-        let is_warm = self.trial.is_control_process()
-            || self.fixed_set_load.is_loaded() && self.kept.near().is_full();
-        if let Some(miss) = self.trial.end_request(group, cost, is_warm) {
+        let is_warm = self.process_rollout.is_control_process()
+            || self.fixed_set_load.is_loaded() && self.near_values.local_cache().is_full();
+        if let Some(regression) = self.process_rollout.end_request(group, cost, is_warm) {
             self.warnings.push_back(format!(
-                "the strategy {strategy} has disabled itself: {miss}; the requests of this process run without it, and \
+                "the strategy {strategy} has disabled itself: {regression}; the requests of this process run without it, and \
                  glasscache rollout compares them"
             ));
-            self.kept = KeptValues::new([], AnyPolicy::Nothing);
+            self.near_values = NearValues::new([], AnyPolicy::Nothing);
             self.fixed_set_load = FixedSetLoad::new(0);
         }
     }
 
     /// How a read is served, by the group of its request.
     pub(super) fn read_mode(&self, group: Option<Group>) -> ReadMode {
-        let is_control_process = self.trial.is_control_process();
-        match group.or_else(|| self.trial.group_outside_requests()) {
-            _ if is_control_process => ReadMode::Plain,
+        let is_control_process = self.process_rollout.is_control_process();
+        match group.or_else(|| self.process_rollout.group_outside_requests()) {
+            _ if is_control_process => ReadMode::Bypass,
             Some(Group::Strategy) => ReadMode::Strategy,
             Some(Group::Control) => ReadMode::Control,
-            None => ReadMode::Plain,
+            None => ReadMode::Bypass,
         }
     }
 
@@ -157,9 +157,9 @@ impl NearState {
         {
             return None;
         }
-        let is_fixed = self.kept.fixed().contains_key(key);
+        let is_fixed = self.near_values.fixed().contains_key(key);
         let value = self
-            .kept
+            .near_values
             .get(key, |entry| entry.is_fresh(now))?
             .value
             .clone()?;
@@ -177,9 +177,9 @@ impl NearState {
         watches.is_none_or(|watches| watches.are_complete(now))
     }
 
-    /// Whether what a call that starts now fetches may be kept.
-    fn may_keep(&self, now: Instant) -> bool {
-        let mut until = self.keep_nothing_until.iter();
+    /// Whether what a call that starts now fetches may be cached.
+    fn may_cache(&self, now: Instant) -> bool {
+        let mut until = self.caching_paused_until.iter();
         self.may_serve(now) && until.all(|&until| now >= until)
     }
 
@@ -188,7 +188,7 @@ impl NearState {
         match location {
             Location::Fixed => self.stats.fixed_hits += 1,
             Location::Local => self.stats.local_cache_hits += 1,
-            Location::Prefetched | Location::Repeat => self.stats.request_scope_hits += 1,
+            Location::Prefetched | Location::AlreadyRequested => self.stats.request_scope_hits += 1,
             Location::Missing => {}
         }
         self.stats.used_keys += u64::from(location.uses_fetched_key());
@@ -199,7 +199,7 @@ impl NearState {
         &mut self,
         keys: &[NearKey],
         scope: Option<&mut ScopeState>,
-        rules: Rules,
+        rules: PrefetchRules,
         related_keys: &RelatedKeysOfRead<'_>,
         now: Instant,
     ) -> KeyLookup {
@@ -208,7 +208,7 @@ impl NearState {
         let (scope, rules) = match scope {
             Some(scope) => (scope, rules),
             // Outside a request nothing would hold what is fetched ahead of need.
-            None => (&mut temporary_scope, Rules::default()),
+            None => (&mut temporary_scope, PrefetchRules::default()),
         };
         let mut keys_to_fetch = Vec::new();
         for key in keys {
@@ -242,20 +242,20 @@ impl NearState {
             values: vec![None; keys.len()],
             needs_no_fetch: vec![false; keys.len()],
             fetch: new.cloned().collect(),
-            keys_to_keep: HashSet::new(),
+            keys_to_cache: HashSet::new(),
         };
         let Some(scope) = scope else { return lookup };
         for key in &lookup.fetch {
             let (location, _) = self.look_up_key(
                 key,
                 scope,
-                Rules::default(),
+                PrefetchRules::default(),
                 related_keys,
                 now,
                 &mut Vec::new(),
             );
             if location == Location::Missing {
-                lookup.keys_to_keep.insert(key.clone());
+                lookup.keys_to_cache.insert(key.clone());
             }
         }
         lookup
@@ -265,17 +265,17 @@ impl NearState {
         &mut self,
         key: &NearKey,
         scope: &mut ScopeState,
-        rules: Rules,
+        rules: PrefetchRules,
         related_keys: &RelatedKeysOfRead<'_>,
         now: Instant,
         keys_to_fetch: &mut Vec<NearKey>,
     ) -> (Location, Option<NearValue>) {
         let may_serve = self.may_serve(now);
         let mut context = ClientContext {
-            kept: &mut self.kept,
+            near_values: &mut self.near_values,
             scope: &mut scope.scope,
             fetched_values: &HashMap::new(),
-            tree: related_keys,
+            related_items: related_keys,
             validity: &ValidityNow {
                 now,
                 may_serve,
@@ -288,9 +288,9 @@ impl NearState {
             scope_entry.filter(|entry| self.writes.generation(key) == Some(entry.generation));
         let value = match (location, scope_entry) {
             (Location::Missing, _) => None,
-            (Location::Fixed, _) | (Location::Repeat, None) => {
+            (Location::Fixed, _) | (Location::AlreadyRequested, None) => {
                 let is_fresh = |entry: &NearEntry| may_serve && entry.is_fresh(now);
-                let entry = self.kept.get(&**key, is_fresh);
+                let entry = self.near_values.get(&**key, is_fresh);
                 entry.and_then(|entry| entry.value.clone())
             }
             (_, scope_entry) => scope_entry.and_then(|entry| entry.value.clone()),
@@ -311,17 +311,17 @@ impl NearState {
         &mut self,
         page: &NearKey,
         scope: &mut ScopeState,
-        rules: Rules,
+        rules: PrefetchRules,
         related_keys: &RelatedKeysOfRead<'_>,
         now: Instant,
     ) -> Vec<NearKey> {
         let mut keys_to_fetch = Vec::new();
         let may_serve = self.may_serve(now);
         let context = ClientContext {
-            kept: &mut self.kept,
+            near_values: &mut self.near_values,
             scope: &mut scope.scope,
             fetched_values: &HashMap::new(),
-            tree: related_keys,
+            related_items: related_keys,
             validity: &ValidityNow {
                 now,
                 may_serve,
@@ -336,10 +336,14 @@ impl NearState {
     pub(super) fn is_available(&self, key: &NearKey, scope: &ScopeState, now: Instant) -> bool {
         let may_serve = self.may_serve(now);
         let is_fresh = |entry: &NearEntry| may_serve && entry.is_fresh(now);
-        let fixed_entry = self.kept.fixed().get(key).and_then(Option::as_ref);
+        let fixed_entry = self.near_values.fixed().get(key).and_then(Option::as_ref);
         let scope_entry = scope.scope.get(key);
         fixed_entry.is_some_and(is_fresh)
-            || self.kept.near().peek(key).is_some_and(is_fresh)
+            || self
+                .near_values
+                .local_cache()
+                .peek(key)
+                .is_some_and(is_fresh)
             || scope_entry
                 .is_some_and(|entry| self.writes.generation(key) == Some(entry.generation))
     }
@@ -378,10 +382,10 @@ impl NearState {
         let mut temporary_scope = ScopeState::of_single_read();
         let may_serve = self.may_serve(started_at);
         let mut context = ClientContext {
-            kept: &mut self.kept,
+            near_values: &mut self.near_values,
             scope: &mut scope.unwrap_or(&mut temporary_scope).scope,
             fetched_values: &arrived_values,
-            tree: related_keys,
+            related_items: related_keys,
             validity: &ValidityNow {
                 now: started_at,
                 may_serve,
@@ -399,9 +403,11 @@ impl NearState {
         started_at: Instant,
     ) -> FetchedValue<NearEntry> {
         let expires = compute_expiry(started_at, fetched.ttl_s, self.near_ttl);
-        let is_kept = self.may_keep(started_at);
-        let kept_bytes = match (&fetched.value, expires) {
-            (Some(value), Ok(_)) if is_kept => Some(counted_bytes(self.counted_kind, key, value)),
+        let is_cacheable = self.may_cache(started_at);
+        let cached_bytes = match (&fetched.value, expires) {
+            (Some(value), Ok(_)) if is_cacheable => {
+                Some(counted_bytes(self.byte_accounting, key, value))
+            }
             _ => None,
         };
         let value = NearEntry {
@@ -409,7 +415,10 @@ impl NearState {
             generation,
             expires_at: expires.unwrap_or(Some(started_at)),
         };
-        FetchedValue { value, kept_bytes }
+        FetchedValue {
+            value,
+            cached_bytes,
+        }
     }
 
     /// Counts a call for this many keys that brought this many bytes; loads of the fixed set are counted apart.
@@ -425,14 +434,14 @@ impl NearState {
         }
     }
 
-    /// Whether the caller is to load the fixed set now; then others do not. Not before what is loaded may be kept.
+    /// Whether the caller is to load the fixed set now; then others do not. Not before what is loaded may be cached.
     pub(super) fn begin_load(&mut self, now: Instant) -> bool {
-        self.may_keep(now) && self.fixed_set_load.begin(now)
+        self.may_cache(now) && self.fixed_set_load.begin(now)
     }
 
     /// Ends a load of the fixed set, whose values were stored before: see [`FixedSetLoad::end`].
     pub(super) fn end_load(&mut self, now: Instant, missing_keys: Vec<NearKey>, has_failed: bool) {
-        let loaded = self.kept.fixed().values().flatten();
+        let loaded = self.near_values.fixed().values().flatten();
         let first_expiry = loaded.filter_map(|entry| entry.expires_at).min();
         let outcome = (missing_keys, has_failed);
         self.fixed_set_load
@@ -441,7 +450,7 @@ impl NearState {
 
     /// Notes what the user should know of keys of the fixed set that servers lack, once.
     pub(super) fn warn_of_missing(&mut self, name_of: impl Fn(&NearKey) -> String) {
-        let key_count = self.kept.fixed().len();
+        let key_count = self.near_values.fixed().len();
         self.warnings
             .extend(self.fixed_set_load.take_warning(key_count, name_of));
     }
@@ -453,22 +462,26 @@ impl NearState {
     pub(super) fn begin_write(&mut self, keys: &[NearKey]) {
         for key in keys {
             self.writes.begin(key);
-            self.forget(key);
+            self.invalidate_key(key);
         }
     }
 
     pub(super) fn end_write(&mut self, keys: &[NearKey]) {
         for key in keys {
             self.writes.end(key);
-            self.forget(key);
+            self.invalidate_key(key);
         }
     }
 
-    fn forget(&mut self, key: &NearKey) {
-        let fixed_entry = self.kept.fixed().get(key).is_some_and(Option::is_some);
-        let was_kept = fixed_entry || self.kept.near().peek(key).is_some();
-        self.stats.invalidated += u64::from(was_kept);
-        self.kept.remove(key);
+    fn invalidate_key(&mut self, key: &NearKey) {
+        let fixed_entry = self
+            .near_values
+            .fixed()
+            .get(key)
+            .is_some_and(Option::is_some);
+        let was_cached = fixed_entry || self.near_values.local_cache().peek(key).is_some();
+        self.stats.invalidated += u64::from(was_cached);
+        self.near_values.remove(key);
     }
 
     pub(super) fn begin_flush(&mut self) {
@@ -481,45 +494,45 @@ impl NearState {
         self.clear();
     }
 
-    /// Keeps nothing until then, if a flush is delayed.
-    pub(super) fn keep_nothing(&mut self, until: Instant, is_delayed: bool) {
+    /// Caches no fetched value until then, if a flush is delayed.
+    pub(super) fn pause_caching(&mut self, until: Instant, is_delayed: bool) {
         if is_delayed {
-            self.keep_nothing_until = self.keep_nothing_until.max(Some(until));
+            self.caching_paused_until = self.caching_paused_until.max(Some(until));
         }
     }
 
-    /// Forgets every value after a change of the servers or of all items; the fixed set is loaded again.
+    /// Removes every value after a change of the servers or of all items; the fixed set is loaded again.
     ///
-    /// The requests that fetch everything again are not what the forecast describes, so the trial leaves this window out.
+    /// The requests that fetch everything again are not what the forecast describes, so the roll-out leaves this window out.
     pub(super) fn clear(&mut self) {
-        self.trial.note_cleared();
-        self.forget_all();
+        self.process_rollout.reset_window();
+        self.invalidate_all();
     }
 
-    /// Forgets every value, those of fetches in flight too.
-    fn forget_all(&mut self) {
-        self.writes.note_change_of_all();
-        self.forget_kept();
+    /// Removes every value, those of fetches in flight too.
+    fn invalidate_all(&mut self) {
+        self.writes.record_change_of_all();
+        self.clear_values();
     }
 
-    fn forget_kept(&mut self) {
-        self.kept.clear();
-        if !self.kept.fixed().is_empty() {
+    fn clear_values(&mut self) {
+        self.near_values.clear();
+        if !self.near_values.fixed().is_empty() {
             self.fixed_set_load.mark_due();
         }
     }
 
-    /// Expects reports of the servers in these slots, and forgets everything: keys may have other servers than before.
+    /// Expects reports of the servers in these slots, and removes every value: keys may have other servers than before.
     pub(super) fn expect_watches(&mut self, slots: &[usize]) {
         if let Some(watches) = &mut self.watches {
-            watches.coverage.expect(slots);
+            watches.coverage.set_expected_slots(slots);
         }
-        // Fetches in flight are of the present servers: a change of them forgets earlier ones.
-        self.forget_kept();
+        // Fetches in flight are of the present servers: a change of them invalidates earlier ones.
+        self.clear_values();
     }
 
-    /// Takes what a watch of the server in `slot` received.
-    pub(super) fn take_watch_event(
+    /// Handles what a watch of the server in `slot` received.
+    pub(super) fn handle_watch_event(
         &mut self,
         (slot, server): (usize, &str),
         event: WatchEvent,
@@ -531,22 +544,22 @@ impl NearState {
                     let warning = watches.begin((slot, server), report_level, self.near_ttl);
                     self.warnings.extend(warning);
                 }
-                self.forget_all();
+                self.invalidate_all();
             }
             WatchEvent::Changed(key) => {
                 for key in possible_near_keys(&key) {
-                    self.writes.note_change(&key);
+                    self.writes.record_change(&key);
                     let invalidated_before = self.stats.invalidated;
-                    self.forget(&key);
+                    self.invalidate_key(&key);
                     self.stats.changed_by_others += self.stats.invalidated - invalidated_before;
                     self.stats.invalidated = invalidated_before;
                 }
             }
-            WatchEvent::ChangedMany => self.clear_for_watch(),
+            WatchEvent::ChangedMany => self.invalidate_for_watch(),
             WatchEvent::FlushIn(delay_s) => {
                 let delay = Duration::from_secs(delay_s.into());
-                self.keep_nothing(now + delay + FLUSH_DELAY_SLACK, true);
-                self.clear_for_watch();
+                self.pause_caching(now + delay + FLUSH_DELAY_SLACK, true);
+                self.invalidate_for_watch();
             }
             WatchEvent::Confirmed(sent) => {
                 if let Some(watches) = &mut self.watches {
@@ -556,19 +569,19 @@ impl NearState {
         }
     }
 
-    /// Forgets everything, for the server in `slot` reports no changes until a watch of it begins again.
-    pub(super) fn lose_watch(&mut self, slot: usize) {
+    /// Removes every value, for the server in `slot` reports no changes until a watch of it begins again.
+    pub(super) fn handle_watch_loss(&mut self, slot: usize) {
         if let Some(watches) = &mut self.watches {
             watches.coverage.record_loss(slot);
         }
-        self.clear_for_watch();
+        self.invalidate_for_watch();
     }
 
-    /// Forgets every value for what a watch reported or lost. That is part of what a coherent near cache costs, so the
-    /// trial counts the requests that fetch everything again: a watch that is lost over and over disables the strategy.
-    fn clear_for_watch(&mut self) {
+    /// Removes every value for what a watch reported or lost. That is part of what a coherent near cache costs, so the
+    /// roll-out counts the requests that fetch everything again: a watch that is lost over and over disables the strategy.
+    fn invalidate_for_watch(&mut self) {
         self.stats.watch_clears += 1;
-        self.forget_all();
+        self.invalidate_all();
     }
 
     pub(super) fn counters(&self) -> NearStats {
@@ -586,16 +599,19 @@ impl NearState {
         };
         NearStats {
             fixed_keys: fixed_keys.len() as u64,
-            fixed_loaded: self.kept.fixed().values().flatten().count() as u64,
+            fixed_loaded: self.near_values.fixed().values().flatten().count() as u64,
             missing_keys: self
                 .fixed_set_load
                 .missing_keys()
                 .iter()
                 .map(name_of)
                 .collect(),
-            disabled: self.trial.disable_reason().map(ToString::to_string),
-            near_items: self.kept.near().len() as u64,
-            near_bytes: self.kept.near().iter().map(near_bytes).sum(),
+            disabled: self
+                .process_rollout
+                .disable_reason()
+                .map(ToString::to_string),
+            near_items: self.near_values.local_cache().len() as u64,
+            near_bytes: self.near_values.local_cache().iter().map(near_bytes).sum(),
             ..self.stats.clone()
         }
     }

@@ -12,7 +12,7 @@ use glasscache_protocol::text::request::StoreMode;
 use super::watch::{ReportLevel, WatchEvent, possible_near_keys};
 use super::{
     ChildrenOf, ClientNearCache, CountedBytes, FetchReason, FetchedItems, NearRead, NearValue,
-    RequestScope, StrategyOptions, WriteMark,
+    NearWriteGuard, RequestScope, StrategyOptions,
 };
 use crate::error::Error;
 use crate::key::{KeyEncoder, KeyEncoding};
@@ -95,7 +95,7 @@ impl TestClient {
             if let Some(meanwhile) = meanwhile.take() {
                 meanwhile(self);
             }
-            read.take(&fetch, fetched, failures, self.now);
+            read.finish_fetch(&fetch, fetched, failures, self.now);
         }
         let (values, _) = read.finish();
         let text = |value: NearValue| String::from_utf8(value.bytes.to_vec()).unwrap();
@@ -120,18 +120,18 @@ impl TestClient {
         calls.map(|(_, keys)| keys.join(" ")).collect()
     }
 
-    fn mark_write(&self, request: &Request<'_>) -> WriteMark {
+    fn guard_write(&self, request: &Request<'_>) -> NearWriteGuard {
         let requests = std::slice::from_ref(request);
-        WriteMark::new(&self.near, requests, self.now).unwrap()
+        NearWriteGuard::new(&self.near, requests, self.now).unwrap()
     }
 
-    fn begin_set(&self, key: &str) -> WriteMark {
+    fn begin_set(&self, key: &str) -> NearWriteGuard {
         let item = Item {
             key: wire_key(key),
             flags: 0,
             body: b"",
         };
-        self.mark_write(&Request::Store {
+        self.guard_write(&Request::Store {
             mode: StoreMode::Set,
             item,
             exptime: 0,
@@ -189,7 +189,7 @@ fn own_writes_and_deletes_are_seen_at_once() {
     client.read("a");
     client.set("a", "new");
     assert_eq!(client.read("a").as_deref(), Some("new"));
-    let delete = client.mark_write(&Request::Delete {
+    let delete = client.guard_write(&Request::Delete {
         key: wire_key("a"),
         noreply: false,
     });
@@ -221,17 +221,17 @@ fn a_value_that_was_fetched_while_its_key_was_written_is_not_kept() {
 fn a_flush_empties_the_process_and_a_delayed_one_keeps_it_empty_until_it_is_over() {
     let mut client = TestClient::new("strategy lru:10");
     client.read("a");
-    drop(client.mark_write(&Request::Flush { delay_s: 0 }));
+    drop(client.guard_write(&Request::Flush { delay_s: 0 }));
     client.read("a");
     assert_eq!(client.take_fetched_keys(), ["a", "a"]);
     let prefix = WireKey {
         bytes: b"n:",
         is_base64: false,
     };
-    drop(client.mark_write(&Request::FlushPrefix { prefix }));
+    drop(client.guard_write(&Request::FlushPrefix { prefix }));
     client.read("a");
     assert_eq!(client.take_fetched_keys(), ["a"]);
-    drop(client.mark_write(&Request::Flush { delay_s: 3 }));
+    drop(client.guard_write(&Request::Flush { delay_s: 3 }));
     client.read("a");
     client.read("a");
     assert_eq!(client.take_fetched_keys(), ["a", "a"]);
@@ -476,7 +476,7 @@ fn coherent_client(lines: &str) -> TestClient {
 impl TestClient {
     /// Passes on what the watch of the server received.
     fn report(&self, event: WatchEvent) {
-        self.near.take_watch_event((0, "server"), event, self.now);
+        self.near.handle_watch_event((0, "server"), event, self.now);
     }
 
     fn confirm(&self) {
@@ -555,7 +555,7 @@ fn lost_lines_lost_watches_and_changed_servers_clear_the_near_cache() {
             client.report(WatchEvent::ChangedMany);
         }),
         ("a lost watch", |client| {
-            client.near.lose_watch(0);
+            client.near.handle_watch_loss(0);
             client.confirm();
         }),
         ("another watch", |client| {
@@ -587,7 +587,7 @@ fn lost_lines_lost_watches_and_changed_servers_clear_the_near_cache() {
 fn lost_watch_keeps_values_out_until_it_begins_again() {
     let mut client = coherent_client("strategy lru:10");
     client.confirm();
-    client.near.lose_watch(0);
+    client.near.handle_watch_loss(0);
     for _ in 0..3 {
         client.read("a");
     }

@@ -50,16 +50,16 @@ pub enum WatchEvent {
 
 /// The stream of a watch is not one of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NotLines;
+pub struct WatchLineTooLong;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum WatchStage {
     /// The login was sent.
     LoggingIn,
     /// A watch of all changes was requested.
     Requested,
     /// One of stores and deletes was requested.
-    RequestedPlain,
+    RequestedMemcached,
     /// Lines follow.
     Reporting,
     /// The server refused.
@@ -69,7 +69,7 @@ enum Stage {
 /// The conversation with one server.
 #[derive(Debug)]
 pub struct WatchConversation {
-    stage: Stage,
+    stage: WatchStage,
     namespace: Vec<u8>,
     /// The beginning of a line.
     partial: Vec<u8>,
@@ -81,7 +81,7 @@ impl WatchConversation {
     /// A watch of the keys of a namespace; the request of a login is sent before, if there is one.
     pub fn new(namespace: &[u8], login: Option<&[u8]>) -> Self {
         let mut conversation = Self {
-            stage: Stage::LoggingIn,
+            stage: WatchStage::LoggingIn,
             namespace: namespace.to_vec(),
             partial: Vec::new(),
             output: Vec::new(),
@@ -105,7 +105,7 @@ impl WatchConversation {
         bytes: &[u8],
         now: Instant,
         events: &mut impl FnMut(WatchEvent),
-    ) -> Result<(), NotLines> {
+    ) -> Result<(), WatchLineTooLong> {
         let mut remaining = bytes;
         while let Some(end) = remaining.iter().position(|&byte| byte == b'\n') {
             let (head, tail) = remaining.split_at(end);
@@ -119,14 +119,14 @@ impl WatchConversation {
             }
         }
         if self.partial.len() + remaining.len() > LINE_BYTES_MAX {
-            return Err(NotLines);
+            return Err(WatchLineTooLong);
         }
         self.partial.extend_from_slice(remaining);
         Ok(())
     }
 
     fn request(&mut self) {
-        self.stage = Stage::Requested;
+        self.stage = WatchStage::Requested;
         self.output
             .extend_from_slice(b"watch mutations deletions heartbeat prefix=");
         percent::encode(&self.namespace, &mut self.output);
@@ -136,24 +136,24 @@ impl WatchConversation {
     fn handle_line(&mut self, line: &[u8], now: Instant, events: &mut impl FnMut(WatchEvent)) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         match (self.stage, line) {
-            (Stage::Reporting, line) => self.handle_report_line(line, now, events),
-            (Stage::LoggingIn, b"STORED") => self.request(),
-            (Stage::Requested, b"OK") => {
-                self.stage = Stage::Reporting;
+            (WatchStage::Reporting, line) => self.handle_report_line(line, now, events),
+            (WatchStage::LoggingIn, b"STORED") => self.request(),
+            (WatchStage::Requested, b"OK") => {
+                self.stage = WatchStage::Reporting;
                 events(WatchEvent::Began(ReportLevel::Changes));
             }
-            (Stage::RequestedPlain, b"OK") => {
-                self.stage = Stage::Reporting;
+            (WatchStage::RequestedMemcached, b"OK") => {
+                self.stage = WatchStage::Reporting;
                 events(WatchEvent::Began(ReportLevel::StoresAndDeletes));
             }
-            (Stage::Requested, b"ERROR") => {
-                self.stage = Stage::RequestedPlain;
+            (WatchStage::Requested, b"ERROR") => {
+                self.stage = WatchStage::RequestedMemcached;
                 self.output
                     .extend_from_slice(b"watch mutations deletions\r\n");
             }
-            (Stage::Refused, _) => {}
+            (WatchStage::Refused, _) => {}
             _ => {
-                self.stage = Stage::Refused;
+                self.stage = WatchStage::Refused;
                 events(WatchEvent::Began(ReportLevel::Nothing));
             }
         }
@@ -350,7 +350,7 @@ mod tests {
         let mut conversation = reporting();
         let bytes = [b'x'; LINE_BYTES_MAX + 1];
         let refused = conversation.receive(&bytes, Instant::now(), &mut |_| {});
-        assert_eq!(refused, Err(NotLines));
+        assert_eq!(refused, Err(WatchLineTooLong));
     }
 
     #[test]

@@ -34,7 +34,7 @@ impl WriteTracker {
 
     pub(super) fn begin(&mut self, key: &NearKey) {
         *self.in_flight.entry(key.clone()).or_default() += 1;
-        self.note_change(key);
+        self.record_change(key);
     }
 
     pub(super) fn end(&mut self, key: &NearKey) {
@@ -44,21 +44,21 @@ impl WriteTracker {
                 entry.remove();
             }
         }
-        self.note_change(key);
+        self.record_change(key);
     }
 
     pub(super) fn begin_flush(&mut self) {
         self.flushes_in_flight += 1;
-        self.note_change_of_all();
+        self.record_change_of_all();
     }
 
     pub(super) fn end_flush(&mut self) {
         self.flushes_in_flight = self.flushes_in_flight.saturating_sub(1);
-        self.note_change_of_all();
+        self.record_change_of_all();
     }
 
     /// Fetches of the key that are in flight may bring its value from before.
-    pub(super) fn note_change(&mut self, key: &NearKey) {
+    pub(super) fn record_change(&mut self, key: &NearKey) {
         let stripe = self.stripe(key);
         if let Some(generation) = self.generations.get_mut(stripe) {
             *generation += 1;
@@ -66,7 +66,7 @@ impl WriteTracker {
     }
 
     /// Fetches that are in flight may bring values from before.
-    pub(super) fn note_change_of_all(&mut self) {
+    pub(super) fn record_change_of_all(&mut self) {
         self.all_keys_generation += 1;
     }
 

@@ -10,9 +10,9 @@ use super::entry::{NearKey, near_key};
 use super::{ClientNearCache, ProcessNearCache};
 use crate::request::Request;
 
-/// What a request in flight changes; its keys are served from the servers until it is dropped.
+/// A guard of the keys that a request in flight changes: until it is dropped, they are read from the servers.
 #[derive(Debug)]
-pub(crate) struct WriteMark {
+pub(crate) struct NearWriteGuard {
     near: Arc<ProcessNearCache>,
     target: WriteTarget,
 }
@@ -26,8 +26,8 @@ enum WriteTarget {
 /// How much later than requested a server may carry out a delayed flush: it counts whole seconds.
 pub(super) const FLUSH_DELAY_SLACK: Duration = Duration::from_secs(2);
 
-impl WriteMark {
-    /// Marks what these requests change; `None`: they only read. `call_deadline` is when their call ends at the latest.
+impl NearWriteGuard {
+    /// Guards what these requests change; `None`: they only read. `call_deadline` is when their call ends at the latest.
     pub(crate) fn new(
         near: &ClientNearCache,
         requests: &[Request<'_>],
@@ -39,7 +39,7 @@ impl WriteMark {
             if let Request::Flush { delay_s } = *request {
                 let delay = Duration::from_secs(delay_s.into());
                 let until = call_deadline + delay + FLUSH_DELAY_SLACK;
-                near.current().state().keep_nothing(until, delay_s > 0);
+                near.current().state().pause_caching(until, delay_s > 0);
                 target = Some(WriteTarget::Everything);
             }
             if matches!(request, Request::FlushPrefix { .. }) {
@@ -52,7 +52,7 @@ impl WriteMark {
         Some(Self::begin(near, target))
     }
 
-    /// Marks what a quiet write changes, which is one of a key.
+    /// Guards what a quiet write changes, which is one of a key.
     pub(crate) fn for_quiet_write(near: &ClientNearCache, request: &Request<'_>) -> Option<Self> {
         let mut keys = Vec::new();
         push_changed_keys(request, &mut keys);
@@ -69,7 +69,7 @@ impl WriteMark {
     }
 }
 
-impl Drop for WriteMark {
+impl Drop for NearWriteGuard {
     fn drop(&mut self) {
         // In a child after a fork it is the parent's, and its lock may be held by a thread that does not exist here.
         if self.near.process.is_current() {

@@ -2,8 +2,8 @@
 
 use glasscache_protocol::binary::reply::{ResponseHead, parse_head, parse_number};
 use glasscache_protocol::binary::{HEADER_BYTES, Status, opcode};
-use glasscache_protocol::meta::reply::Code;
-use glasscache_protocol::text::reply::{Blame, REPLY_LINE_BYTES_MAX, Status as WriteStatus};
+use glasscache_protocol::meta::reply::MetaCode;
+use glasscache_protocol::text::reply::{ErrorLineKind, REPLY_LINE_BYTES_MAX, WriteStatus};
 
 use super::parse::{ParseStep, ROWS_MAX, checked_length, lossy_text};
 use super::{Fault, FoundValue, KeyList, Pipeline, Refusal, Reply, ReplyScan};
@@ -24,7 +24,7 @@ pub enum BinaryExpect {
         wants_cas: bool,
     },
     /// One response without client flags: a status, a number, a version.
-    Outcome {
+    Status {
         /// Its opaque.
         opaque: u32,
         /// The opcode of the request.
@@ -50,7 +50,7 @@ impl BinaryExpect {
     pub(super) fn is_login(&self) -> bool {
         matches!(
             self,
-            Self::Outcome {
+            Self::Status {
                 opcode: opcode::SASL_AUTH,
                 ..
             }
@@ -70,15 +70,15 @@ struct Response<'i> {
 impl Response<'_> {
     /// The refusal, unless the status is the outcome of a request that was executed.
     fn refusal(&self) -> Option<Refusal> {
-        let blame = match self.head.status {
+        let kind = match self.head.status {
             Status::Success | Status::NotFound | Status::Exists | Status::NotStored => return None,
-            Status::UnknownCommand => Blame::Command,
-            Status::OutOfMemory => Blame::Server,
+            Status::UnknownCommand => ErrorLineKind::UnknownCommand,
+            Status::OutOfMemory => ErrorLineKind::Server,
             Status::TooLarge
             | Status::InvalidArguments
             | Status::NotANumber
             | Status::AuthFailure
-            | Status::AuthContinue => Blame::Client,
+            | Status::AuthContinue => ErrorLineKind::Client,
         };
         let message = match self.head.status {
             // The words by which a refusal for the length is known in all protocols.
@@ -86,7 +86,7 @@ impl Response<'_> {
             status if self.text.is_empty() => lossy_text(status.text()),
             _ => lossy_text(self.text),
         };
-        Some(Refusal { blame, message })
+        Some(Refusal { kind, message })
     }
 
     /// The outcome of a write that was executed, as text and meta name it: a condition of the verb itself that did not
@@ -130,9 +130,9 @@ impl Pipeline {
             && opcode != opcode::NOOP
         {
             let limit_bytes = self.value_bytes_max;
-            let mut value = self
-                .scan
-                .parse_value_head(&head, keys, *first_opaque, limit_bytes)?;
+            let mut value =
+                self.scan
+                    .parse_binary_value_head(&head, keys, *first_opaque, limit_bytes)?;
             value.offset = value_offset;
             if !*wants_cas {
                 value.cas = 0;
@@ -146,7 +146,7 @@ impl Pipeline {
             return Ok(ParseStep::Missing(head_bytes + text_bytes - rest.len()));
         };
         let response = Response { head, opcode, text };
-        let step = self.scan.take_response(&response, expected)?;
+        let step = self.scan.parse_response(&response, expected)?;
         self.scan.offset = value_offset + text_bytes;
         Ok(step)
     }
@@ -157,7 +157,7 @@ impl Pipeline {
             return ParseStep::Missing(end - self.receive_buffer.len());
         }
         self.scan.offset = end;
-        self.take_body(value);
+        self.add_value(value);
         match self.in_flight.front() {
             Some(ExpectedReply::Binary(BinaryExpect::Values {
                 is_single: true, ..
@@ -169,7 +169,7 @@ impl Pipeline {
 
 impl ReplyScan {
     /// The value that a head announces, if it is that of a key in the order of the request.
-    fn parse_value_head(
+    fn parse_binary_value_head(
         &mut self,
         head: &ResponseHead<'_>,
         keys: &KeyList,
@@ -192,7 +192,7 @@ impl ReplyScan {
     }
 
     /// Takes a response without the value of an item.
-    fn take_response(
+    fn parse_response(
         &mut self,
         response: &Response<'_>,
         expected: &BinaryExpect,
@@ -221,7 +221,7 @@ impl ReplyScan {
                     refusal.map_or(Reply::Values, Reply::Refused),
                 ))
             }
-            BinaryExpect::Outcome {
+            BinaryExpect::Status {
                 opaque: expected_opaque,
                 opcode,
             } => {
@@ -234,20 +234,20 @@ impl ReplyScan {
                 first_opaque,
                 count,
                 noop_opaque,
-            } => self.take_quiet(response, (first_opaque, count), noop_opaque),
+            } => self.parse_quiet_response(response, (first_opaque, count), noop_opaque),
             BinaryExpect::Rows {
                 opaque: expected_opaque,
             } => {
                 if opaque != expected_opaque || response.opcode != opcode::STAT {
                     return Err(Fault::WrongOpaque);
                 }
-                self.take_binary_row(response)
+                self.parse_binary_row(response)
             }
         }
     }
 
     /// Takes the response to one of `count` quiet requests, or to the noop after them.
-    fn take_quiet(
+    fn parse_quiet_response(
         &mut self,
         response: &Response<'_>,
         (first_opaque, count): (u32, u32),
@@ -286,11 +286,11 @@ impl ReplyScan {
     }
 
     /// Takes a row of statistics, or the empty one that ends them.
-    fn take_binary_row(&mut self, response: &Response<'_>) -> Result<ParseStep, Fault> {
+    fn parse_binary_row(&mut self, response: &Response<'_>) -> Result<ParseStep, Fault> {
         if response.head.status != Status::Success {
             let rows = std::mem::take(&mut self.rows);
             let refusal = response.refusal().unwrap_or_else(|| Refusal {
-                blame: Blame::Client,
+                kind: ErrorLineKind::Client,
                 message: lossy_text(response.text),
             });
             drop(rows);
@@ -328,12 +328,12 @@ fn single_reply(response: &Response<'_>) -> Result<Reply, Fault> {
     })
 }
 
-fn code_of(outcome: WriteStatus) -> Code {
+fn code_of(outcome: WriteStatus) -> MetaCode {
     match outcome {
-        WriteStatus::Done => Code::Done,
-        WriteStatus::NotStored => Code::NotStored,
-        WriteStatus::Exists => Code::Exists,
-        WriteStatus::NotFound => Code::NotFound,
+        WriteStatus::Done => MetaCode::Done,
+        WriteStatus::NotStored => MetaCode::NotStored,
+        WriteStatus::Exists => MetaCode::Exists,
+        WriteStatus::NotFound => MetaCode::NotFound,
     }
 }
 

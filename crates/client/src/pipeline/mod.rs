@@ -15,8 +15,8 @@ pub(crate) mod reserved;
 use std::collections::VecDeque;
 
 use glasscache_protocol::binary::reply::Fault as BinaryFault;
-use glasscache_protocol::meta::reply::Code;
-use glasscache_protocol::text::reply::{Blame, ReplyFault, Status};
+use glasscache_protocol::meta::reply::MetaCode;
+use glasscache_protocol::text::reply::{ErrorLineKind, ReplyFault, WriteStatus};
 
 pub use binary::BinaryExpect;
 pub use keys::KeyList;
@@ -101,7 +101,7 @@ pub struct FoundValue {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetaReply {
     /// The outcome.
-    pub code: Code,
+    pub code: MetaCode,
     /// Seconds left; -1 never expires; `None` was not requested.
     pub ttl_s: Option<i64>,
     /// Seconds since the last access.
@@ -119,8 +119,8 @@ pub struct MetaReply {
 /// A server's refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Which side it blames.
-    pub blame: Blame,
+    /// Its first token.
+    pub kind: ErrorLineKind,
     /// Its message.
     pub message: String,
 }
@@ -138,7 +138,7 @@ pub enum Reply {
     /// Values, in [`Pipeline::found_values`].
     Values,
     /// The outcome of a write.
-    Status(Status),
+    Status(WriteStatus),
     /// A new number.
     Number(u64),
     /// The server's version.
@@ -146,7 +146,7 @@ pub enum Reply {
     /// A meta reply; a value, if any, is in [`Pipeline::found_values`].
     Meta(MetaReply),
     /// The failures of a quiet batch: (index of the request, outcome), and refusals that name none.
-    Quiet(Vec<(usize, Code)>, Vec<Refusal>),
+    Quiet(Vec<(usize, MetaCode)>, Vec<Refusal>),
     /// Rows of `stats`.
     Rows(Vec<(String, String)>),
     /// The reply to the probe: whether the server knows meta commands.
@@ -193,7 +193,7 @@ pub enum Fault {
 
 /// The state of the oldest request.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum ReplyProgress {
     /// Nothing is in flight.
     Idle,
     /// At least this many bytes are missing.
@@ -221,7 +221,7 @@ struct ReplyScan {
     /// The head of this value was read, its body not yet.
     body: Option<FoundValue>,
     /// The body was taken by the caller; its line end is still to come.
-    is_body_taken: bool,
+    is_body_external: bool,
     /// Values so far.
     values: Vec<FoundValue>,
     /// A value that only reserves its key while the real one is computed: a miss to the caller.
@@ -230,7 +230,7 @@ struct ReplyScan {
     key_cursor: usize,
     /// Meta head of the value being read.
     meta: Option<MetaReply>,
-    failed_replies: Vec<(usize, Code)>,
+    failed_replies: Vec<(usize, MetaCode)>,
     refusals: Vec<Refusal>,
     /// Replies to quiet requests so far.
     quiet_replies: u32,
@@ -306,7 +306,7 @@ impl Pipeline {
     }
 
     /// Parses what was received, and returns the state of the oldest request. A fault stays: each later call returns it.
-    pub fn poll(&mut self) -> Result<Progress, Fault> {
+    pub fn poll(&mut self) -> Result<ReplyProgress, Fault> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
@@ -344,7 +344,7 @@ impl Pipeline {
 
     /// Moves the received part of [`Self::partial_value`] into `target`, which is as long as the value, and
     /// returns how much that was. The caller receives the rest itself and continues with [`Self::poll`].
-    pub fn take_partial_value(&mut self, target: &mut [u8]) -> usize {
+    pub fn move_partial_value(&mut self, target: &mut [u8]) -> usize {
         let Some(value) = self.partial_value() else {
             return 0;
         };
@@ -362,7 +362,7 @@ impl Pipeline {
         self.receive_buffer.consume(value.offset + available_bytes);
         self.scan.offset = 0;
         self.scan.body = None;
-        self.scan.is_body_taken = true;
+        self.scan.is_body_external = true;
         available_bytes
     }
 
@@ -387,7 +387,7 @@ impl Pipeline {
 
     /// Whether nothing at all has been received for the requests in flight.
     pub fn has_no_reply_bytes(&self) -> bool {
-        self.scan.offset == 0 && self.receive_buffer.is_empty() && !self.scan.is_body_taken
+        self.scan.offset == 0 && self.receive_buffer.is_empty() && !self.scan.is_body_external
     }
 }
 
@@ -395,7 +395,7 @@ impl ReplyScan {
     fn reset(&mut self) {
         self.offset = 0;
         self.body = None;
-        self.is_body_taken = false;
+        self.is_body_external = false;
         self.values.clear();
         self.reservation = None;
         self.key_cursor = 0;

@@ -1,12 +1,14 @@
 //! Reading replies: one step a line or a body, each step resumable when bytes run out.
 
-use glasscache_protocol::meta::reply::{self as meta, Code};
-use glasscache_protocol::text::reply::{self as text, Blame, Line, Refused, ReplyFault, Status};
+use glasscache_protocol::meta::reply::{self as meta, MetaCode};
+use glasscache_protocol::text::reply::{
+    self as text, ErrorLine, ErrorLineKind, Line, ReplyFault, WriteStatus,
+};
 
 use super::reserved;
 use super::{
-    ExpectedReply, Fault, FoundValue, KeyHash, KeyList, MetaReply, Pipeline, Progress, Refusal,
-    Reply, ReplyScan,
+    ExpectedReply, Fault, FoundValue, KeyHash, KeyList, MetaReply, Pipeline, Refusal, Reply,
+    ReplyProgress, ReplyScan,
 };
 
 /// Most rows of a `stats` reply and most refusals of one batch that are kept.
@@ -26,40 +28,41 @@ pub(super) enum ParseStep {
 }
 
 impl Pipeline {
-    pub(super) fn advance(&mut self) -> Result<Progress, Fault> {
+    pub(super) fn advance(&mut self) -> Result<ReplyProgress, Fault> {
         if self.in_flight.is_empty() {
             return if self.receive_buffer.is_empty() {
-                Ok(Progress::Idle)
+                Ok(ReplyProgress::Idle)
             } else {
                 Err(Fault::Unsolicited)
             };
         }
-        let is_inside_body = self.scan.body.is_some() || self.scan.is_body_taken;
+        let is_inside_body = self.scan.body.is_some() || self.scan.is_body_external;
         if self.receive_buffer.is_empty() && !is_inside_body {
-            return Ok(Progress::Incomplete(1)); // as each time before the first receive
+            return Ok(ReplyProgress::Incomplete(1)); // as each time before the first receive
         }
         loop {
-            self.take_whole_values();
+            self.parse_complete_values();
             match self.parse_step()? {
                 ParseStep::Continue => {}
-                ParseStep::Missing(bytes) => return Ok(Progress::Incomplete(bytes)),
-                ParseStep::Complete(reply) => return Ok(Progress::Complete(reply)),
+                ParseStep::Missing(bytes) => return Ok(ReplyProgress::Incomplete(bytes)),
+                ParseStep::Complete(reply) => return Ok(ReplyProgress::Complete(reply)),
             }
         }
     }
 
     /// Parses the values that were received whole and in the order requested, as nearly all are; anything
     /// else is left to [`Self::parse_step`], which reports what is wrong.
-    fn take_whole_values(&mut self) {
+    fn parse_complete_values(&mut self) {
         let Some(ExpectedReply::Values(keys)) = self.in_flight.front() else {
             return;
         };
-        if self.scan.body.is_some() || self.scan.is_body_taken {
+        if self.scan.body.is_some() || self.scan.is_body_external {
             return;
         }
         while let Some(key) = keys.get(self.scan.key_cursor) {
             let unparsed = self.receive_buffer.slice_from(self.scan.offset);
-            let Some((flags, value_bytes, head_bytes)) = plain_value_head(unparsed, key) else {
+            let Some((flags, value_bytes, head_bytes)) = parse_simple_value_head(unparsed, key)
+            else {
                 return;
             };
             let end = head_bytes.saturating_add(value_bytes);
@@ -97,8 +100,8 @@ impl Pipeline {
         if let Some(ExpectedReply::Binary(_)) = self.in_flight.front() {
             return self.parse_binary_step();
         }
-        if self.scan.is_body_taken {
-            return self.finish_taken_body();
+        if self.scan.is_body_external {
+            return self.finish_external_body();
         }
         if let Some(value) = self.scan.body {
             return self.finish_body(value);
@@ -118,21 +121,22 @@ impl Pipeline {
             Some(ExpectedReply::Values(keys)) => {
                 let line = text::parse(line)?;
                 self.scan
-                    .take_value_head(&line, keys, after, self.value_bytes_max)?
+                    .parse_value_head(&line, keys, after, self.value_bytes_max)?
             }
             Some(ExpectedReply::Line) => ParseStep::Complete(reply_of_line(&text::parse(line)?)?),
-            Some(ExpectedReply::Rows) => self.scan.take_stat_row(&text::parse(line)?)?,
+            Some(ExpectedReply::Rows) => self.scan.parse_stat_row(&text::parse(line)?)?,
             Some(ExpectedReply::Probe) => match meta::parse(line)? {
                 meta::Line::Reply {
-                    code: Code::Noop, ..
+                    code: MetaCode::Noop,
+                    ..
                 } => ParseStep::Complete(Reply::Probe(true)),
-                meta::Line::Refused(_) => ParseStep::Complete(Reply::Probe(false)),
+                meta::Line::Error(_) => ParseStep::Complete(Reply::Probe(false)),
                 meta::Line::Reply { .. } => return Err(ReplyFault::Unexpected.into()),
             },
             Some(ExpectedReply::Login) => match text::parse(line)? {
-                Line::Status(Status::Done) => ParseStep::Complete(Reply::Login(None)),
-                Line::Refused(refused) => {
-                    ParseStep::Complete(Reply::Login(Some(owned_refusal(&refused))))
+                Line::Status(WriteStatus::Done) => ParseStep::Complete(Reply::Login(None)),
+                Line::Error(error_line) => {
+                    ParseStep::Complete(Reply::Login(Some(owned_refusal(&error_line))))
                 }
                 _ => return Err(ReplyFault::Unexpected.into()),
             },
@@ -153,7 +157,7 @@ impl Pipeline {
                 count,
             }) => self
                 .scan
-                .take_failed_reply(&meta::parse(line)?, first, count)?,
+                .parse_failed_reply(&meta::parse(line)?, first, count)?,
             Some(ExpectedReply::Binary(_)) | None => return Err(Fault::Unsolicited),
         };
         self.scan.offset = after;
@@ -161,7 +165,7 @@ impl Pipeline {
     }
 
     /// Takes a value whose body is complete: among the values, or as the reservation that it is; true for a value.
-    pub(super) fn take_body(&mut self, value: FoundValue) -> bool {
+    pub(super) fn add_value(&mut self, value: FoundValue) -> bool {
         self.scan.body = None;
         let is_reserved = reserved::may_be_reservation(value.value_bytes) && {
             let body = self.receive_buffer.slice(value.offset, value.value_bytes);
@@ -185,10 +189,10 @@ impl Pipeline {
             return Err(Fault::WrongLength);
         }
         self.scan.offset = end + 2;
-        if !self.take_body(value)
+        if !self.add_value(value)
             && let Some(meta) = &mut self.scan.meta
         {
-            meta.code = Code::Miss;
+            meta.code = MetaCode::Miss;
         }
         Ok(self.scan.meta.map_or(ParseStep::Continue, |meta| {
             ParseStep::Complete(Reply::Meta(meta))
@@ -196,14 +200,14 @@ impl Pipeline {
     }
 
     /// The body went straight to the caller: only its line end is still checked.
-    fn finish_taken_body(&mut self) -> Result<ParseStep, Fault> {
+    fn finish_external_body(&mut self) -> Result<ParseStep, Fault> {
         let Some(line_end) = self.receive_buffer.slice(0, 2) else {
             return Ok(ParseStep::Missing(2 - self.receive_buffer.len()));
         };
         if line_end != b"\r\n" {
             return Err(Fault::WrongLength);
         }
-        self.scan.is_body_taken = false;
+        self.scan.is_body_external = false;
         self.scan.offset = 2;
         Ok(self.scan.meta.map_or(ParseStep::Continue, |meta| {
             ParseStep::Complete(Reply::Meta(meta))
@@ -213,7 +217,7 @@ impl Pipeline {
 
 impl ReplyScan {
     /// Takes the head of a value, or what ends them.
-    fn take_value_head(
+    fn parse_value_head(
         &mut self,
         line: &Line<'_>,
         keys: &mut KeyList,
@@ -246,7 +250,7 @@ impl ReplyScan {
     }
 
     /// Takes a row of statistics, or what ends them.
-    fn take_stat_row(&mut self, line: &Line<'_>) -> Result<ParseStep, Fault> {
+    fn parse_stat_row(&mut self, line: &Line<'_>) -> Result<ParseStep, Fault> {
         Ok(match line {
             Line::Stat(name, value) if self.rows.len() < ROWS_MAX => {
                 self.rows.push((lossy_text(name), lossy_text(value)));
@@ -255,16 +259,18 @@ impl ReplyScan {
             Line::Stat(..) => return Err(Fault::TooManyRows),
             Line::End => ParseStep::Complete(Reply::Rows(std::mem::take(&mut self.rows))),
             // `stats reset` and `stats detail on` respond with one word and no rows.
-            Line::Status(Status::Done) if self.rows.is_empty() => {
+            Line::Status(WriteStatus::Done) if self.rows.is_empty() => {
                 ParseStep::Complete(Reply::Rows(Vec::new()))
             }
-            Line::Refused(refused) => ParseStep::Complete(Reply::Refused(owned_refusal(refused))),
+            Line::Error(error_line) => {
+                ParseStep::Complete(Reply::Refused(owned_refusal(error_line)))
+            }
             _ => return Err(ReplyFault::Unexpected.into()),
         })
     }
 
     /// Takes the failure of one of `count` quiet requests, or the `MN` after them.
-    fn take_failed_reply(
+    fn parse_failed_reply(
         &mut self,
         line: &meta::Line<'_>,
         first: u32,
@@ -272,14 +278,16 @@ impl ReplyScan {
     ) -> Result<ParseStep, Fault> {
         match line {
             meta::Line::Reply {
-                code: Code::Noop, ..
+                code: MetaCode::Noop,
+                ..
             } => {
                 let failed_replies = std::mem::take(&mut self.failed_replies);
                 let refusals = std::mem::take(&mut self.refusals);
                 return Ok(ParseStep::Complete(Reply::Quiet(failed_replies, refusals)));
             }
             meta::Line::Reply {
-                code: Code::Value, ..
+                code: MetaCode::Value,
+                ..
             } => return Err(ReplyFault::Unexpected.into()),
             meta::Line::Reply { code, flags, .. } => {
                 let index = flags.opaque.map(|opaque| opaque.wrapping_sub(first));
@@ -289,12 +297,12 @@ impl ReplyScan {
                 self.failed_replies.push((index as usize, *code));
             }
             // A batch that the server does not understand has no `MN` to wait for.
-            meta::Line::Refused(refused) if refused.blame == Blame::Command => {
+            meta::Line::Error(error_line) if error_line.kind == ErrorLineKind::UnknownCommand => {
                 return Err(ReplyFault::Unexpected.into());
             }
-            meta::Line::Refused(refused) => {
+            meta::Line::Error(error_line) => {
                 self.count_quiet_reply(count)?;
-                self.refusals.push(owned_refusal(refused));
+                self.refusals.push(owned_refusal(error_line));
             }
         }
         Ok(ParseStep::Continue)
@@ -302,7 +310,7 @@ impl ReplyScan {
 }
 
 /// Flags, length and length of the line, if `VALUE key flags length` is a whole line at the front.
-fn plain_value_head(unparsed: &[u8], key: &[u8]) -> Option<(u32, usize, usize)> {
+fn parse_simple_value_head(unparsed: &[u8], key: &[u8]) -> Option<(u32, usize, usize)> {
     let after = unparsed.strip_prefix(b"VALUE ")?.strip_prefix(key)?;
     let (flags, after) = parse_digits(after.strip_prefix(b" ")?)?;
     let (value_bytes, after) = parse_digits(after.strip_prefix(b" ")?)?;
@@ -331,7 +339,9 @@ fn parse_digits(bytes: &[u8]) -> Option<(u32, &[u8])> {
 fn end_of_values(line: &Line<'_>) -> Result<ParseStep, Fault> {
     match line {
         Line::End => Ok(ParseStep::Complete(Reply::Values)),
-        Line::Refused(refused) => Ok(ParseStep::Complete(Reply::Refused(owned_refusal(refused)))),
+        Line::Error(error_line) => Ok(ParseStep::Complete(Reply::Refused(owned_refusal(
+            error_line,
+        )))),
         _ => Err(ReplyFault::Unexpected.into()),
     }
 }
@@ -341,7 +351,7 @@ fn reply_of_line(line: &Line<'_>) -> Result<Reply, Fault> {
         Line::Status(status) => Reply::Status(*status),
         Line::Number(number) => Reply::Number(*number),
         Line::Version(version) => Reply::Version(lossy_text(version)),
-        Line::Refused(refused) => Reply::Refused(owned_refusal(refused)),
+        Line::Error(error_line) => Reply::Refused(owned_refusal(error_line)),
         Line::Value { .. } | Line::End | Line::Stat(..) => {
             return Err(ReplyFault::Unexpected.into());
         }
@@ -355,9 +365,12 @@ fn parse_meta_reply(
     limit_bytes: u64,
 ) -> Result<(Reply, Option<FoundValue>), Fault> {
     let (code, value_bytes, flags) = match meta::parse(line)? {
-        meta::Line::Refused(refused) => return Ok((Reply::Refused(owned_refusal(&refused)), None)),
+        meta::Line::Error(error_line) => {
+            return Ok((Reply::Refused(owned_refusal(&error_line)), None));
+        }
         meta::Line::Reply {
-            code: Code::Noop, ..
+            code: MetaCode::Noop,
+            ..
         } => return Err(ReplyFault::Unexpected.into()),
         meta::Line::Reply {
             code,
@@ -366,7 +379,7 @@ fn parse_meta_reply(
         } => (code, value_bytes, flags),
     };
     // Older servers reply to a missed `mg` with a bare `EN`; everything else returns the opaque.
-    let is_bare_miss = code == Code::Miss && flags.opaque.is_none();
+    let is_bare_miss = code == MetaCode::Miss && flags.opaque.is_none();
     if !is_bare_miss && flags.opaque != Some(opaque) {
         return Err(Fault::WrongOpaque);
     }
@@ -386,7 +399,7 @@ fn parse_meta_reply(
         stale: flags.stale,
     };
     let value = match code {
-        Code::Value => Some(FoundValue {
+        MetaCode::Value => Some(FoundValue {
             key_index: 0,
             flags: flags.client_flags,
             cas: flags.cas.unwrap_or_default(),
@@ -415,9 +428,9 @@ pub(super) fn lossy_text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn owned_refusal(refused: &Refused<'_>) -> Refusal {
+fn owned_refusal(error_line: &ErrorLine<'_>) -> Refusal {
     Refusal {
-        blame: refused.blame,
-        message: lossy_text(refused.message),
+        kind: error_line.kind,
+        message: lossy_text(error_line.message),
     }
 }

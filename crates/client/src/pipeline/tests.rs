@@ -19,7 +19,7 @@ fn feed_in_pieces(
     mut pipeline: Pipeline,
     reply: &[u8],
     piece_bytes: usize,
-) -> (Pipeline, Result<Progress, Fault>) {
+) -> (Pipeline, Result<ReplyProgress, Fault>) {
     let mut progress = pipeline.poll();
     for bytes in reply.chunks(piece_bytes) {
         pipeline.feed(bytes);
@@ -40,7 +40,7 @@ fn values_are_matched_by_key_however_the_bytes_are_cut() {
             reply,
             piece_bytes,
         );
-        assert_eq!(progress, Ok(Progress::Complete(Reply::Values)));
+        assert_eq!(progress, Ok(ReplyProgress::Complete(Reply::Values)));
         let found = pipeline.found_values().to_vec();
         assert_eq!(
             found.iter().map(|f| f.key_index).collect::<Vec<_>>(),
@@ -58,7 +58,7 @@ fn values_are_matched_by_key_however_the_bytes_are_cut() {
 fn values_may_come_in_another_order_but_not_twice() {
     let reply = b"VALUE b 0 1\r\n2\r\nVALUE a 0 1\r\n1\r\nEND\r\n";
     let (pipeline, progress) = feed_in_pieces(pipeline_awaiting_get(&[b"a", b"b"]), reply, 7);
-    assert_eq!(progress, Ok(Progress::Complete(Reply::Values)));
+    assert_eq!(progress, Ok(ReplyProgress::Complete(Reply::Values)));
     assert_eq!(pipeline.body(&pipeline.found_values()[1]), b"1");
     let reply = b"VALUE a 0 1\r\n1\r\nVALUE a 0 1\r\n1\r\nEND\r\n";
     assert_eq!(
@@ -99,7 +99,7 @@ fn a_reply_that_does_not_match_poisons_the_pipeline_for_good() {
 fn bytes_beyond_the_last_reply_are_a_fault() {
     let (mut pipeline, progress) =
         feed_in_pieces(pipeline_awaiting_get(&[b"a"]), b"END\r\nEND\r\n", 100);
-    assert_eq!(progress, Ok(Progress::Complete(Reply::Values)));
+    assert_eq!(progress, Ok(ReplyProgress::Complete(Reply::Values)));
     pipeline.release();
     assert!(!pipeline.is_clean());
     assert_eq!(pipeline.poll(), Err(Fault::Unsolicited));
@@ -152,10 +152,10 @@ fn a_quiet_batch_names_the_requests_that_failed() {
         b"NS O11\r\nSERVER_ERROR object too large\r\nMN\r\n",
         3,
     );
-    let Ok(Progress::Complete(Reply::Quiet(failed_replies, refusals))) = progress else {
+    let Ok(ReplyProgress::Complete(Reply::Quiet(failed_replies, refusals))) = progress else {
         panic!("{progress:?}")
     };
-    assert_eq!(failed_replies, [(1, Code::NotStored)]);
+    assert_eq!(failed_replies, [(1, MetaCode::NotStored)]);
     assert_eq!(refusals[0].message, "object too large");
 }
 
@@ -163,13 +163,13 @@ fn a_quiet_batch_names_the_requests_that_failed() {
 fn a_large_body_can_be_received_into_its_target() {
     let mut pipeline = pipeline_awaiting_get(&[b"a"]);
     pipeline.feed(b"VALUE a 3 10\r\n0123");
-    assert_eq!(pipeline.poll(), Ok(Progress::Incomplete(8)));
+    assert_eq!(pipeline.poll(), Ok(ReplyProgress::Incomplete(8)));
     let found = pipeline.partial_value().unwrap();
     let mut target = vec![0; found.value_bytes];
-    assert_eq!(pipeline.take_partial_value(&mut target), 4);
+    assert_eq!(pipeline.move_partial_value(&mut target), 4);
     assert_eq!(&target[..4], b"0123");
     pipeline.feed(b"\r\nEND\r\n");
-    assert_eq!(pipeline.poll(), Ok(Progress::Complete(Reply::Values)));
+    assert_eq!(pipeline.poll(), Ok(ReplyProgress::Complete(Reply::Values)));
     pipeline.release();
     assert!(pipeline.is_clean());
 }

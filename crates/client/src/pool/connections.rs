@@ -1,7 +1,7 @@
 //! The connections to one server: handed out to one call at a time, taken back only when clean.
 //!
 //! A connection that has not read exactly one whole reply for each request sent is closed, for
-//! every kind of exit: `PooledConnection` closes it when dropped, and only `PooledConnection::give_back` returns it.
+//! every kind of exit: `PooledConnection` closes it when dropped, and only `PooledConnection::return_to_pool` returns it.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
 use crate::error::Error;
-use crate::transport::blocking::Link;
+use crate::transport::blocking::SocketConnection;
 
 /// A connection idle for longer is checked before it is used: the server may have closed it.
 const TRUSTED_IDLE_MAX: Duration = Duration::from_millis(20);
@@ -30,10 +30,10 @@ pub(crate) struct ConnectionPool {
 #[derive(Debug, Default)]
 #[expect(
     clippy::vec_box,
-    reason = "links come and go: a pointer is moved and not 300 bytes"
+    reason = "connections come and go: a pointer is moved and not 300 bytes"
 )]
 struct PoolState {
-    idle: Vec<Box<Link>>,
+    idle: Vec<Box<SocketConnection>>,
     open_count: usize,
     waiting_calls: usize,
     /// The server left the client: what comes back is closed.
@@ -44,8 +44,11 @@ impl PoolState {
     /// The idle connection that this thread had last, else the one that was used last.
     ///
     /// So a thread's calls follow each other on one connection while others use theirs.
-    fn take(&mut self, thread: usize) -> Option<Box<Link>> {
-        let own_index = self.idle.iter().rposition(|link| link.thread == thread);
+    fn take(&mut self, thread: usize) -> Option<Box<SocketConnection>> {
+        let own_index = self
+            .idle
+            .iter()
+            .rposition(|socket_connection| socket_connection.thread == thread);
         match own_index {
             Some(own_index) => Some(self.idle.remove(own_index)),
             None => self.idle.pop(),
@@ -81,7 +84,7 @@ impl ConnectionPool {
         (state.open_count, state.idle.len())
     }
 
-    /// Takes an idle connection, or the right to make one, which has no link yet; waits for either until `deadline`.
+    /// Takes an idle connection, or the right to make one, which has no socket yet; waits for either until `deadline`.
     /// `None`: the pool is full and stayed so.
     pub(crate) fn checkout(
         self: &Arc<Self>,
@@ -91,10 +94,11 @@ impl ConnectionPool {
         let thread = this_thread_id();
         let mut state = self.state();
         loop {
-            while let Some(mut link) = state.take(thread) {
-                let is_trusted = now.saturating_duration_since(link.idle_since) < TRUSTED_IDLE_MAX;
-                if is_trusted || link.is_still_idle() {
-                    return Some(PooledConnection::new(self, Some(link)));
+            while let Some(mut socket_connection) = state.take(thread) {
+                let is_trusted =
+                    now.saturating_duration_since(socket_connection.idle_since) < TRUSTED_IDLE_MAX;
+                if is_trusted || socket_connection.is_still_idle() {
+                    return Some(PooledConnection::new(self, Some(socket_connection)));
                 }
                 state.open_count = state.open_count.saturating_sub(1);
             }
@@ -113,12 +117,12 @@ impl ConnectionPool {
         }
     }
 
-    fn give_back(&self, link: Box<Link>) {
+    fn return_connection(&self, socket_connection: Box<SocketConnection>) {
         let mut state = self.state();
         if state.has_left {
             state.open_count = state.open_count.saturating_sub(1);
         } else {
-            state.idle.push(link);
+            state.idle.push(socket_connection);
         }
         self.wake(&state);
     }
@@ -139,15 +143,16 @@ impl ConnectionPool {
     /// a lock whose holder does not exist in the child.
     pub(crate) fn abandon(&self) {
         if let Ok(mut state) = self.state.try_lock() {
-            state.idle.drain(..).for_each(Link::abandon);
+            state.idle.drain(..).for_each(SocketConnection::abandon);
         }
     }
 
     /// Whether quiet writes on an idle connection were not acknowledged.
     pub(super) fn has_unacknowledged_writes(&self) -> bool {
         let state = self.state();
-        let mut links = state.idle.iter();
-        links.any(|link| link.engine.has_unacknowledged_writes())
+        let mut idle_connections = state.idle.iter();
+        idle_connections
+            .any(|socket_connection| socket_connection.state_machine.has_unacknowledged_writes())
     }
 
     /// Notes whether the server is one of the client's; the idle connections to one that left are closed.
@@ -176,69 +181,78 @@ impl ConnectionPool {
 /// A connection in use by one call; closed when dropped unless it was given back.
 #[derive(Debug)]
 pub(crate) struct PooledConnection {
-    link: Option<Box<Link>>,
+    socket_connection: Option<Box<SocketConnection>>,
     pool: Arc<ConnectionPool>,
     holds_pool_slot: bool,
 }
 
 impl PooledConnection {
     /// Counts in the pool, with a connection or before there is one.
-    fn new(pool: &Arc<ConnectionPool>, link: Option<Box<Link>>) -> Self {
+    fn new(pool: &Arc<ConnectionPool>, socket_connection: Option<Box<SocketConnection>>) -> Self {
         Self {
-            link,
+            socket_connection,
             pool: pool.clone(),
             holds_pool_slot: true,
         }
     }
 
-    /// The link of a call's connection.
-    pub(crate) fn link_of(connection: &mut Option<Self>) -> Result<&mut Link, Error> {
-        let link = connection.as_mut().and_then(Self::link);
-        link.ok_or(Error::Closed)
+    /// The open connection of a call's connection.
+    pub(crate) fn socket_connection_of(
+        connection: &mut Option<Self>,
+    ) -> Result<&mut SocketConnection, Error> {
+        let socket_connection = connection.as_mut().and_then(Self::socket_connection);
+        socket_connection.ok_or(Error::Closed)
     }
 
-    pub(crate) fn link(&mut self) -> Option<&mut Link> {
-        self.link.as_deref_mut()
+    pub(crate) fn socket_connection(&mut self) -> Option<&mut SocketConnection> {
+        self.socket_connection.as_deref_mut()
     }
 
-    pub(crate) fn link_ref(&self) -> Option<&Link> {
-        self.link.as_deref()
+    pub(crate) fn socket_connection_ref(&self) -> Option<&SocketConnection> {
+        self.socket_connection.as_deref()
     }
 
     /// Replaces the connection, if any; the old one is closed.
-    pub(crate) fn replace(&mut self, link: Option<Box<Link>>) {
-        self.link = link;
+    pub(crate) fn replace(&mut self, socket_connection: Option<Box<SocketConnection>>) {
+        self.socket_connection = socket_connection;
     }
 
     /// Returns the connection to the pool if every reply was read to its end; else closes it and counts a fault.
-    pub(crate) fn give_back(mut self, now: Instant) {
-        let Some(mut link) = self
-            .link
-            .take_if(|link| link.engine.is_ready_for_reuse() && link.process.is_current())
-        else {
+    pub(crate) fn return_to_pool(mut self, now: Instant) {
+        let Some(mut socket_connection) = self.socket_connection.take_if(|socket_connection| {
+            socket_connection.state_machine.is_ready_for_reuse()
+                && socket_connection.process.is_current()
+        }) else {
             // A fault on a connection that was closed before this was counted by the engine.
-            if let Some(link) = &self.link
-                && link.engine.takes_requests()
+            if let Some(socket_connection) = &self.socket_connection
+                && socket_connection.state_machine.accepts_requests()
             {
-                link.engine.server().faults.fetch_add(1, Ordering::Relaxed);
+                socket_connection
+                    .state_machine
+                    .server()
+                    .faults
+                    .fetch_add(1, Ordering::Relaxed);
             }
             return;
         };
-        link.engine.mark_reused();
-        link.idle_since = now;
-        link.thread = this_thread_id();
+        socket_connection.state_machine.mark_reused();
+        socket_connection.idle_since = now;
+        socket_connection.thread = this_thread_id();
         self.holds_pool_slot = false;
-        self.pool.give_back(link);
+        self.pool.return_connection(socket_connection);
     }
 }
 
 impl Drop for PooledConnection {
     fn drop(&mut self) {
-        if let Some(link) = self.link.take_if(|link| !link.process.is_current()) {
+        if let Some(socket_connection) = self
+            .socket_connection
+            .take_if(|socket_connection| !socket_connection.process.is_current())
+        {
             // The pool's lock may be held by a thread that does not exist in this child.
-            link.abandon();
+            socket_connection.abandon();
         } else if self.holds_pool_slot {
-            self.link = None;
+            self.socket_connection = None;
             self.pool.release_slot();
         }
     }

@@ -13,9 +13,9 @@ use crate::address::Endpoint;
 use crate::engine::server::ServerState;
 use crate::near::ClientNearCache;
 use crate::options::Options;
-use crate::quiet::QuietWrites;
-use crate::transport::background::{BackgroundConnection, Peer};
+use crate::transport::background::{BackgroundConnection, ServerEndpoint};
 use crate::transport::resolver::Resolver;
+use crate::write_buffer::WriteBuffer;
 
 /// One server: its endpoint, its state, and the connections to it.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Server {
     pub(crate) options: Arc<Options>,
     /// Finds its addresses.
     pub(crate) resolver: Resolver,
-    pub(crate) quiet_writes: Arc<QuietWrites>,
+    pub(crate) write_buffer: Arc<WriteBuffer>,
     pub(crate) pool: Arc<ConnectionPool>,
     /// A thread watches it, or is to end.
     is_watched: AtomicBool,
@@ -56,7 +56,7 @@ impl Server {
             ),
             endpoint,
             resolver: Resolver::default(),
-            quiet_writes: Arc::default(),
+            write_buffer: Arc::default(),
             pool: Arc::new(ConnectionPool::new(options.connections_max)),
             options,
             is_watched: AtomicBool::new(false),
@@ -65,12 +65,12 @@ impl Server {
 
     /// A connection for a background thread.
     pub(crate) fn connect_in_background(&self, deadline: Instant) -> Option<BackgroundConnection> {
-        let peer = Peer {
+        let server_endpoint = ServerEndpoint {
             endpoint: &self.endpoint,
             resolver: &self.resolver,
             tls: self.options.tls.as_ref(),
         };
-        BackgroundConnection::connect(&peer, deadline)
+        BackgroundConnection::connect(&server_endpoint, deadline)
     }
 
     /// Connections that are open, and those of them that are idle.
@@ -80,7 +80,7 @@ impl Server {
 
     /// Whether quiet writes were not sent, or not acknowledged.
     pub(crate) fn has_unacknowledged_writes(&self) -> bool {
-        self.quiet_writes.has_buffered() || self.pool.has_unacknowledged_writes()
+        self.write_buffer.has_buffered() || self.pool.has_unacknowledged_writes()
     }
 
     /// Notes that a thread watches it; false if one does.

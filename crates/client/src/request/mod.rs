@@ -4,16 +4,16 @@
 //! as many `mg`: docs/decisions/0051), quiet meta sets closed by `mn` for bulk writes, meta with
 //! an opaque for the rest, classic text where a proxy knows no meta, binary where nothing else is understood.
 
-mod in_binary;
-mod in_classic;
-mod in_meta;
+mod write_binary;
+mod write_classic;
+mod write_meta;
 
 use glasscache_protocol::meta::request::{Arithmetic, CommonFields, WireKey};
 use glasscache_protocol::text::request::{self as text, StoreMode};
 
-pub(crate) use in_binary::write_noop as write_binary_noop;
+pub(crate) use write_binary::write_noop as write_binary_noop;
 
-use crate::costs::{CallClass, Operation};
+use crate::costs::{CallClass, OperationKind};
 use crate::error::Error;
 use crate::pipeline::{ExpectedReply, KeyHash, Pipeline};
 
@@ -177,14 +177,14 @@ impl<'a> Request<'a> {
     pub fn class(&self) -> CallClass {
         match self {
             Self::Get { .. } | Self::GetAndTouch { .. } | Self::Inspect { .. } => {
-                CallClass::Single(Operation::Read, 0)
+                CallClass::Single(OperationKind::Read, 0)
             }
-            Self::Store { item, .. } => CallClass::Single(Operation::Write, item.body.len()),
+            Self::Store { item, .. } => CallClass::Single(OperationKind::Write, item.body.len()),
             Self::Delete { .. } | Self::Touch { .. } | Self::Arithmetic { .. } => {
-                CallClass::Single(Operation::Other, 0)
+                CallClass::Single(OperationKind::Other, 0)
             }
             Self::GetMany { keys, .. } => CallClass::Bulk(keys.len(), 0),
-            Self::Fetch { keys: [_] } => CallClass::Single(Operation::Read, 0),
+            Self::Fetch { keys: [_] } => CallClass::Single(OperationKind::Read, 0),
             Self::StoreMany { items, .. } => {
                 CallClass::Bulk(items.len(), items.iter().map(|item| item.body.len()).sum())
             }

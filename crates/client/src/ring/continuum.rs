@@ -5,7 +5,7 @@
 
 use sha1::{Digest, Sha1};
 
-use super::{DEFAULT_PORT, Server, hash};
+use super::{DEFAULT_PORT, RingServer, hash};
 
 /// Digests per server of equal weight; each gives four points.
 const KETAMA_DIGESTS: u16 = 40;
@@ -34,8 +34,8 @@ enum PointSearch {
 }
 
 impl Continuum {
-    /// The weighted md5 ring; the share of a server is computed in float32, as libmemcached does.
-    pub(super) fn ketama(servers: &[Server]) -> Self {
+    /// The weighted md5 ring; the weight_fraction of a server is computed in float32, as libmemcached does.
+    pub(super) fn ketama(servers: &[RingServer]) -> Self {
         let total_weight: u64 = servers.iter().map(|server| u64::from(server.weight)).sum();
         let mut points = Vec::new();
         for (index, server) in servers.iter().enumerate() {
@@ -51,7 +51,7 @@ impl Continuum {
     }
 
     /// A hundred Jenkins points per server.
-    pub(super) fn one_at_a_time(servers: &[Server]) -> Self {
+    pub(super) fn one_at_a_time(servers: &[RingServer]) -> Self {
         let mut points = Vec::new();
         for (index, server) in servers.iter().enumerate() {
             let value =
@@ -65,7 +65,7 @@ impl Continuum {
     }
 
     /// Dalli's points: the first word of sha1("host:port:i"), shares by integer product and float quotient.
-    pub(super) fn dalli(servers: &[Server]) -> Self {
+    pub(super) fn dalli(servers: &[RingServer]) -> Self {
         let total_weight: u64 = servers.iter().map(|server| u64::from(server.weight)).sum();
         let mut points = Vec::new();
         for (index, server) in servers.iter().enumerate() {
@@ -106,12 +106,13 @@ impl Continuum {
 
 /// libmemcached's count of digests for a weight: every step in float32, for a double rounds elsewhere.
 fn ketama_digests(weight: u32, total_weight: u64, server_count: usize) -> usize {
-    let share = weight as f32 / total_weight as f32;
-    (share * f32::from(KETAMA_DIGESTS * 4) / 4.0 * server_count as f32 + 1e-10).floor() as usize
+    let weight_fraction = weight as f32 / total_weight as f32;
+    (weight_fraction * f32::from(KETAMA_DIGESTS * 4) / 4.0 * server_count as f32 + 1e-10).floor()
+        as usize
 }
 
 /// `host:port-point_index`, or `host-point_index` on memcached's own port.
-fn point_name(server: &Server, point_index: usize) -> String {
+fn point_name(server: &RingServer, point_index: usize) -> String {
     match server.port {
         Some(port) if port != DEFAULT_PORT => format!("{}:{port}-{point_index}", server.host),
         Some(_) => format!("{}-{point_index}", server.host),

@@ -18,18 +18,18 @@ use continuum::Continuum;
 /// The port that libmemcached leaves out of a server's name on its continuum.
 pub const DEFAULT_PORT: u16 = 11211;
 
-/// One server as placement sees it: a name to be hashed and a share of the keys.
+/// One server as placement sees it: a name to be hashed and its part of the keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Server {
+pub struct RingServer {
     /// Host name or address exactly as it was configured (it is hashed as text), or the path of a unix socket.
     pub host: String,
     /// TCP port; `None` for a unix socket.
     pub port: Option<u16>,
-    /// Relative share of the keys, at least 1.
+    /// Relative part of the keys, at least 1.
     pub weight: u32,
 }
 
-impl Server {
+impl RingServer {
     /// A TCP server of weight 1.
     pub fn tcp(host: impl Into<String>, port: u16) -> Self {
         Self {
@@ -179,7 +179,7 @@ enum PlacementTable {
 
 impl Ring {
     /// Builds the table of `placement` for `servers`, in their order.
-    pub fn new(servers: &[Server], placement: Placement) -> Result<Self, RingError> {
+    pub fn new(servers: &[RingServer], placement: Placement) -> Result<Self, RingError> {
         check_servers(servers, placement)?;
         let has_weights = servers.iter().any(|server| server.weight > 1);
         let table = match placement {
@@ -221,7 +221,7 @@ impl Ring {
                 hash: hash::java_string,
             },
             Placement::Rendezvous => PlacementTable::Rendezvous {
-                names: servers.iter().map(Server::name).collect(),
+                names: servers.iter().map(RingServer::name).collect(),
             },
             Placement::Jump => PlacementTable::Jump {
                 buckets: build_buckets(servers),
@@ -251,7 +251,7 @@ impl Ring {
     }
 }
 
-fn check_servers(servers: &[Server], placement: Placement) -> Result<(), RingError> {
+fn check_servers(servers: &[RingServer], placement: Placement) -> Result<(), RingError> {
     if servers.is_empty() {
         return Err(RingError::NoServers);
     }
@@ -280,8 +280,8 @@ fn check_servers(servers: &[Server], placement: Placement) -> Result<(), RingErr
 }
 
 /// Server indexes, each repeated `weight` times in list order: what python-memcached and pecl do with weights.
-fn build_buckets(servers: &[Server]) -> Vec<usize> {
-    let repeat = |(index, server): (usize, &Server)| vec![index; server.weight as usize];
+fn build_buckets(servers: &[RingServer]) -> Vec<usize> {
+    let repeat = |(index, server): (usize, &RingServer)| vec![index; server.weight as usize];
     servers.iter().enumerate().flat_map(repeat).collect()
 }
 

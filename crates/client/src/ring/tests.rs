@@ -2,9 +2,9 @@
 
 use super::*;
 
-fn servers(count: u16) -> Vec<Server> {
+fn servers(count: u16) -> Vec<RingServer> {
     (0..count)
-        .map(|i| Server::tcp(format!("10.0.0.{}", i + 1), 11211 + i))
+        .map(|i| RingServer::tcp(format!("10.0.0.{}", i + 1), 11211 + i))
         .collect()
 }
 
@@ -12,7 +12,7 @@ fn keys() -> impl Iterator<Item = Vec<u8>> {
     (0..20_000u32).map(|i| format!("key:{i}").into_bytes())
 }
 
-fn moved_share(before: &Ring, after: &Ring) -> f64 {
+fn moved_fraction(before: &Ring, after: &Ring) -> f64 {
     let moved = keys()
         .filter(|key| before.server_of(key) != after.server_of(key))
         .count();
@@ -37,7 +37,7 @@ fn a_ring_of_one_server_sends_every_key_there() {
 }
 
 #[test]
-fn every_server_gets_a_fair_share() {
+fn keys_are_spread_evenly() {
     for (placement, word) in PLACEMENTS {
         let ring = Ring::new(&servers(5), placement).unwrap();
         let mut counts = [0u32; 5];
@@ -60,13 +60,13 @@ fn a_new_server_takes_about_its_share_of_the_keys() {
     ] {
         let before = Ring::new(&servers(4), placement).unwrap();
         let after = Ring::new(&servers(5), placement).unwrap();
-        let moved = moved_share(&before, &after);
+        let moved = moved_fraction(&before, &after);
         assert!((0.13..0.27).contains(&moved), "{placement}: {moved}");
     }
 }
 
 #[test]
-fn a_weight_of_two_draws_about_twice_the_keys() {
+fn a_weight_of_two_receives_about_twice_the_keys() {
     for placement in [
         Placement::Ketama,
         Placement::Dalli,
@@ -84,7 +84,10 @@ fn a_weight_of_two_draws_about_twice_the_keys() {
 
 #[test]
 fn weights_are_refused_where_the_library_has_none() {
-    let list = [Server::tcp("a", 1).with_weight(2), Server::tcp("b", 1)];
+    let list = [
+        RingServer::tcp("a", 1).with_weight(2),
+        RingServer::tcp("b", 1),
+    ];
     let refused = Ring::new(&list, Placement::Rendezvous).unwrap_err();
     assert!(
         refused.to_string().contains("rendezvous has no weights"),
@@ -94,7 +97,7 @@ fn weights_are_refused_where_the_library_has_none() {
         Ring::new(&[], Placement::Ketama).unwrap_err(),
         RingError::NoServers
     );
-    let zero = [Server::tcp("a", 1).with_weight(0)];
+    let zero = [RingServer::tcp("a", 1).with_weight(0)];
     assert!(matches!(
         Ring::new(&zero, Placement::Ketama),
         Err(RingError::BadWeight { .. })

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use super::blocking::{Stop, wait};
+use super::blocking::{WaitError, wait};
 use super::connect;
 use super::resolver::Resolver;
 use super::tls::TlsSession;
@@ -16,7 +16,7 @@ use crate::address::Endpoint;
 use crate::tls::Tls;
 
 /// What is connected to.
-pub(crate) struct Peer<'s> {
+pub(crate) struct ServerEndpoint<'s> {
     pub(crate) endpoint: &'s Endpoint,
     pub(crate) resolver: &'s Resolver,
     pub(crate) tls: Option<&'s Tls>,
@@ -34,19 +34,19 @@ pub(crate) enum Received {
     Bytes(usize),
     /// Nothing until the deadline.
     Nothing,
-    /// The peer closed the connection, or it failed.
+    /// The server closed the connection, or it failed.
     Closed,
 }
 
 impl BackgroundConnection {
     /// Connects to the first of the server's addresses that takes a connection, and begins TLS if the client has it.
-    pub(crate) fn connect(peer: &Peer<'_>, deadline: Instant) -> Option<Self> {
-        let fd = connect_first_address(peer, deadline)?;
+    pub(crate) fn connect(server_endpoint: &ServerEndpoint<'_>, deadline: Instant) -> Option<Self> {
+        let fd = connect_first_address(server_endpoint, deadline)?;
         let mut connection = Self { fd, tls: None };
-        if let Some(tls) = peer.tls {
-            let session = tls.session(peer.endpoint).ok()?;
+        if let Some(tls) = server_endpoint.tls {
+            let session = tls.session(server_endpoint.endpoint).ok()?;
             connection.tls = Some(Box::new(TlsSession::new(session)));
-            connection.retry(deadline, |fd, tls| match tls {
+            connection.retry_when_ready(deadline, |fd, tls| match tls {
                 Some(tls) => tls.handshake(fd.as_fd()),
                 None => Ok(()),
             })?;
@@ -58,13 +58,13 @@ impl BackgroundConnection {
     pub(crate) fn send(&mut self, bytes: &[u8], deadline: Instant) -> Option<()> {
         let mut remaining = bytes;
         while !remaining.is_empty() {
-            let sent = self.retry(deadline, |fd, tls| match tls {
+            let sent = self.retry_when_ready(deadline, |fd, tls| match tls {
                 Some(tls) => tls.send(fd.as_fd(), &[IoSlice::new(remaining)]),
                 None => send(fd, remaining, SendFlags::NOSIGNAL | SendFlags::DONTWAIT),
             })?;
             remaining = remaining.get(sent..)?;
         }
-        self.retry(deadline, |fd, tls| match tls {
+        self.retry_when_ready(deadline, |fd, tls| match tls {
             Some(tls) => tls.flush(fd.as_fd()),
             None => Ok(()),
         })
@@ -73,7 +73,7 @@ impl BackgroundConnection {
     /// Receives what has come, or waits for it until the deadline.
     pub(crate) fn receive(&mut self, room: &mut [u8], deadline: Instant) -> Received {
         let mut is_failed = false;
-        let received = self.retry(deadline, |fd, tls| {
+        let received = self.retry_when_ready(deadline, |fd, tls| {
             let received = match tls {
                 Some(tls) => tls.receive(fd.as_fd(), room, RecvFlags::DONTWAIT),
                 None => recv(fd, &mut *room, RecvFlags::DONTWAIT).map(|(bytes, _)| bytes),
@@ -90,7 +90,7 @@ impl BackgroundConnection {
     }
 
     /// Repeats a step until the socket allows it; `None` if it fails or takes too long.
-    fn retry<T>(
+    fn retry_when_ready<T>(
         &mut self,
         deadline: Instant,
         mut step: impl FnMut(&OwnedFd, Option<&mut TlsSession>) -> Result<T, Errno>,
@@ -115,13 +115,19 @@ impl BackgroundConnection {
 }
 
 /// A connection to the first of the server's addresses that takes one.
-fn connect_first_address(peer: &Peer<'_>, deadline: Instant) -> Option<OwnedFd> {
+fn connect_first_address(
+    server_endpoint: &ServerEndpoint<'_>,
+    deadline: Instant,
+) -> Option<OwnedFd> {
     let (mut fd, mut candidates) =
-        connect::begin_connect(peer.endpoint, peer.resolver, deadline).ok()?;
+        connect::begin_connect(server_endpoint.endpoint, server_endpoint.resolver, deadline)
+            .ok()?;
     loop {
         let is_ready = is_ready(&fd, PollFlags::OUT, candidates.wait_deadline(deadline));
         if is_ready && connect::finish_connect(fd.as_fd()).is_ok() {
-            peer.resolver.remember_connected(candidates.current());
+            server_endpoint
+                .resolver
+                .remember_connected(candidates.current());
             return Some(fd);
         }
         fd = candidates.begin_next(deadline, String::new()).ok()?;
@@ -131,7 +137,7 @@ fn connect_first_address(peer: &Peer<'_>, deadline: Instant) -> Option<OwnedFd> 
 fn is_ready(fd: &OwnedFd, flags: PollFlags, deadline: Instant) -> bool {
     loop {
         match wait(&mut [PollFd::new(fd, flags)], deadline) {
-            Err(Stop::Interrupted) => {}
+            Err(WaitError::Interrupted) => {}
             ended => return ended.is_ok(),
         }
     }

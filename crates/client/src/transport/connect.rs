@@ -56,7 +56,7 @@ pub(crate) struct Candidates {
     addresses_left: std::vec::IntoIter<SocketAddr>,
     current: Option<SocketAddr>,
     /// When the share of the current one is over; none if it is the last.
-    share_ends_at: Option<Instant>,
+    attempt_ends_at: Option<Instant>,
 }
 
 impl Candidates {
@@ -64,7 +64,7 @@ impl Candidates {
         Self {
             addresses_left: addresses.into_iter(),
             current: None,
-            share_ends_at: None,
+            attempt_ends_at: None,
         }
     }
 
@@ -91,8 +91,8 @@ impl Candidates {
             match begin_tcp(&address) {
                 Ok(fd) => {
                     self.current = Some(address);
-                    self.share_ends_at =
-                        share_ends_at(self.addresses_left.len(), Instant::now(), deadline);
+                    self.attempt_ends_at =
+                        attempt_ends_at(self.addresses_left.len(), Instant::now(), deadline);
                     return Ok(fd);
                 }
                 Err(error) => last_failure = error.to_string(),
@@ -103,21 +103,22 @@ impl Candidates {
 
     /// Until when the current address may be waited for.
     pub(crate) fn wait_deadline(&self, deadline: Instant) -> Instant {
-        self.share_ends_at
-            .map_or(deadline, |share_end| share_end.min(deadline))
+        self.attempt_ends_at
+            .map_or(deadline, |attempt_end| attempt_end.min(deadline))
     }
 
     /// Whether the current address has had its share of time and another one is left.
     pub(crate) fn is_next_due(&self, now: Instant) -> bool {
-        self.share_ends_at.is_some_and(|share_end| share_end <= now)
+        self.attempt_ends_at
+            .is_some_and(|attempt_end| attempt_end <= now)
     }
 }
 
 /// When the share of the time is over that an address gets which has `addresses_left` after it.
-fn share_ends_at(addresses_left: usize, now: Instant, deadline: Instant) -> Option<Instant> {
-    let shares = u32::try_from(addresses_left).ok()?.checked_add(1)?;
+fn attempt_ends_at(addresses_left: usize, now: Instant, deadline: Instant) -> Option<Instant> {
+    let attempts = u32::try_from(addresses_left).ok()?.checked_add(1)?;
     let time_left = deadline.saturating_duration_since(now);
-    (shares > 1).then(|| now + time_left / shares)
+    (attempts > 1).then(|| now + time_left / attempts)
 }
 
 fn begin_tcp(address: &SocketAddr) -> Result<OwnedFd, Errno> {

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 #[derive(Debug)]
 pub(crate) enum Socket {
     /// Waited for by blocking or by `poll`.
-    Plain(OwnedFd),
+    Blocking(OwnedFd),
     /// Waited for by a runtime.
     #[cfg(feature = "tokio")]
     AsyncSocket(AsyncSocket),
@@ -16,7 +16,7 @@ impl Socket {
     /// Gives the socket up in a child after a fork, without sending anything to the peer.
     pub(crate) fn abandon(self) {
         match self {
-            Self::Plain(fd) => drop(fd),
+            Self::Blocking(fd) => drop(fd),
             // Dropping it would take it out of the epoll instance that the child shares with its parent, and the
             // parent would not see it ready again. The descriptor stays open until the child ends or executes.
             #[cfg(feature = "tokio")]
@@ -27,14 +27,14 @@ impl Socket {
 
 impl From<OwnedFd> for Socket {
     fn from(fd: OwnedFd) -> Self {
-        Self::Plain(fd)
+        Self::Blocking(fd)
     }
 }
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Plain(fd) => fd.as_fd(),
+            Self::Blocking(fd) => fd.as_fd(),
             #[cfg(feature = "tokio")]
             Self::AsyncSocket(AsyncSocket::Tcp(stream)) => stream.as_fd(),
             #[cfg(feature = "tokio")]
@@ -111,7 +111,7 @@ impl Socket {
     /// The socket as its runtime watches it.
     pub(crate) fn async_socket(&self) -> Option<AsyncSocket> {
         match self {
-            Self::Plain(_) => None,
+            Self::Blocking(_) => None,
             Self::AsyncSocket(async_socket) => Some(async_socket.clone()),
         }
     }

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use super::compress::{self, Compression};
+use super::decompress_error::DecompressError;
 use super::dialect::{
     Body, CompressionFormat, Dialect, DialectFormat, Frame, ReadLimits, ValueRefusal, WrittenValue,
 };
-use super::fault::Fault;
 use super::{Array, ComputeInfo, Decoded, Method, ValueCosts, ValueError, ValueRef, typed};
 
 /// Settings of a codec; [`Default`] is what a new cache should use.
@@ -305,8 +305,8 @@ impl Codec {
         flags: u32,
         bytes: &[u8],
     ) -> Option<(u32, Vec<u8>)> {
-        let is_own = self.options.dialect == Dialect::Glasscache;
-        is_own.then(|| {
+        let is_glasscache = self.options.dialect == Dialect::Glasscache;
+        is_glasscache.then(|| {
             (
                 Dialect::COMPUTE_INFO_FLAGS,
                 compute_info.to_body(flags, bytes),
@@ -374,12 +374,12 @@ impl Codec {
                     remove_frame(compression_format, bytes, bytes_max)
                 });
                 Cow::Owned(plain.map_err(|fault| match fault {
-                    Fault::TooLarge => ValueError::TooLarge {
+                    DecompressError::TooLarge => ValueError::TooLarge {
                         flags,
                         wire_bytes: bytes.len(),
                         limit: bytes_max,
                     },
-                    Fault::Corrupt => unreadable(&format!(
+                    DecompressError::Corrupt => unreadable(&format!(
                         "not a whole {} stream",
                         compression_format.method.name()
                     )),
@@ -402,7 +402,7 @@ impl Codec {
     fn dialect_of(&self, flags: u32) -> Dialect {
         self.options
             .migrate_from
-            .filter(|_| !Dialect::is_own(flags))
+            .filter(|_| !Dialect::is_glasscache(flags))
             .unwrap_or(self.options.dialect)
     }
 
@@ -441,11 +441,13 @@ fn remove_frame(
     compression_format: CompressionFormat,
     bytes: &[u8],
     bytes_max: usize,
-) -> Result<Vec<u8>, Fault> {
+) -> Result<Vec<u8>, DecompressError> {
     match compression_format.frame {
         Frame::Bare => compress::decompress(compression_format.method, bytes, bytes_max),
         Frame::Length => {
-            let (length, stream) = bytes.split_first_chunk::<4>().ok_or(Fault::Corrupt)?;
+            let (length, stream) = bytes
+                .split_first_chunk::<4>()
+                .ok_or(DecompressError::Corrupt)?;
             let plain_bytes = u32::from_le_bytes(*length) as usize;
             compress::decompress_sized(compression_format.method, stream, plain_bytes, bytes_max)
         }

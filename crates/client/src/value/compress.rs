@@ -8,8 +8,8 @@ use std::io::Read;
 
 use flate2::{Compress, Decompress, FlushCompress, FlushDecompress, Status};
 
+use super::decompress_error::DecompressError;
 use super::fastlz;
-use super::fault::Fault;
 
 /// How bytes are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -201,7 +201,7 @@ pub(super) fn decompress(
     method: Method,
     packed: &[u8],
     bytes_max: usize,
-) -> Result<Vec<u8>, Fault> {
+) -> Result<Vec<u8>, DecompressError> {
     match method {
         Method::Zlib => inflate(Decompress::new(true), packed, bytes_max),
         Method::Gzip => inflate(Decompress::new_gzip(WINDOW_BITS), packed, bytes_max),
@@ -218,22 +218,26 @@ pub(super) fn decompress_sized(
     packed: &[u8],
     plain_bytes: usize,
     bytes_max: usize,
-) -> Result<Vec<u8>, Fault> {
+) -> Result<Vec<u8>, DecompressError> {
     if plain_bytes > bytes_max {
-        return Err(Fault::TooLarge);
+        return Err(DecompressError::TooLarge);
     }
-    let plain = decompress(method, packed, plain_bytes).map_err(|_| Fault::Corrupt)?;
+    let plain = decompress(method, packed, plain_bytes).map_err(|_| DecompressError::Corrupt)?;
     if plain.len() == plain_bytes {
         Ok(plain)
     } else {
-        Err(Fault::Corrupt)
+        Err(DecompressError::Corrupt)
     }
 }
 
 /// First buffer for an inflated value, as a multiple of its packed length: what text usually needs.
 const INFLATE_RATIO: usize = 4;
 
-fn inflate(mut inflater: Decompress, packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
+fn inflate(
+    mut inflater: Decompress,
+    packed: &[u8],
+    bytes_max: usize,
+) -> Result<Vec<u8>, DecompressError> {
     let mut plain = Vec::new();
     let mut output_bytes = packed
         .len()
@@ -249,63 +253,63 @@ fn inflate(mut inflater: Decompress, packed: &[u8], bytes_max: usize) -> Result<
         let bytes_before = plain.len();
         let status = inflater
             .decompress_vec(unread, &mut plain, FlushDecompress::None)
-            .map_err(|_| Fault::Corrupt)?;
+            .map_err(|_| DecompressError::Corrupt)?;
         if plain.len() > bytes_max {
-            return Err(Fault::TooLarge);
+            return Err(DecompressError::TooLarge);
         }
         if status == Status::StreamEnd {
             let is_fully_read = inflater.total_in() as usize == packed.len();
             return if is_fully_read {
                 Ok(plain)
             } else {
-                Err(Fault::Corrupt)
+                Err(DecompressError::Corrupt)
             };
         }
         if plain.len() == bytes_before && plain.capacity() > bytes_before {
-            return Err(Fault::Corrupt);
+            return Err(DecompressError::Corrupt);
         }
         output_bytes = plain.len().min(bytes_max - plain.len());
     }
 }
 
-fn decompress_zstd(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
+fn decompress_zstd(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, DecompressError> {
     let plain_bytes =
-        zstd::zstd_safe::get_frame_content_size(packed).map_err(|_| Fault::Corrupt)?;
+        zstd::zstd_safe::get_frame_content_size(packed).map_err(|_| DecompressError::Corrupt)?;
     let Some(plain_bytes) = plain_bytes else {
         return decompress_unsized_zstd(packed, bytes_max);
     };
     if plain_bytes > bytes_max as u64 {
-        return Err(Fault::TooLarge);
+        return Err(DecompressError::TooLarge);
     }
     ZSTD_DECOMPRESSOR.with_borrow_mut(|cached| {
         if cached.is_none() {
             *cached = zstd::bulk::Decompressor::new().ok();
         }
         let mut plain = Vec::with_capacity(plain_bytes as usize);
-        let decompressor = cached.as_mut().ok_or(Fault::Corrupt)?;
+        let decompressor = cached.as_mut().ok_or(DecompressError::Corrupt)?;
         decompressor
             .decompress_to_buffer(packed, &mut plain)
-            .map_err(|_| Fault::Corrupt)?;
+            .map_err(|_| DecompressError::Corrupt)?;
         Ok(plain)
     })
 }
 
 /// A frame without its length, as streaming writers make.
-fn decompress_unsized_zstd(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
+fn decompress_unsized_zstd(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, DecompressError> {
     let mut decoder =
-        zstd::stream::read::Decoder::with_buffer(packed).map_err(|_| Fault::Corrupt)?;
+        zstd::stream::read::Decoder::with_buffer(packed).map_err(|_| DecompressError::Corrupt)?;
     // A window the size of level 19's, or the bound if that is more: a frame cannot allocate gigabytes.
     let window_log = bytes_max.max(1).ilog2().clamp(23, 27);
     decoder
         .window_log_max(window_log)
-        .map_err(|_| Fault::Corrupt)?;
+        .map_err(|_| DecompressError::Corrupt)?;
     let mut plain = Vec::new();
     decoder
         .take(bytes_max as u64 + 1)
         .read_to_end(&mut plain)
-        .map_err(|_| Fault::Corrupt)?;
+        .map_err(|_| DecompressError::Corrupt)?;
     if plain.len() > bytes_max {
-        Err(Fault::TooLarge)
+        Err(DecompressError::TooLarge)
     } else {
         Ok(plain)
     }
@@ -314,27 +318,30 @@ fn decompress_unsized_zstd(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, F
 /// An lz4 sequence byte stands for at most 255 bytes of match.
 const LZ4_RATIO_MAX: usize = 255;
 
-fn decompress_lz4(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
-    let (prefix, block) = packed.split_first_chunk::<4>().ok_or(Fault::Corrupt)?;
+fn decompress_lz4(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, DecompressError> {
+    let (prefix, block) = packed
+        .split_first_chunk::<4>()
+        .ok_or(DecompressError::Corrupt)?;
     let plain_bytes = u32::from_le_bytes(*prefix) as usize;
     if plain_bytes > bytes_max {
-        return Err(Fault::TooLarge);
+        return Err(DecompressError::TooLarge);
     }
     if plain_bytes > block.len().saturating_mul(LZ4_RATIO_MAX) {
-        return Err(Fault::Corrupt);
+        return Err(DecompressError::Corrupt);
     }
-    let plain = lz4_flex::block::decompress(block, plain_bytes).map_err(|_| Fault::Corrupt)?;
+    let plain =
+        lz4_flex::block::decompress(block, plain_bytes).map_err(|_| DecompressError::Corrupt)?;
     if plain.len() == plain_bytes {
         Ok(plain)
     } else {
-        Err(Fault::Corrupt)
+        Err(DecompressError::Corrupt)
     }
 }
 
-fn decompress_quicklz(mut packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
+fn decompress_quicklz(mut packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, DecompressError> {
     let limit = u32::try_from(bytes_max).unwrap_or(u32::MAX);
     quicklz::decompress(&mut packed, limit).map_err(|error| match error {
-        quicklz::Error::SizeLimitExceeded { .. } => Fault::TooLarge,
-        _ => Fault::Corrupt,
+        quicklz::Error::SizeLimitExceeded { .. } => DecompressError::TooLarge,
+        _ => DecompressError::Corrupt,
     })
 }

@@ -4,7 +4,7 @@
 //! thirteen of distance). Level 2, named by the top bits of the first byte, lengthens both with 255-runs and a far
 //! distance. The format carries no plain length; php-memcached puts it before the stream.
 
-use super::fault::Fault;
+use super::decompress_error::DecompressError;
 
 /// Longest literal run.
 const LITERAL_RUN_MAX: usize = 32;
@@ -87,14 +87,14 @@ fn write_back_reference(len: usize, distance: usize, out: &mut Vec<u8>) {
 }
 
 /// The plain bytes of a stream of either level, at most `bytes_max`.
-pub(super) fn decompress(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fault> {
+pub(super) fn decompress(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, DecompressError> {
     let Some(first) = packed.first() else {
         return Ok(Vec::new());
     };
     let is_level_2 = match first >> 5 {
         0 => false,
         1 => true,
-        _ => return Err(Fault::Corrupt),
+        _ => return Err(DecompressError::Corrupt),
     };
     let mut input = Input {
         unread: packed,
@@ -109,7 +109,7 @@ pub(super) fn decompress(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Fau
         } else {
             let run = input.read_bytes(usize::from(control) + 1)?;
             if plain.len() + run.len() > bytes_max {
-                return Err(Fault::TooLarge);
+                return Err(DecompressError::TooLarge);
             }
             plain.extend_from_slice(run);
         }
@@ -126,18 +126,24 @@ struct Input<'b> {
 }
 
 impl<'b> Input<'b> {
-    fn read_byte(&mut self) -> Result<u8, Fault> {
-        self.read_bytes(1)?.first().copied().ok_or(Fault::Corrupt)
+    fn read_byte(&mut self) -> Result<u8, DecompressError> {
+        self.read_bytes(1)?
+            .first()
+            .copied()
+            .ok_or(DecompressError::Corrupt)
     }
 
-    fn read_bytes(&mut self, len: usize) -> Result<&'b [u8], Fault> {
-        let (run, unread) = self.unread.split_at_checked(len).ok_or(Fault::Corrupt)?;
+    fn read_bytes(&mut self, len: usize) -> Result<&'b [u8], DecompressError> {
+        let (run, unread) = self
+            .unread
+            .split_at_checked(len)
+            .ok_or(DecompressError::Corrupt)?;
         self.unread = unread;
         Ok(run)
     }
 
     /// Length and distance (1 is the byte just written) of the match that `control` begins.
-    fn read_back_reference(&mut self, control: u8) -> Result<(usize, usize), Fault> {
+    fn read_back_reference(&mut self, control: u8) -> Result<(usize, usize), DecompressError> {
         let mut len = usize::from(control >> 5) + 2;
         let high = usize::from(control & 31);
         if control >> 5 == 7 {
@@ -152,7 +158,7 @@ impl<'b> Input<'b> {
         Ok((len, distance))
     }
 
-    fn read_length_extension(&mut self) -> Result<usize, Fault> {
+    fn read_length_extension(&mut self) -> Result<usize, DecompressError> {
         let mut extension = 0;
         loop {
             let byte = self.read_byte()?;
@@ -169,17 +175,23 @@ fn copy_match(
     len: usize,
     distance: usize,
     bytes_max: usize,
-) -> Result<(), Fault> {
-    let match_start = plain.len().checked_sub(distance).ok_or(Fault::Corrupt)?;
+) -> Result<(), DecompressError> {
+    let match_start = plain
+        .len()
+        .checked_sub(distance)
+        .ok_or(DecompressError::Corrupt)?;
     if plain.len() + len > bytes_max {
-        return Err(Fault::TooLarge);
+        return Err(DecompressError::TooLarge);
     }
     if distance >= len {
         plain.extend_from_within(match_start..match_start + len);
         return Ok(());
     }
     for position in match_start..match_start + len {
-        let byte = plain.get(position).copied().ok_or(Fault::Corrupt)?;
+        let byte = plain
+            .get(position)
+            .copied()
+            .ok_or(DecompressError::Corrupt)?;
         plain.push(byte);
     }
     Ok(())

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_beyond_the_bound_is_refused() {
+    fn a_count_beyond_the_limit_is_refused() {
         let zeros = pack_to_vec(&vec![0; 100_000]);
         assert_eq!(
             unpack(&zeros, 800_000).map(|numbers| numbers.len()),

@@ -181,7 +181,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_ruby_dumps_is_read() {
+    fn values_dumped_by_ruby_are_read() {
         // Marshal.dump(value) of Ruby 3.1.
         let cases: [(&[u8], Decoded<'_>); 7] = [
             (b"\x04\x080", Decoded::None),
@@ -212,14 +212,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_come_back(number in prop_oneof![any::<i64>(), -70_000i64..70_000]) {
+        fn integers_round_trip(number in prop_oneof![any::<i64>(), -70_000i64..70_000]) {
             let mut out = Vec::new();
             prop_assert!(write(&ValueRef::Int(number), &mut out));
             prop_assert_eq!(read_scalar(&out), Some(Decoded::Int(number)));
         }
 
         #[test]
-        fn text_comes_back(text in ".{0,300}") {
+        fn text_round_trips(text in ".{0,300}") {
             let mut out = Vec::new();
             prop_assert!(write(&ValueRef::Str(&text), &mut out));
             prop_assert_eq!(read_scalar(&out), Some(Decoded::Str(text.into())));

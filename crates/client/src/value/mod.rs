@@ -8,9 +8,9 @@
 mod codec;
 mod compress;
 mod compute_info;
+mod decompress_error;
 mod dialect;
 mod fastlz;
-mod fault;
 mod ints;
 mod marshal;
 mod packed_arrays;
@@ -60,7 +60,7 @@ pub enum ValueRef<'v> {
     /// A pickle, made because the application allowed pickles.
     Pickle(&'v [u8]),
     /// The manifest of a value that is stored in pieces under other keys; the Python client writes and reads them.
-    Split(&'v [u8]),
+    Manifest(&'v [u8]),
     /// Bytes under flags that the caller chose: only for [`Dialect::Flagged`].
     Flagged(u32, &'v [u8]),
 }
@@ -116,7 +116,7 @@ pub enum Decoded<'b> {
     /// Milliseconds since 1970, which spymemcached writes for a Java `Date`.
     DateMs(i64),
     /// The manifest of a value that is stored in pieces under other keys.
-    Split(Cow<'b, [u8]>),
+    Manifest(Cow<'b, [u8]>),
     /// Bytes and the flags they came under: only from [`Dialect::Flagged`].
     Flagged(u32, Cow<'b, [u8]>),
 }

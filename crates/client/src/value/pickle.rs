@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_left_to_the_pickle_machine() {
+    fn other_pickles_are_left_to_python() {
         for pickle in [
             &b"cos\nsystem\n(S'true'\ntR."[..],
             b"(lp0\n.",

@@ -5,10 +5,10 @@
 
 use std::collections::VecDeque;
 
-use glasscache_protocol::binary::request::{self as binary, StoreParameters};
+use glasscache_protocol::binary::request::{self as binary, BinaryStoreParameters};
 use glasscache_protocol::binary::{RequestId, opcode};
 use glasscache_protocol::meta::request as meta;
-use glasscache_protocol::text::request::{self as text, StoreLine, StoreMode};
+use glasscache_protocol::text::request::{self as text, StoreMode, TextStoreParameters};
 
 use crate::access::Protocol;
 
@@ -175,7 +175,7 @@ impl Batch<'_> {
     pub fn set(&mut self, workload: &impl Workload, id: u64, ttl_s: u32) {
         let value = workload.value(id);
         self.key_texts.fill(workload, &[id]);
-        let store_line = StoreLine {
+        let store_line = TextStoreParameters {
             flags: 0,
             exptime: i64::from(ttl_s),
             value_bytes: value.len(),
@@ -189,7 +189,7 @@ impl Batch<'_> {
                 meta::set_without_opaque(self.out, &self.key_texts.bytes, &store_line);
             }
             Protocol::Binary => {
-                let parameters = StoreParameters {
+                let parameters = BinaryStoreParameters {
                     flags: 0,
                     exptime: ttl_s,
                     value_bytes: value.len() as u32,

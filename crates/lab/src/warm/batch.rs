@@ -7,9 +7,9 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use glasscache_protocol::limits::VALUE_BYTES_MAX;
-use glasscache_protocol::meta::reply::Code;
+use glasscache_protocol::meta::reply::MetaCode;
 use glasscache_protocol::meta::request::{self, CommonFields, GetFields};
-use glasscache_protocol::text::request::{StoreLine, StoreMode};
+use glasscache_protocol::text::request::{StoreMode, TextStoreParameters};
 
 use super::node::{BatchReply, Node, Reply};
 use super::plan::{ListedItem, Plan};
@@ -89,7 +89,7 @@ impl<'a> Copier<'a> {
                 BatchReply::Reply(reply) => reply,
                 BatchReply::Refused(reply) => return Err(source.refused_error("mg", reply)),
             };
-            let is_expected = reply.code == Code::Value && reply.position < items.len();
+            let is_expected = reply.code == MetaCode::Value && reply.position < items.len();
             let (Some(ttl_s), true) = (reply.ttl_s, is_expected) else {
                 return Err(source.unexpected_error("mg", format!("{reply:?}")));
             };
@@ -150,7 +150,7 @@ impl<'a> Copier<'a> {
             ) else {
                 continue;
             };
-            let line = StoreLine {
+            let line = TextStoreParameters {
                 flags: read_item.client_flags,
                 exptime: exptime(read_item.ttl_s, target_time_s),
                 value_bytes: value.len(),
@@ -178,8 +178,8 @@ impl<'a> Copier<'a> {
                 }
                 BatchReply::Reply(reply) if reply.position == read_item.position => {
                     match reply.code {
-                        Code::Done => true,
-                        Code::NotStored => {
+                        MetaCode::Done => true,
+                        MetaCode::NotStored => {
                             report.already_present += 1;
                             false
                         }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 
 use glasscache_protocol::ascii;
-use glasscache_protocol::meta::reply::{Code, Flags, Line, parse};
+use glasscache_protocol::meta::reply::{Line, MetaCode, MetaReplyFlags, parse};
 use glasscache_protocol::text;
 
 use super::connection::Connection;
@@ -23,7 +23,7 @@ pub(super) struct Node {
 /// A reply to one of several meta commands.
 #[derive(Debug)]
 pub(super) struct Reply {
-    pub(super) code: Code,
+    pub(super) code: MetaCode,
     /// The position of its command in the batch.
     pub(super) position: usize,
     pub(super) value_bytes: usize,
@@ -89,9 +89,10 @@ impl Node {
         })?;
         match parse(line) {
             Ok(Line::Reply {
-                code: Code::Noop, ..
+                code: MetaCode::Noop,
+                ..
             }) => Ok(BatchReply::End),
-            Ok(Line::Refused(_)) => Ok(BatchReply::Refused(quote(line))),
+            Ok(Line::Error(_)) => Ok(BatchReply::Refused(quote(line))),
             Ok(Line::Reply {
                 code,
                 value_bytes,
@@ -191,7 +192,7 @@ pub(super) fn quote(line: &[u8]) -> String {
 }
 
 /// The fields of a reply; `None` without an opaque, which all commands of a batch have.
-fn to_reply(code: Code, value_bytes: u64, flags: &Flags<'_>) -> Option<Reply> {
+fn to_reply(code: MetaCode, value_bytes: u64, flags: &MetaReplyFlags<'_>) -> Option<Reply> {
     Some(Reply {
         code,
         position: flags.opaque? as usize,
@@ -215,7 +216,7 @@ mod tests {
                 value_bytes,
                 flags,
             } => to_reply(code, value_bytes, &flags),
-            Line::Refused(_) => None,
+            Line::Error(_) => None,
         }
     }
 
@@ -224,7 +225,7 @@ mod tests {
         let hit = reply_to(b"VA 3 kfoo f7 c9 t-1 O12").unwrap();
         assert_eq!(
             (hit.code, hit.position, hit.value_bytes),
-            (Code::Value, 12, 3)
+            (MetaCode::Value, 12, 3)
         );
         assert_eq!((hit.client_flags, hit.unique, hit.ttl_s), (7, 9, Some(-1)));
         assert!(!hit.is_stale);

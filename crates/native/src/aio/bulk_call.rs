@@ -85,11 +85,11 @@ impl BulkCall {
         timed_out: impl FnOnce() -> Error,
     ) -> Option<CallTiming> {
         let times = (Instant::now(), self.timing.deadline);
-        let tries = self
+        let retry_state = self
             .requests
             .begin_attempt(index, has_connection, times, timed_out)?;
         Some(CallTiming {
-            is_retry: tries.is_retry,
+            is_retry: retry_state.is_retry,
             ..self.timing
         })
     }
@@ -114,7 +114,7 @@ impl BulkCall {
         is_last: bool,
     ) -> PyResult<()> {
         let Some(reply_index) = self.requests.next_reply_index(index) else {
-            self.requests.take_reply(index, Ok(()), is_last);
+            self.requests.record_reply_result(index, Ok(()), is_last);
             return if is_last { self.advance(py) } else { Ok(()) };
         };
         let is_read = matches!(self.kind, BulkKind::Read(..) | BulkKind::Near(_));
@@ -133,7 +133,8 @@ impl BulkCall {
         match reply_result {
             Ok(reply_result) => {
                 let reply_result = reply_result.map(|bytes| self.bytes += bytes);
-                self.requests.take_reply(index, reply_result, is_last);
+                self.requests
+                    .record_reply_result(index, reply_result, is_last);
             }
             Err(raised) => self.outcome = self.outcome.take().or(Some(Err(raised))),
         }
@@ -148,7 +149,7 @@ impl BulkCall {
         index: usize,
         failure: Failure,
     ) -> PyResult<()> {
-        self.requests.take_failure(index, failure);
+        self.requests.record_failure(index, failure);
         self.advance(py)
     }
 

@@ -115,12 +115,14 @@ impl BulkKind {
                 raised?;
                 return Ok(read);
             }
-            Self::Store(bulk_store, items, stored) => bulk_store.take(reply, items, stored),
+            Self::Store(bulk_store, items, store_failures) => {
+                bulk_store.add_reply(reply, items, store_failures)
+            }
             Self::Remove(bulk_delete, _, failures) => {
                 failures.extend(bulk_delete.failure(reply));
             }
             Self::Near(near) => {
-                let taken = near.bulk_fetch.take(reply, &mut near.fetched);
+                let taken = near.bulk_fetch.add_reply(reply, &mut near.fetched);
                 return Ok(taken.map(|()| 0));
             }
             Self::Servers(admin, names, replies) => {
@@ -138,7 +140,7 @@ impl BulkKind {
                 let step_result =
                     step.map(|step| step.read(reply.parsed, reply.pipeline, reply.server));
                 if let Some(step_result) = step_result {
-                    steps.take_result(step_result);
+                    steps.handle_result(step_result);
                 }
             }
             Self::Finished => {}
@@ -149,14 +151,14 @@ impl BulkKind {
     /// What the call is once its requests have ended: a store continues with what follows it, step by step.
     pub(super) fn after_requests(self, results: &[BulkResult]) -> Self {
         match self {
-            Self::Store(bulk_store, items, stored) => {
-                let steps = bulk_store.remaining_steps(items, results, stored);
+            Self::Store(bulk_store, items, store_failures) => {
+                let steps = bulk_store.remaining_steps(items, results, store_failures);
                 Self::FollowUpSteps(Box::new(steps))
             }
             Self::FollowUpSteps(mut steps) => {
                 // A step without a reply; one with a reply was taken when it came.
                 for error in results.iter().filter_map(|result| result.error.clone()) {
-                    steps.take_result(Err(error));
+                    steps.handle_result(Err(error));
                 }
                 Self::FollowUpSteps(steps)
             }

@@ -2,7 +2,7 @@
 
 use glasscache_client::costs::TimeSpent;
 use glasscache_client::engine::operation::{Operation, Store};
-use glasscache_client::engine::{Counter, TooLarge};
+use glasscache_client::engine::{Counter, RefusedValueSteps};
 use glasscache_client::request::{Item, Request};
 use glasscache_client::reservation::Reservation;
 use glasscache_client::{Arithmetic, StoreMode, WireKey};
@@ -54,7 +54,9 @@ impl AsyncClient {
         let refusal = store.refusal(self.core.options().value_bytes_max);
         let kind = match refusal {
             None => PendingKind::ValueWrite(written),
-            Some(error) => PendingKind::TooLarge(Box::new(TooLarge::new(key, error)), written),
+            Some(error) => {
+                PendingKind::TooLarge(Box::new(RefusedValueSteps::new(key, error)), written)
+            }
         };
         let request = matches!(kind, PendingKind::ValueWrite(_)).then(|| store.request());
         let slot = self.core.slot_of(key.bytes);

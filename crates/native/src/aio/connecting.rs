@@ -8,7 +8,7 @@ use std::time::Duration;
 use glasscache_client::Error;
 use glasscache_client::engine::connection::Connection as Engine;
 use glasscache_client::engine::health;
-use glasscache_client::engine::retry::{Cause, FailedRequest, RetryDecision};
+use glasscache_client::engine::retry::{FailedRequest, FailureCause, RetryDecision};
 use glasscache_client::error::{Context, Phase};
 use glasscache_client::fork::{Process, random_opaque};
 use pyo3::intern;
@@ -179,11 +179,11 @@ impl AsyncClient {
     ) -> PyResult<()> {
         let time_limit = timeout_s.map(Duration::try_from_secs_f64).transpose();
         let cause = match time_limit.unwrap_or_default() {
-            Some(time_limit) => Cause::Deadline(time_limit),
-            None => Cause::Closed { is_orderly: false },
+            Some(time_limit) => FailureCause::Deadline(time_limit),
+            None => FailureCause::Closed { is_orderly: false },
         };
-        if let RetryDecision::End(mark) = FailedRequest::CONNECTING.decide(cause) {
-            self.server(py, slot)?.health.note(mark);
+        if let RetryDecision::Fail(effect) = FailedRequest::CONNECTING.decide(cause) {
+            self.server(py, slot)?.health.apply_effect(effect);
         }
         Ok(())
     }

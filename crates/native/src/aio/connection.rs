@@ -7,7 +7,9 @@ use std::time::Instant;
 
 use glasscache_client::Error;
 use glasscache_client::costs::{CallClass, TimeSpent};
-use glasscache_client::engine::connection::{Connection as Engine, Failure, Progress, Ticket};
+use glasscache_client::engine::connection::{
+    Connection as Engine, ConnectionEvent, Failure, Ticket,
+};
 use glasscache_client::engine::operation::Operation;
 use glasscache_client::engine::retry::RetryDecision;
 use glasscache_client::fork::Process;
@@ -50,7 +52,7 @@ pub(crate) struct Connection {
 impl Connection {
     pub(super) fn can_take_requests(&self) -> bool {
         self.transport.is_some()
-            && self.engine.takes_requests()
+            && self.engine.accepts_requests()
             && !self.is_paused
             && self.ready_future.is_none()
     }
@@ -149,7 +151,7 @@ impl Connection {
         let Some(request) = step.as_ref().map(Operation::request) else {
             return Ok(());
         };
-        if self.transport.is_none() || !self.engine.takes_requests() {
+        if self.transport.is_none() || !self.engine.accepts_requests() {
             // It takes no more requests: the call starts again on another connection.
             return self.fail(py, &pending_call, error::stale_connection_error(py));
         }
@@ -174,14 +176,18 @@ impl Connection {
         let arrived_at = Instant::now();
         loop {
             match self.engine.poll() {
-                Progress::Ready => {
+                ConnectionEvent::Ready => {
                     if let Some(ready) = self.ready_future.take() {
                         set_result(py, &ready, py.None().into_bound(py))?;
                     }
                 }
-                Progress::Reply(ticket, reply) => self.resolve(py, ticket, reply, arrived_at)?,
-                Progress::Failed(ticket, failure) => self.handle_failure(py, ticket, *failure)?,
-                Progress::Needs(_) | Progress::Idle => break,
+                ConnectionEvent::Reply(ticket, reply) => {
+                    self.resolve(py, ticket, reply, arrived_at)?
+                }
+                ConnectionEvent::Failed(ticket, failure) => {
+                    self.handle_failure(py, ticket, *failure)?
+                }
+                ConnectionEvent::NeedsBytes(_) | ConnectionEvent::Idle => break,
             }
         }
         if self.engine.must_close() {

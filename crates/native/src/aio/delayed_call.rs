@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use glasscache_client::costs::{CostPart, TimeSpent};
-use glasscache_client::engine::Tries;
+use glasscache_client::engine::RetryState;
 use pyo3::prelude::*;
 
 use super::pending_call::CallTiming;
@@ -16,7 +16,7 @@ pub(crate) struct DelayedCall {
     deadline: Instant,
     /// When it began to wait.
     wait_start: Instant,
-    tries: Tries,
+    retry_state: RetryState,
 }
 
 #[pymethods]
@@ -27,7 +27,7 @@ impl DelayedCall {
         Ok(Self {
             deadline: wait_start + deadlines::parse_timeout(seconds)?,
             wait_start,
-            tries: Tries::new(is_retry),
+            retry_state: RetryState::new(is_retry),
         })
     }
 
@@ -39,7 +39,7 @@ impl DelayedCall {
 
     /// Note that the connection on which it was sent had gone stale.
     fn note_stale(&mut self) {
-        self.tries.is_retry = true;
+        self.retry_state.is_retry = true;
     }
 }
 
@@ -52,7 +52,8 @@ impl DelayedCall {
     /// Begins to wait for a connection once more; false: it has tried often enough, or its time is over.
     pub(super) fn try_again(&mut self) -> bool {
         self.wait_start = Instant::now();
-        self.tries.may_connect(self.wait_start, self.deadline)
+        self.retry_state
+            .count_connection_wait(self.wait_start, self.deadline)
     }
 }
 
@@ -91,7 +92,7 @@ impl TimeLimit {
                     CostPart::Wait,
                     started.saturating_duration_since(delayed.wait_start),
                 );
-                is_retry = delayed.tries.is_retry;
+                is_retry = delayed.retry_state.is_retry;
                 delayed.deadline
             }
         };

@@ -32,7 +32,7 @@ impl NearFetch {
     /// Passes what came to the read, which may name a further call.
     pub(super) fn finish_call(self, py: Python<'_>, failures: Failures) {
         if let Some(read) = &mut self.call.borrow_mut(py).read {
-            read.take(&self.fetch, self.fetched, failures, Instant::now());
+            read.finish_fetch(&self.fetch, self.fetched, failures, Instant::now());
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use glasscache_client::WireKey;
 use glasscache_client::costs::{CallClass, CostPart, TimeSpent};
 use glasscache_client::engine::connection::{Attempt, Ticket};
-use glasscache_client::engine::{Counter, Step, Steps, TooLarge};
+use glasscache_client::engine::{Counter, RefusedValueSteps, Step, Steps};
 use glasscache_client::observe::RequestSummary;
 use glasscache_client::pipeline::FoundValue;
 use pyo3::prelude::*;
@@ -28,7 +28,7 @@ pub(super) enum PendingKind {
     /// A write of a value.
     ValueWrite(ValueWrite),
     /// What follows where a value was too large.
-    TooLarge(Box<TooLarge>, ValueWrite),
+    TooLarge(Box<RefusedValueSteps>, ValueWrite),
     /// A number that is created where there is none.
     Counter(Box<Counter>),
     /// One request of a call about many keys; the call is stored instead of a future.

@@ -110,7 +110,7 @@ impl Connection {
         let mut this = slf.borrow_mut();
         this.timer = None;
         this.engine.tick(Instant::now());
-        if !this.engine.takes_requests() {
+        if !this.engine.accepts_requests() {
             // Callers that wait to send on it use another.
             this.resolve_resumed(py)?;
         }
@@ -118,7 +118,7 @@ impl Connection {
         match this.engine.next_deadline() {
             Some(next) => this.start_timer(slf, next),
             // No call waits for what is in flight on a connection that takes no more requests.
-            None if !this.engine.takes_requests() => this.abort(py),
+            None if !this.engine.accepts_requests() => this.abort(py),
             None => Ok(()),
         }
     }
@@ -132,7 +132,7 @@ impl Connection {
     /// Whether the peer takes no more for now.
     #[getter(is_paused)]
     fn paused(&self) -> bool {
-        self.is_paused && self.transport.is_some() && self.engine.takes_requests()
+        self.is_paused && self.transport.is_some() && self.engine.accepts_requests()
     }
 
     /// Whether all is sent, no caller waits for a reply, and every quiet write is acknowledged.

@@ -7,7 +7,7 @@ use glasscache_client::costs::CostPart;
 use glasscache_client::engine::connection::Ticket;
 use glasscache_client::engine::interpret::refusal_to_error;
 use glasscache_client::engine::operation::{Operation, store_outcome};
-use glasscache_client::engine::{StepReply, Steps, TooLarge};
+use glasscache_client::engine::{RefusedValueSteps, StepReply, Steps};
 use glasscache_client::pipeline::Reply;
 use glasscache_client::reservation::Reservation;
 use pyo3::prelude::*;
@@ -28,8 +28,8 @@ impl PendingKind {
         outcome: Result<StepReply, Error>,
     ) -> PyResult<Resolution<'py>> {
         match self {
-            Self::TooLarge(steps, _) => steps.take_result(outcome),
-            Self::Counter(steps) => steps.take_result(outcome),
+            Self::TooLarge(steps, _) => steps.handle_result(outcome),
+            Self::Counter(steps) => steps.handle_result(outcome),
             _ => {}
         }
         if self.step().is_some() {
@@ -43,8 +43,8 @@ impl PendingKind {
     /// The error of a call whose request ended by `error`: of a call of several requests it may be another.
     pub(super) fn handle_failure(&mut self, error: Error) -> Error {
         match self {
-            Self::TooLarge(steps, _) => steps.take_result(Err(error)),
-            Self::Counter(steps) => steps.take_result(Err(error)),
+            Self::TooLarge(steps, _) => steps.handle_result(Err(error)),
+            Self::Counter(steps) => steps.handle_result(Err(error)),
             _ => return error,
         }
         self.finish_steps().err().unwrap_or(Error::Closed)
@@ -149,7 +149,7 @@ impl Connection {
             (&PendingKind::ValueWrite(written), Some(key)) => {
                 match store_outcome(reply, key.wire_key(), written.value_bytes, server) {
                     Err(error @ Error::TooLarge { .. }) => {
-                        let steps = Box::new(TooLarge::new(key.wire_key(), error));
+                        let steps = Box::new(RefusedValueSteps::new(key.wire_key(), error));
                         pending_call.kind = PendingKind::TooLarge(steps, written);
                         Ok(Resolution::Step)
                     }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use glasscache_client::StoreMode;
-use glasscache_client::call::receive_all;
+use glasscache_client::call::receive_first_replies;
 use glasscache_client::costs::TimeSpent;
 use glasscache_client::{Budget, Error};
 use pyo3::prelude::*;
@@ -41,7 +41,7 @@ impl Client {
                 if raised_error.borrow().is_some() {
                     return Err(Error::Interrupted);
                 }
-                if interpreter_lock::run_detached(py, || receive_all(calls)) {
+                if interpreter_lock::run_detached(py, || receive_first_replies(calls)) {
                     return Ok(());
                 }
                 raised_error.replace(py.check_signals().err());

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use glasscache_client::WireKey;
 use glasscache_client::call::{Call, CallState};
-use glasscache_client::costs::{CallClass, CostPart, Operation, TimeSpent};
+use glasscache_client::costs::{CallClass, CostPart, OperationKind, TimeSpent};
 use glasscache_client::observe::RequestSummary;
 use glasscache_client::pipeline::{FoundValue, Reply};
 use glasscache_client::request::Request;
@@ -162,7 +162,7 @@ impl Client {
             start_and_deadline.1,
         );
         if matches!(form, ReplyForm::Value | ReplyForm::WithCas) {
-            call.hand_out_bodies();
+            call.stream_bodies();
         }
         let (mut result, mut value_bytes) = (None, 0);
         let mut spent = TimeSpent::default();
@@ -211,13 +211,13 @@ impl Client {
         *value_bytes = found.map_or(*value_bytes, |found| found.value_bytes);
         let is_timed = |found: FoundValue| self.codec().is_slow(found.flags, found.value_bytes);
         if self.core.is_observed() && found.is_some_and(is_timed) {
-            call.note_arrival();
+            call.mark_reply_received();
         }
         let value = call.pipeline().map(|pipeline| {
             let reply = (reply, pipeline, call.server().name.as_str());
             form.to_python(py, self.codec(), reply, spent)
         });
-        call.next();
+        call.release_reply();
         let value = value.unwrap_or(Ok(None));
         value.map_err(|failure| failure.into_exception(py))
     }
@@ -232,11 +232,11 @@ impl Client {
         mut spent: TimeSpent,
     ) {
         let decompress_time = Duration::from_nanos(spent.part_ns(CostPart::Decompress));
-        let decode_time = call.times().reading_time().saturating_sub(decompress_time);
+        let decode_time = call.times().decoding_time().saturating_sub(decompress_time);
         spent.add_time(CostPart::Deserialise, decode_time);
         let summary = RequestSummary {
             key: Some(key),
-            class: CallClass::Single(Operation::Read, 0),
+            class: CallClass::Single(OperationKind::Read, 0),
             found_bytes,
             has_value,
             spent,
@@ -265,7 +265,7 @@ impl Client {
         }
         let mut body = vec![0; found.value_bytes];
         receive_into(&mut body)?;
-        call.note_arrival();
+        call.mark_reply_received();
         let (value, costs) = conversion::decode_value(py, self.codec(), found.flags, &body)?;
         spent.add_time(CostPart::Decompress, costs.compress);
         Ok(value)

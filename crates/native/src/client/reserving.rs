@@ -1,9 +1,9 @@
 //! Reservations, which `get_or_set` needs.
 
 use glasscache_client::StoreMode;
-use glasscache_client::outcome::Outcome;
 use glasscache_client::request::Item;
 use glasscache_client::reservation::{FindReservation, Reservation, TOKEN_BYTES, reservation_body};
+use glasscache_client::write_outcome::WriteOutcome;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -45,7 +45,7 @@ impl Client {
             let body = &body;
             let item = Item { key, flags, body };
             let done = core.store(store_mode(instead_of), item, exptime, false, budget)?;
-            Ok(Some(done == Outcome::Done))
+            Ok(Some(done == WriteOutcome::Done))
         })
     }
 

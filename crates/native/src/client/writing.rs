@@ -4,8 +4,8 @@ use glasscache_client::Arithmetic;
 use glasscache_client::StoreMode;
 use glasscache_client::costs::TimeSpent;
 use glasscache_client::engine::Counter;
-use glasscache_client::outcome::Outcome;
 use glasscache_client::request::Item;
+use glasscache_client::write_outcome::WriteOutcome;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -55,7 +55,7 @@ impl Client {
         let stored =
             slf.get()
                 .write(slf.py(), StoreMode::Set, key, value, ttl, noreply, deadline)?;
-        Ok(stored == Outcome::Done)
+        Ok(stored == WriteOutcome::Done)
     }
 
     /// Store value only if there is none under key; whether it was stored.
@@ -72,7 +72,10 @@ impl Client {
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<bool> {
         error::refuse_keywords("add", keywords)?;
-        Ok(self.write(py, StoreMode::Add, key, value, ttl, noreply, deadline)? == Outcome::Done)
+        Ok(
+            self.write(py, StoreMode::Add, key, value, ttl, noreply, deadline)?
+                == WriteOutcome::Done,
+        )
     }
 
     /// Store value only if there is one under key; whether it was stored.
@@ -91,7 +94,7 @@ impl Client {
         error::refuse_keywords("replace", keywords)?;
         Ok(
             self.write(py, StoreMode::Replace, key, value, ttl, noreply, deadline)?
-                == Outcome::Done,
+                == WriteOutcome::Done,
         )
     }
 
@@ -137,9 +140,9 @@ impl Client {
         let mode = StoreMode::Cas(cas);
         Ok(
             match self.write(py, mode, key, value, ttl, noreply, deadline)? {
-                Outcome::Done => Some(true),
-                Outcome::NotFound => None,
-                Outcome::Exists | Outcome::NotStored => Some(false),
+                WriteOutcome::Done => Some(true),
+                WriteOutcome::NotFound => None,
+                WriteOutcome::Exists | WriteOutcome::NotStored => Some(false),
             },
         )
     }
@@ -241,7 +244,7 @@ impl Client {
         ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<f64>,
-    ) -> PyResult<Outcome> {
+    ) -> PyResult<WriteOutcome> {
         let start_and_deadline = self.start_and_deadline(deadline)?;
         let exptime = exptime(ttl)?;
         let mut scratch = Vec::new();
@@ -253,7 +256,7 @@ impl Client {
             let outcome = self.run_detached(py, start_and_deadline, spent, |core, budget| {
                 core.store(mode, item, exptime, noreply, budget)
             });
-            self.or_counted_miss(py, outcome, Outcome::NotStored)
+            self.or_counted_miss(py, outcome, WriteOutcome::NotStored)
         })
     }
 
@@ -267,11 +270,16 @@ impl Client {
     ) -> PyResult<bool> {
         // What is joined must be as it is: a compressed piece would spoil the whole.
         let (flags, body) = (0, appended_bytes(value)?);
-        let outcome = self.with_key(key, deadline, Outcome::NotStored, |core, key, budget| {
-            let item = Item { key, flags, body };
-            core.store(mode, item, 0, noreply, budget)
-        })?;
-        Ok(outcome == Outcome::Done)
+        let outcome = self.with_key(
+            key,
+            deadline,
+            WriteOutcome::NotStored,
+            |core, key, budget| {
+                let item = Item { key, flags, body };
+                core.store(mode, item, 0, noreply, budget)
+            },
+        )?;
+        Ok(outcome == WriteOutcome::Done)
     }
 
     fn arithmetic(

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use glasscache_client::call::{Call, CallState};
 use glasscache_client::costs::{CostPart, TimeSpent};
-use glasscache_client::engine::TooLarge;
+use glasscache_client::engine::RefusedValueSteps;
 use glasscache_client::engine::operation::store_outcome;
 use glasscache_client::pipeline::{Pipeline, Reply};
 use glasscache_client::request::Request;
@@ -151,7 +151,7 @@ impl Client {
                         }
                         outcome => outcomes.push(outcome),
                     }
-                    call.next();
+                    call.release_reply();
                 }
                 Ok(CallState::Finished) => break Error::Closed,
                 Ok(CallState::Interrupted) => py.check_signals()?,
@@ -205,7 +205,7 @@ impl Client {
                 (
                     Request::Store { item, .. },
                     Err(ReplyFailure::Client(error @ Error::TooLarge { limit: 0, .. })),
-                ) => Some(TooLarge::without_removal(item.key, error.clone())),
+                ) => Some(RefusedValueSteps::without_removal(item.key, error.clone())),
                 _ => None,
             });
         let Some(steps) = refused_stores.next() else {

@@ -105,16 +105,19 @@ mod tests {
     #[test]
     fn each_quiet_opcode_has_one_that_is_not() {
         let quiet: Vec<u8> = (0..=255).filter(|opcode| is_quiet(*opcode)).collect();
-        let loud: Vec<u8> = quiet.iter().map(|opcode| without_quiet(*opcode)).collect();
+        let not_quiet: Vec<u8> = quiet.iter().map(|opcode| without_quiet(*opcode)).collect();
         let expected = [
             GET, GETK, SET, ADD, REPLACE, DELETE, INCREMENT, DECREMENT, QUIT, FLUSH, APPEND,
             PREPEND, GAT, GATK,
         ];
-        assert_eq!(loud, expected);
+        assert_eq!(not_quiet, expected);
         assert_eq!(without_quiet(NOOP), NOOP);
-        for (quiet, loud) in quiet.into_iter().zip(loud) {
-            let has_no_key = matches!(loud, QUIT | FLUSH);
-            assert_eq!(quiet_form(loud), if has_no_key { loud } else { quiet });
+        for (quiet, not_quiet) in quiet.into_iter().zip(not_quiet) {
+            let has_no_key = matches!(not_quiet, QUIT | FLUSH);
+            assert_eq!(
+                quiet_form(not_quiet),
+                if has_no_key { not_quiet } else { quiet }
+            );
         }
         assert_eq!(quiet_form(TOUCH), TOUCH);
     }

@@ -6,7 +6,7 @@
 
 use super::header::{HEADER_BYTES, Header, MAGIC_REQUEST};
 use super::{Status, opcode};
-use crate::command::{StoreHead, StoreVerb};
+use crate::command::{StoreCommand, StoreHead};
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// Largest body that is taken at all, in bytes: memcached's upper limit of an item.
@@ -24,7 +24,7 @@ pub enum Parsed<'b> {
     /// A request; `used` bytes of the input are done with. The value of a store follows them.
     Request(RequestId, Command<'b>, usize),
     /// A request to be refused; `used` bytes are done with.
-    Refused(Refusal, usize),
+    Refused(PacketRefusal, usize),
     /// Not a request of this protocol: the stream cannot be followed.
     BadMagic,
 }
@@ -130,7 +130,7 @@ pub struct Get<'b> {
 
 /// A request that is answered with an error instead of being executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Refusal {
+pub struct PacketRefusal {
     /// Which request.
     pub id: RequestId,
     /// Why.
@@ -174,7 +174,7 @@ pub fn parse(input: &[u8]) -> Parsed<'_> {
         return Parsed::Request(id, command, used);
     }
     // The lengths were checked, so this is an opcode that is not known.
-    let refusal = Refusal {
+    let refusal = PacketRefusal {
         id,
         status: Status::UnknownCommand,
         swallow_bytes: value_bytes,
@@ -186,7 +186,7 @@ pub fn parse(input: &[u8]) -> Parsed<'_> {
 /// A malformed request: what follows its header cannot be trusted.
 #[cold]
 fn refuse_malformed(header: &Header, status: Status) -> Parsed<'static> {
-    let refusal = Refusal {
+    let refusal = PacketRefusal {
         id: RequestId {
             opcode: header.opcode,
             opaque: header.opaque,
@@ -307,7 +307,7 @@ fn decode_command<'b>(
 
 /// The verb of a store; `None` for any other opcode. As in memcached, add and replace with a CAS unique are a cas.
 #[inline]
-fn store_verb(opcode: u8, has_cas: bool) -> Option<StoreVerb> {
+fn store_verb(opcode: u8, has_cas: bool) -> Option<StoreCommand> {
     Some(match opcode {
         opcode::SET
         | opcode::SETQ
@@ -317,13 +317,13 @@ fn store_verb(opcode: u8, has_cas: bool) -> Option<StoreVerb> {
         | opcode::REPLACEQ
             if has_cas =>
         {
-            StoreVerb::Cas
+            StoreCommand::Cas
         }
-        opcode::SET | opcode::SETQ => StoreVerb::Set,
-        opcode::ADD | opcode::ADDQ => StoreVerb::Add,
-        opcode::REPLACE | opcode::REPLACEQ => StoreVerb::Replace,
-        opcode::APPEND | opcode::APPENDQ => StoreVerb::Append,
-        opcode::PREPEND | opcode::PREPENDQ => StoreVerb::Prepend,
+        opcode::SET | opcode::SETQ => StoreCommand::Set,
+        opcode::ADD | opcode::ADDQ => StoreCommand::Add,
+        opcode::REPLACE | opcode::REPLACEQ => StoreCommand::Replace,
+        opcode::APPEND | opcode::APPENDQ => StoreCommand::Append,
+        opcode::PREPEND | opcode::PREPENDQ => StoreCommand::Prepend,
         _ => return None,
     })
 }

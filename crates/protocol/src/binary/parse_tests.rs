@@ -21,7 +21,7 @@ fn packet(header: &Header) -> Vec<u8> {
     bytes
 }
 
-fn refusal(header: &Header) -> Option<Refusal> {
+fn refusal(header: &Header) -> Option<PacketRefusal> {
     match parse(&packet(header)) {
         Parsed::Refused(refusal, _) => Some(refusal),
         _ => None,
@@ -185,7 +185,7 @@ fn numbers_stand_where_memcached_reads_them() {
     let mut bytes = header(opcode::SETQ, 1, 8, 12).to_bytes().to_vec();
     bytes.extend_from_slice(b"\xff\0\0\x01\xff\xff\xff\xffkvvv");
     let expected = StoreHead {
-        verb: StoreVerb::Set,
+        verb: StoreCommand::Set,
         key: b"k",
         flags: 0xff00_0001,
         exptime: 0xffff_ffff,
@@ -212,10 +212,10 @@ fn a_store_with_a_cas_unique_is_a_cas_and_a_join_keeps_its_verb() {
         }
     };
     for opcode in [opcode::SET, opcode::ADD, opcode::REPLACEQ] {
-        assert_eq!(verb_of(opcode, 8), StoreVerb::Cas);
+        assert_eq!(verb_of(opcode, 8), StoreCommand::Cas);
     }
-    assert_eq!(verb_of(opcode::APPEND, 0), StoreVerb::Append);
-    assert_eq!(verb_of(opcode::PREPENDQ, 0), StoreVerb::Prepend);
+    assert_eq!(verb_of(opcode::APPEND, 0), StoreCommand::Append);
+    assert_eq!(verb_of(opcode::PREPENDQ, 0), StoreCommand::Prepend);
 }
 
 #[test]

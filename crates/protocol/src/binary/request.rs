@@ -8,7 +8,7 @@ use super::{RequestId, opcode};
 
 /// What the head of a set, add or replace has beside opcode and key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StoreParameters {
+pub struct BinaryStoreParameters {
     /// Client flags.
     pub flags: u32,
     /// The exptime as it goes on the wire.
@@ -42,7 +42,7 @@ pub fn touch(out: &mut Vec<u8>, id: RequestId, key: &[u8], exptime: u32) {
 }
 
 /// Appends the head of a set, add or replace; the value follows it on the wire.
-pub fn store(out: &mut Vec<u8>, id: RequestId, key: &[u8], head: &StoreParameters) {
+pub fn store(out: &mut Vec<u8>, id: RequestId, key: &[u8], head: &BinaryStoreParameters) {
     let extras = (u64::from(head.flags) << 32) | u64::from(head.exptime);
     let extras = extras.to_be_bytes();
     write_request(out, id, head.required_cas, &extras, key, head.value_bytes);

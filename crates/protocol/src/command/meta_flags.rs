@@ -10,7 +10,7 @@ use crate::replies;
 const FLAGS_MAX: usize = META_TOKENS_MAX - 2;
 
 /// Flags without argument that change nothing.
-const PLAIN_LETTERS: u128 = letter_set(b"vkstcfhlq");
+const ARGUMENTLESS_LETTERS: u128 = letter_set(b"vkstcfhlq");
 
 /// A set of flags, for [`MetaFlags::has_any`].
 pub const fn letter_set(mut text: &[u8]) -> u128 {
@@ -89,7 +89,7 @@ impl<'b> MetaFlags<'b> {
     /// Parses flags that are single letters and only select fields of the reply, up to the end of the line; also
     /// the bytes parsed, line ending included. `None` for anything else, errors included.
     #[inline]
-    pub fn parse_plain(text: &'b [u8]) -> Option<(MetaFlags<'b>, usize)> {
+    pub fn parse_argumentless(text: &'b [u8]) -> Option<(MetaFlags<'b>, usize)> {
         let mut seen_flags = 0u128;
         let mut rest = text;
         loop {
@@ -99,7 +99,7 @@ impl<'b> MetaFlags<'b> {
                 [b' ', letter, tail @ ..] => {
                     let letter_bit = 1u128 << (letter & 127);
                     if letter & 128 != 0
-                        || letter_bit & PLAIN_LETTERS == 0
+                        || letter_bit & ARGUMENTLESS_LETTERS == 0
                         || letter_bit & seen_flags != 0
                     {
                         return None;
@@ -253,14 +253,18 @@ mod tests {
     #[test]
     fn plain_flags_parse_as_in_the_general_parser() {
         for line in ["\r\n", "\n", " v\r\n", " v k s t c f h l q\n"] {
-            let (flags, bytes) = MetaFlags::parse_plain(line.as_bytes()).unwrap();
+            let (flags, bytes) = MetaFlags::parse_argumentless(line.as_bytes()).unwrap();
             assert_eq!(Ok(flags), MetaFlags::parse(line.trim_end().as_bytes()));
             assert_eq!(bytes, line.len());
         }
         for line in [
             " v", "", " v v\n", " O1\n", " b\n", "  v\n", " v \n", " ö\n", " v\r",
         ] {
-            assert_eq!(MetaFlags::parse_plain(line.as_bytes()), None, "{line:?}");
+            assert_eq!(
+                MetaFlags::parse_argumentless(line.as_bytes()),
+                None,
+                "{line:?}"
+            );
         }
     }
 

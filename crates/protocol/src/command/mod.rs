@@ -121,7 +121,7 @@ pub enum AdminVerb {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GetHead {
     /// gets and gats: the reply includes the CAS unique.
-    pub with_unique: bool,
+    pub with_cas: bool,
     /// gat and gats: the new exptime, as on the wire.
     pub touch: Option<i64>,
 }
@@ -130,7 +130,7 @@ pub struct GetHead {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreHead<'b> {
     /// Which command.
-    pub verb: StoreVerb,
+    pub verb: StoreCommand,
     /// The item's key, 1 to 250 bytes.
     pub key: &'b [u8],
     /// The client's flags.
@@ -148,7 +148,7 @@ pub struct StoreHead<'b> {
 /// Which storage command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the variants are the commands of the protocol")]
-pub enum StoreVerb {
+pub enum StoreCommand {
     Set,
     Add,
     Replace,
@@ -159,11 +159,11 @@ pub enum StoreVerb {
 
 /// A line that gets an error reply instead of being executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Refusal {
+pub struct LineRefusal {
     /// The reply.
     pub reply: &'static [u8],
     /// Bytes after the line that belong to the refused command and must not be executed;
-    /// [`Refusal::SWALLOW_UNKNOWN`] if their number cannot be known.
+    /// [`LineRefusal::SWALLOW_UNKNOWN`] if their number cannot be known.
     pub swallow_bytes: u64,
     /// The command has `noreply`.
     pub noreply: bool,
@@ -171,23 +171,23 @@ pub struct Refusal {
     pub must_close: bool,
 }
 
-impl Refusal {
+impl LineRefusal {
     /// As `swallow_bytes`: where the next command begins is unknown, so nothing more is executed.
     pub const SWALLOW_UNKNOWN: u64 = u64::MAX;
 
     /// A refusal after which nothing is executed, because a value of unknown length follows.
-    pub const fn of_unknown_length(reply: &'static [u8]) -> Refusal {
-        Refusal {
+    pub const fn of_unknown_length(reply: &'static [u8]) -> LineRefusal {
+        LineRefusal {
             reply,
-            swallow_bytes: Refusal::SWALLOW_UNKNOWN,
+            swallow_bytes: LineRefusal::SWALLOW_UNKNOWN,
             noreply: false,
             must_close: false,
         }
     }
 
     /// A refusal after which the next command can be executed.
-    pub const fn new(reply: &'static [u8]) -> Refusal {
-        Refusal {
+    pub const fn new(reply: &'static [u8]) -> LineRefusal {
+        LineRefusal {
             reply,
             swallow_bytes: 0,
             noreply: false,
@@ -196,8 +196,8 @@ impl Refusal {
     }
 
     /// A refusal after which the connection closes.
-    pub const fn closing(reply: &'static [u8]) -> Refusal {
-        Refusal {
+    pub const fn closing(reply: &'static [u8]) -> LineRefusal {
+        LineRefusal {
             reply,
             swallow_bytes: 0,
             noreply: false,

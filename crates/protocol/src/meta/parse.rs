@@ -2,17 +2,17 @@
 
 use crate::ascii;
 use crate::base64;
-use crate::command::{Command, MetaFlags, MetaLine, Refusal, letter_set, value_length};
+use crate::command::{Command, LineRefusal, MetaFlags, MetaLine, letter_set, value_length};
 use crate::limits::KEY_BYTES_MAX;
 use crate::replies;
 
 /// The `mg` at the start of `input` and its length, if it is complete and its flags are plain; `None` otherwise, and
 /// [`crate::text::parse`] has to parse it.
 #[inline]
-pub fn parse_plain_get(input: &[u8]) -> Option<(MetaLine<'_>, usize)> {
+pub fn parse_simple_get(input: &[u8]) -> Option<(MetaLine<'_>, usize)> {
     let rest = input.strip_prefix(b"mg ")?;
     let (key, tail) = rest.split_at_checked(ascii::find_separator(rest)?)?;
-    let (flags, bytes) = MetaFlags::parse_plain(tail)?;
+    let (flags, bytes) = MetaFlags::parse_argumentless(tail)?;
     let is_valid_key = !key.is_empty() && key.len() <= KEY_BYTES_MAX;
     is_valid_key.then_some((MetaLine { key, flags }, 3 + key.len() + bytes))
 }
@@ -21,16 +21,16 @@ pub fn parse_plain_get(input: &[u8]) -> Option<(MetaLine<'_>, usize)> {
 const FLUSH_FLAGS: u128 = letter_set(b"bkqO");
 
 /// Parses the rest of a line after `mg`, `ms`, `md`, `ma`, `me` or `mf`.
-pub fn parse_line<'b>(verb: &[u8], line: &'b [u8]) -> Result<Command<'b>, Refusal> {
+pub fn parse_line<'b>(verb: &[u8], line: &'b [u8]) -> Result<Command<'b>, LineRefusal> {
     let mut rest = line;
-    let key = ascii::take_token(&mut rest).ok_or(Refusal::new(replies::BAD_FORMAT))?;
+    let key = ascii::take_token(&mut rest).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
     match verb {
         b"mg" => parse_meta_line(key, rest)
             .map(Command::MetaGet)
-            .map_err(Refusal::new),
+            .map_err(LineRefusal::new),
         b"md" => parse_meta_line(key, rest)
             .map(Command::MetaDelete)
-            .map_err(Refusal::new),
+            .map_err(LineRefusal::new),
         b"ma" => parse_arith(key, rest),
         b"ms" => parse_set(key, rest),
         b"mf" => parse_flush_prefix(key, rest),
@@ -53,7 +53,7 @@ fn parse_meta_line<'b>(key: &'b [u8], rest: &'b [u8]) -> Result<MetaLine<'b>, &'
     Ok(line)
 }
 
-fn parse_arith<'b>(key: &'b [u8], rest: &'b [u8]) -> Result<Command<'b>, Refusal> {
+fn parse_arith<'b>(key: &'b [u8], rest: &'b [u8]) -> Result<Command<'b>, LineRefusal> {
     let line = parse_meta_line(key, rest).map_err(|reply| {
         // memcached has one error text for every bad flag of `ma`, except those that its tokenizer refuses.
         let keeps_reply = [
@@ -62,7 +62,7 @@ fn parse_arith<'b>(key: &'b [u8], rest: &'b [u8]) -> Result<Command<'b>, Refusal
             replies::TOO_MANY_FLAGS,
         ]
         .contains(&reply);
-        Refusal::new(if keeps_reply {
+        LineRefusal::new(if keeps_reply {
             reply
         } else {
             replies::BAD_ARITH_FLAG
@@ -70,16 +70,16 @@ fn parse_arith<'b>(key: &'b [u8], rest: &'b [u8]) -> Result<Command<'b>, Refusal
     })?;
     match line.flags.mode {
         0 | b'I' | b'+' | b'D' | b'-' => Ok(Command::MetaArith(line)),
-        _ => Err(Refusal::new(replies::BAD_ARITH_MODE)),
+        _ => Err(LineRefusal::new(replies::BAD_ARITH_MODE)),
     }
 }
 
-fn parse_set<'b>(key: &'b [u8], mut rest: &'b [u8]) -> Result<Command<'b>, Refusal> {
-    let length = ascii::take_token(&mut rest).ok_or(Refusal::new(replies::BAD_FORMAT))?;
+fn parse_set<'b>(key: &'b [u8], mut rest: &'b [u8]) -> Result<Command<'b>, LineRefusal> {
+    let length = ascii::take_token(&mut rest).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
     let value_bytes = value_length(length)?;
-    let refusal_for = |reply| Refusal {
+    let refusal_for = |reply| LineRefusal {
         swallow_bytes: u64::from(value_bytes) + 2,
-        ..Refusal::new(reply)
+        ..LineRefusal::new(reply)
     };
     let line = parse_meta_line(key, rest).map_err(refusal_for)?;
     match line.flags.mode {
@@ -88,21 +88,21 @@ fn parse_set<'b>(key: &'b [u8], mut rest: &'b [u8]) -> Result<Command<'b>, Refus
     }
 }
 
-fn parse_flush_prefix<'b>(prefix: &'b [u8], rest: &'b [u8]) -> Result<Command<'b>, Refusal> {
-    let line = parse_meta_line(prefix, rest).map_err(Refusal::new)?;
+fn parse_flush_prefix<'b>(prefix: &'b [u8], rest: &'b [u8]) -> Result<Command<'b>, LineRefusal> {
+    let line = parse_meta_line(prefix, rest).map_err(LineRefusal::new)?;
     if line.flags.has_any(!FLUSH_FLAGS) {
-        return Err(Refusal::new(replies::INVALID_FLAG));
+        return Err(LineRefusal::new(replies::INVALID_FLAG));
     }
     Ok(Command::MetaFlushPrefix(line))
 }
 
-fn parse_debug<'b>(key: &'b [u8], mut rest: &'b [u8]) -> Result<Command<'b>, Refusal> {
+fn parse_debug<'b>(key: &'b [u8], mut rest: &'b [u8]) -> Result<Command<'b>, LineRefusal> {
     if key.len() > KEY_BYTES_MAX {
-        return Err(Refusal::new(replies::BAD_FORMAT));
+        return Err(LineRefusal::new(replies::BAD_FORMAT));
     }
     let is_base64 = ascii::take_token(&mut rest) == Some(b"b");
     if is_base64 && base64::decode(key, &mut Vec::new()).is_none() {
-        return Err(Refusal::new(replies::BAD_FORMAT));
+        return Err(LineRefusal::new(replies::BAD_FORMAT));
     }
     Ok(Command::MetaDebug { key, is_base64 })
 }
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn a_plain_get_parses_as_in_the_general_parser() {
         for input in [&b"mg foo t v\r\nrest"[..], b"mg k\n", b"mg k v\r\n"] {
-            let (line, used) = parse_plain_get(input).unwrap();
+            let (line, used) = parse_simple_get(input).unwrap();
             assert_eq!(parse(input), Parsed::Command(Command::MetaGet(line), used));
         }
         let long = [b"mg ", &[b'k'; 251][..], b" v\r\n"].concat();
@@ -145,7 +145,7 @@ mod tests {
             b"mg \r\n",
             &long,
         ] {
-            assert_eq!(parse_plain_get(input), None);
+            assert_eq!(parse_simple_get(input), None);
         }
     }
 

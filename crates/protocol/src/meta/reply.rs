@@ -4,11 +4,11 @@
 //! matches it to its request; a hit must have one, and a reply without one is accepted only
 //! where servers are known to omit it (`EN`, `MN` and error lines).
 
-use crate::reply::{Refused, ReplyFault, parse_error_line, parse_number};
+use crate::reply::{ErrorLine, ReplyFault, parse_error_line, parse_number};
 
 /// The outcome in a meta reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Code {
+pub enum MetaCode {
     /// `HD`: done, no value follows.
     Done,
     /// `VA`: a value follows.
@@ -27,7 +27,7 @@ pub enum Code {
 
 /// The flags of a reply that a client reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Flags<'a> {
+pub struct MetaReplyFlags<'a> {
     /// `O`: matches the reply to its request.
     pub opaque: Option<u32>,
     /// `k`: the key, base64 if the request's was.
@@ -53,33 +53,33 @@ pub struct Flags<'a> {
 /// One meta reply line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line<'a> {
-    /// A reply; with [`Code::Value`] `value_bytes` bytes and a line end follow.
+    /// A reply; with [`MetaCode::Value`] `value_bytes` bytes and a line end follow.
     Reply {
         /// The outcome.
-        code: Code,
+        code: MetaCode,
         /// Length of the value that follows; 0 unless the code is a value.
         value_bytes: u64,
         /// The flags of the reply.
-        flags: Flags<'a>,
+        flags: MetaReplyFlags<'a>,
     },
     /// An error line; it has no opaque.
-    Refused(Refused<'a>),
+    Error(ErrorLine<'a>),
 }
 
 /// Reads one line as a meta reply.
 pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
     let (token, rest) = line.split_at_checked(2).ok_or(ReplyFault::Unexpected)?;
     let code = match token {
-        b"HD" => Code::Done,
-        b"VA" => Code::Value,
-        b"EN" => Code::Miss,
-        b"NF" => Code::NotFound,
-        b"NS" => Code::NotStored,
-        b"EX" => Code::Exists,
-        b"MN" => Code::Noop,
+        b"HD" => MetaCode::Done,
+        b"VA" => MetaCode::Value,
+        b"EN" => MetaCode::Miss,
+        b"NF" => MetaCode::NotFound,
+        b"NS" => MetaCode::NotStored,
+        b"EX" => MetaCode::Exists,
+        b"MN" => MetaCode::Noop,
         _ => {
             return parse_error_line(line)
-                .map(Line::Refused)
+                .map(Line::Error)
                 .ok_or(ReplyFault::Unexpected);
         }
     };
@@ -89,13 +89,13 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
         return Err(ReplyFault::Unexpected);
     }
     let value_bytes = match code {
-        Code::Value => tokens
+        MetaCode::Value => tokens
             .next()
             .and_then(parse_number)
             .ok_or(ReplyFault::BadNumber)?,
         _ => 0,
     };
-    let mut flags = Flags::default();
+    let mut flags = MetaReplyFlags::default();
     for token in tokens {
         read_flag(token, &mut flags)?;
     }
@@ -106,7 +106,7 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
     })
 }
 
-fn read_flag<'a>(token: &'a [u8], flags: &mut Flags<'a>) -> Result<(), ReplyFault> {
+fn read_flag<'a>(token: &'a [u8], flags: &mut MetaReplyFlags<'a>) -> Result<(), ReplyFault> {
     let Some((&letter, argument)) = token.split_first() else {
         return Ok(()); // memcached ends some lines with a space
     };
@@ -136,12 +136,12 @@ fn read_flag<'a>(token: &'a [u8], flags: &mut Flags<'a>) -> Result<(), ReplyFaul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reply::Blame;
+    use crate::reply::ErrorLineKind;
 
-    fn flags(line: &[u8]) -> Flags<'_> {
+    fn flags(line: &[u8]) -> MetaReplyFlags<'_> {
         match parse(line).unwrap() {
             Line::Reply { flags, .. } => flags,
-            Line::Refused(refused) => panic!("{refused:?}"),
+            Line::Error(error_line) => panic!("{error_line:?}"),
         }
     }
 
@@ -155,7 +155,7 @@ mod tests {
         else {
             panic!("not a reply")
         };
-        assert_eq!((code, value_bytes), (Code::Value, 40));
+        assert_eq!((code, value_bytes), (MetaCode::Value, 40));
         assert_eq!(
             (flags.key, flags.client_flags, flags.opaque),
             (Some(&b"foo"[..]), 16, Some(7))
@@ -179,8 +179,8 @@ mod tests {
         assert_eq!(parse(b"HD Oabc"), Err(ReplyFault::BadNumber));
         assert!(matches!(
             parse(b"ERROR"),
-            Ok(Line::Refused(Refused {
-                blame: Blame::Command,
+            Ok(Line::Error(ErrorLine {
+                kind: ErrorLineKind::UnknownCommand,
                 ..
             }))
         ));

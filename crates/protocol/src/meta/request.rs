@@ -4,7 +4,7 @@
 //! not by its position in the stream. Quiet requests (`q`) get a reply only on failure and
 //! end with an `mn`, so a hundred writes cost one reply line.
 
-use crate::request::{StoreLine, StoreMode, write_decimal};
+use crate::request::{StoreMode, TextStoreParameters, write_decimal};
 
 /// A key as it is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub fn set(
     out: &mut Vec<u8>,
     mode: StoreMode,
     key: WireKey<'_>,
-    item: &StoreLine,
+    item: &TextStoreParameters,
     common: CommonFields,
 ) {
     start_line(out, b"ms ", key);
@@ -127,7 +127,7 @@ pub fn get_value_only(out: &mut Vec<u8>, key: &[u8]) {
 }
 
 /// Appends the head of `ms` without an opaque, for replies that are matched by their order.
-pub fn set_without_opaque(out: &mut Vec<u8>, key: &[u8], item: &StoreLine) {
+pub fn set_without_opaque(out: &mut Vec<u8>, key: &[u8], item: &TextStoreParameters) {
     start_line(
         out,
         b"ms ",
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_quiet_set_sends_only_what_differs_from_the_default() {
-        let item = StoreLine {
+        let item = TextStoreParameters {
             flags: 0,
             exptime: 0,
             value_bytes: 3,

@@ -5,7 +5,9 @@
 //! The accepted syntax and the order of errors are those of memcached 1.6's parser.
 
 use crate::ascii;
-use crate::command::{AdminVerb, Command, GetHead, Refusal, StoreHead, StoreVerb, value_length};
+use crate::command::{
+    AdminVerb, Command, GetHead, LineRefusal, StoreCommand, StoreHead, value_length,
+};
 use crate::limits::{KEY_BYTES_MAX, LINE_BYTES_MAX};
 use crate::meta;
 use crate::replies;
@@ -18,7 +20,7 @@ pub enum Parsed<'b> {
     /// A command; the number of bytes consumed.
     Command(Command<'b>, usize),
     /// A line that gets an error reply; the number of bytes consumed.
-    Refused(Refusal, usize),
+    Refused(LineRefusal, usize),
 }
 
 /// Parses the command at the start of `input`.
@@ -27,14 +29,14 @@ pub fn parse(input: &[u8]) -> Parsed<'_> {
     match ascii::split_line(input) {
         Some((line, used)) => {
             if line.len() > LINE_BYTES_MAX && !is_get(line) {
-                return Parsed::Refused(Refusal::closing(replies::LINE_TOO_LONG), used);
+                return Parsed::Refused(LineRefusal::closing(replies::LINE_TOO_LONG), used);
             }
             parse_line(line, used)
         }
         None if input.len() <= LINE_BYTES_MAX => Parsed::Incomplete,
         None if is_get(input) => parse_line(input, input.len()),
         // memcached closes without a reply if 2 KiB contain no line ending, and its tests expect that.
-        None => Parsed::Refused(Refusal::closing(b""), input.len()),
+        None => Parsed::Refused(LineRefusal::closing(b""), input.len()),
     }
 }
 
@@ -46,18 +48,18 @@ fn is_get(line: &[u8]) -> bool {
 fn parse_line(line: &[u8], used: usize) -> Parsed<'_> {
     // memcached reports fewer than two letters as a bad line, and the other cases below as unknown.
     if line.len() < 2 {
-        return Parsed::Refused(Refusal::new(replies::BAD_FORMAT), used);
+        return Parsed::Refused(LineRefusal::new(replies::BAD_FORMAT), used);
     }
     let verb_len = memchr::memchr(b' ', line).unwrap_or(line.len());
     let (verb, rest) = line.split_at_checked(verb_len).unwrap_or((line, &[]));
     let parsed = match verb {
         b"get" | b"gets" | b"gat" | b"gats" => return parse_get(verb, line, rest, used),
-        b"set" => parse_store(StoreVerb::Set, rest),
-        b"add" => parse_store(StoreVerb::Add, rest),
-        b"cas" => parse_store(StoreVerb::Cas, rest),
-        b"replace" => parse_store(StoreVerb::Replace, rest),
-        b"append" => parse_store(StoreVerb::Append, rest),
-        b"prepend" => parse_store(StoreVerb::Prepend, rest),
+        b"set" => parse_store(StoreCommand::Set, rest),
+        b"add" => parse_store(StoreCommand::Add, rest),
+        b"cas" => parse_store(StoreCommand::Cas, rest),
+        b"replace" => parse_store(StoreCommand::Replace, rest),
+        b"append" => parse_store(StoreCommand::Append, rest),
+        b"prepend" => parse_store(StoreCommand::Prepend, rest),
         b"delete" => parse_delete(rest),
         b"incr" => parse_arith(rest, false),
         b"decr" => parse_arith(rest, true),
@@ -82,19 +84,19 @@ fn parse_get<'b>(verb: &[u8], line: &'b [u8], mut rest: &'b [u8], used: usize) -
     let touch = if verb.starts_with(b"gat") {
         let exptime = ascii::take_token(&mut rest);
         if rest.iter().all(|byte| *byte == b' ') {
-            return Parsed::Refused(Refusal::new(replies::BAD_FORMAT), used);
+            return Parsed::Refused(LineRefusal::new(replies::BAD_FORMAT), used);
         }
         let Some(exptime) = exptime.and_then(parse_exptime32) else {
-            return Parsed::Refused(Refusal::new(replies::BAD_EXPTIME), used);
+            return Parsed::Refused(LineRefusal::new(replies::BAD_EXPTIME), used);
         };
         Some(exptime)
     } else if rest.iter().all(|byte| *byte == b' ') {
-        return Parsed::Refused(Refusal::new(replies::BAD_FORMAT), used);
+        return Parsed::Refused(LineRefusal::new(replies::BAD_FORMAT), used);
     } else {
         None
     };
     let head = GetHead {
-        with_unique: verb.ends_with(b"s"),
+        with_cas: verb.ends_with(b"s"),
         touch,
     };
     Parsed::Command(Command::Get(head), line.len() - rest.len())
@@ -112,14 +114,14 @@ fn is_noreply(rest: &[u8]) -> bool {
     trimmed == b"noreply" || trimmed.ends_with(b" noreply")
 }
 
-fn bad_format(noreply: bool) -> Refusal {
-    Refusal {
+fn bad_format(noreply: bool) -> LineRefusal {
+    LineRefusal {
         noreply,
-        ..Refusal::new(replies::BAD_FORMAT)
+        ..LineRefusal::new(replies::BAD_FORMAT)
     }
 }
 
-fn parse_store(verb: StoreVerb, line: &[u8]) -> Result<Command<'_>, Refusal> {
+fn parse_store(verb: StoreCommand, line: &[u8]) -> Result<Command<'_>, LineRefusal> {
     let mut rest = line;
     let (Some(key), Some(flags), Some(exptime), Some(bytes)) = (
         ascii::take_token(&mut rest),
@@ -127,11 +129,11 @@ fn parse_store(verb: StoreVerb, line: &[u8]) -> Result<Command<'_>, Refusal> {
         ascii::take_token(&mut rest),
         ascii::take_token(&mut rest),
     ) else {
-        return Err(Refusal::new(replies::BAD_FORMAT));
+        return Err(LineRefusal::new(replies::BAD_FORMAT));
     };
     let noreply = is_noreply(rest);
     let value_bytes = value_length(bytes)?;
-    let refusal = Refusal {
+    let refusal = LineRefusal {
         reply: replies::BAD_FORMAT,
         swallow_bytes: u64::from(value_bytes) + 2,
         noreply,
@@ -145,7 +147,7 @@ fn parse_store(verb: StoreVerb, line: &[u8]) -> Result<Command<'_>, Refusal> {
         return Err(refusal);
     };
     let required_cas = match verb {
-        StoreVerb::Cas => Some(
+        StoreCommand::Cas => Some(
             ascii::take_token(&mut rest)
                 .and_then(ascii::parse_u64)
                 .ok_or(refusal)?,
@@ -168,16 +170,16 @@ fn parse_client_flags(text: &[u8]) -> Option<u32> {
     ascii::parse_u32(text.strip_prefix(b"+").unwrap_or(text))
 }
 
-fn take_key<'b>(rest: &mut &'b [u8]) -> Result<&'b [u8], Refusal> {
+fn take_key<'b>(rest: &mut &'b [u8]) -> Result<&'b [u8], LineRefusal> {
     let noreply = is_noreply(rest);
-    let key = ascii::take_token(rest).ok_or(Refusal::new(replies::BAD_FORMAT))?;
+    let key = ascii::take_token(rest).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
     if key.len() > KEY_BYTES_MAX {
         return Err(bad_format(noreply));
     }
     Ok(key)
 }
 
-fn parse_delete(mut rest: &[u8]) -> Result<Command<'_>, Refusal> {
+fn parse_delete(mut rest: &[u8]) -> Result<Command<'_>, LineRefusal> {
     let key = take_key(&mut rest)?;
     Ok(Command::Delete {
         key,
@@ -185,13 +187,13 @@ fn parse_delete(mut rest: &[u8]) -> Result<Command<'_>, Refusal> {
     })
 }
 
-fn parse_arith(mut rest: &[u8], is_decrement: bool) -> Result<Command<'_>, Refusal> {
+fn parse_arith(mut rest: &[u8], is_decrement: bool) -> Result<Command<'_>, LineRefusal> {
     let key = take_key(&mut rest)?;
     let noreply = is_noreply(rest);
-    let delta = ascii::take_token(&mut rest).ok_or(Refusal::new(replies::BAD_FORMAT))?;
-    let delta = ascii::parse_u64(delta).ok_or(Refusal {
+    let delta = ascii::take_token(&mut rest).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
+    let delta = ascii::parse_u64(delta).ok_or(LineRefusal {
         noreply,
-        ..Refusal::new(replies::BAD_DELTA)
+        ..LineRefusal::new(replies::BAD_DELTA)
     })?;
     Ok(Command::Arith {
         key,
@@ -201,13 +203,13 @@ fn parse_arith(mut rest: &[u8], is_decrement: bool) -> Result<Command<'_>, Refus
     })
 }
 
-fn parse_touch(mut rest: &[u8]) -> Result<Command<'_>, Refusal> {
+fn parse_touch(mut rest: &[u8]) -> Result<Command<'_>, LineRefusal> {
     let key = take_key(&mut rest)?;
     let noreply = is_noreply(rest);
-    let exptime = ascii::take_token(&mut rest).ok_or(Refusal::new(replies::BAD_FORMAT))?;
-    let exptime = parse_exptime32(exptime).ok_or(Refusal {
+    let exptime = ascii::take_token(&mut rest).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
+    let exptime = parse_exptime32(exptime).ok_or(LineRefusal {
         noreply,
-        ..Refusal::new(replies::BAD_EXPTIME)
+        ..LineRefusal::new(replies::BAD_EXPTIME)
     })?;
     Ok(Command::Touch {
         key,
@@ -216,11 +218,11 @@ fn parse_touch(mut rest: &[u8]) -> Result<Command<'_>, Refusal> {
     })
 }
 
-fn parse_flush_prefix(mut rest: &[u8]) -> Result<Command<'_>, Refusal> {
+fn parse_flush_prefix(mut rest: &[u8]) -> Result<Command<'_>, LineRefusal> {
     let prefix = take_key(&mut rest)?;
     let noreply = is_noreply(rest);
     if !noreply && !rest.trim_ascii().is_empty() {
-        return Err(Refusal::new(replies::BAD_FORMAT));
+        return Err(LineRefusal::new(replies::BAD_FORMAT));
     }
     Ok(Command::FlushPrefix { prefix, noreply })
 }
@@ -234,7 +236,7 @@ fn admin_command(verb: AdminVerb, rest: &[u8]) -> Command<'_> {
 }
 
 /// The rare commands, which memcached finds by their first token after leading spaces.
-fn parse_admin(line: &[u8]) -> Result<Command<'_>, Refusal> {
+fn parse_admin(line: &[u8]) -> Result<Command<'_>, LineRefusal> {
     let mut rest = line;
     let verb = match ascii::take_token(&mut rest).unwrap_or_default() {
         b"flush_all" => AdminVerb::FlushAll,
@@ -253,15 +255,15 @@ fn parse_admin(line: &[u8]) -> Result<Command<'_>, Refusal> {
             .last()
             .is_some_and(|token| token.starts_with(b"HTTP/")) =>
         {
-            return Err(Refusal {
+            return Err(LineRefusal {
                 noreply: true,
-                ..Refusal::closing(replies::ERROR)
+                ..LineRefusal::closing(replies::ERROR)
             });
         }
         _ => {
-            return Err(Refusal {
+            return Err(LineRefusal {
                 noreply: is_noreply(rest),
-                ..Refusal::new(replies::ERROR)
+                ..LineRefusal::new(replies::ERROR)
             });
         }
     };

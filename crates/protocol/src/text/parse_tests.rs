@@ -42,7 +42,7 @@ fn the_keys_of_a_get_are_taken_one_by_one() {
 #[test]
 fn a_gat_has_its_exptime_before_the_keys() {
     let head = GetHead {
-        with_unique: true,
+        with_cas: true,
         touch: Some(-1),
     };
     assert_eq!(
@@ -75,7 +75,7 @@ fn a_refused_set_swallows_its_value() {
     let Parsed::Refused(refusal, _) = parse(b"set a 0 0 4294967297\r\n") else {
         panic!()
     };
-    assert_eq!(refusal, Refusal::of_unknown_length(replies::BAD_FORMAT));
+    assert_eq!(refusal, LineRefusal::of_unknown_length(replies::BAD_FORMAT));
 }
 
 #[test]

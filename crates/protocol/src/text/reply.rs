@@ -7,7 +7,8 @@
 use memchr::memchr;
 
 pub use crate::reply::{
-    Blame, REPLY_LINE_BYTES_MAX, Refused, ReplyFault, parse_error_line, parse_number, take_line,
+    ErrorLine, ErrorLineKind, REPLY_LINE_BYTES_MAX, ReplyFault, parse_error_line, parse_number,
+    take_line,
 };
 
 /// A line of a reply.
@@ -27,7 +28,7 @@ pub enum Line<'a> {
     /// `END`: no further values or stats.
     End,
     /// The status of a write.
-    Status(Status),
+    Status(WriteStatus),
     /// The new number of an incr or decr.
     Number(u64),
     /// `VERSION`, with the rest of the line.
@@ -35,12 +36,12 @@ pub enum Line<'a> {
     /// `STAT name value`, or `PREFIX name counts` of `stats detail dump`.
     Stat(&'a [u8], &'a [u8]),
     /// `ERROR`, `CLIENT_ERROR` or `SERVER_ERROR`.
-    Refused(Refused<'a>),
+    Error(ErrorLine<'a>),
 }
 
 /// The status of a write, replied as one token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
+pub enum WriteStatus {
     /// Stored, deleted, touched, flushed: it was done.
     Done,
     /// The condition of the store did not hold.
@@ -58,10 +59,10 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
     }
     let status = match line {
         b"END" => return Ok(Line::End),
-        b"STORED" | b"DELETED" | b"TOUCHED" | b"OK" | b"RESET" => Status::Done,
-        b"NOT_STORED" => Status::NotStored,
-        b"EXISTS" => Status::Exists,
-        b"NOT_FOUND" => Status::NotFound,
+        b"STORED" | b"DELETED" | b"TOUCHED" | b"OK" | b"RESET" => WriteStatus::Done,
+        b"NOT_STORED" => WriteStatus::NotStored,
+        b"EXISTS" => WriteStatus::Exists,
+        b"NOT_FOUND" => WriteStatus::NotFound,
         _ => return parse_other_line(line),
     };
     Ok(Line::Status(status))
@@ -81,8 +82,8 @@ fn parse_other_line(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
     if let Some(version) = line.strip_prefix(b"VERSION ") {
         return Ok(Line::Version(version));
     }
-    if let Some(refused) = parse_error_line(line) {
-        return Ok(Line::Refused(refused));
+    if let Some(error_line) = parse_error_line(line) {
+        return Ok(Line::Error(error_line));
     }
     // memcached pads a decremented number with spaces in the item, never in the reply.
     parse_number(line)
@@ -158,8 +159,8 @@ mod tests {
         let line = parse(b"SERVER_ERROR out of memory").unwrap();
         assert_eq!(
             line,
-            Line::Refused(Refused {
-                blame: Blame::Server,
+            Line::Error(ErrorLine {
+                kind: ErrorLineKind::Server,
                 message: b"out of memory"
             })
         );

@@ -4,7 +4,7 @@
 //! once, where it enters, so a writer returns no error. Values are not written here: the head
 //! of a store has their length, and the transport sends head, value and line end together.
 
-pub use crate::request::{StoreLine, StoreMode, write_decimal};
+pub use crate::request::{StoreMode, TextStoreParameters, write_decimal};
 
 fn end_line(out: &mut Vec<u8>, noreply: bool) {
     out.extend_from_slice(if noreply { b" noreply\r\n" } else { b"\r\n" });
@@ -30,7 +30,7 @@ pub fn get_and_touch(out: &mut Vec<u8>, key: &[u8], exptime: i64) {
 }
 
 /// Appends the head of a store; the value and a line end follow it on the wire.
-pub fn store(out: &mut Vec<u8>, mode: StoreMode, key: &[u8], head: &StoreLine) {
+pub fn store(out: &mut Vec<u8>, mode: StoreMode, key: &[u8], head: &TextStoreParameters) {
     out.extend_from_slice(mode.verb());
     out.extend_from_slice(key);
     out.push(b' ');
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn a_cas_sends_its_unique_and_a_noreply_its_token() {
         let mut out = Vec::new();
-        let head = StoreLine {
+        let head = TextStoreParameters {
             flags: 16,
             exptime: -1,
             value_bytes: 3,

@@ -1,6 +1,6 @@
 //! What a client sends, cut into commands however its bytes arrive: the keys that it reads in order, and its writes.
 
-use glasscache_protocol::command::{AdminVerb, Command, MetaLine, Refusal};
+use glasscache_protocol::command::{AdminVerb, Command, LineRefusal, MetaLine};
 use glasscache_protocol::text::{KeyToken, Parsed, next_key, parse};
 
 /// The first byte of a connection in the binary protocol.
@@ -12,7 +12,7 @@ pub enum CommandEvent {
     /// A key of get, gets, gat or gats.
     Get(Vec<u8>),
     /// What ends the reply with `END`: the keys of a get are complete, or statistics were asked for.
-    EndExpected,
+    AwaitEnd,
     /// `mg` with the value.
     MetaGet(MetaGet),
     /// A command that changes an item.
@@ -94,12 +94,12 @@ impl CommandScanner {
         match parse(input) {
             Parsed::Incomplete => None,
             Parsed::Command(command, used) => {
-                self.take_command(&command, emit);
+                self.emit_command(&command, emit);
                 Some(used)
             }
             Parsed::Refused(refusal, used) => {
                 self.is_out_of_sync |=
-                    refusal.must_close || refusal.swallow_bytes == Refusal::SWALLOW_UNKNOWN;
+                    refusal.must_close || refusal.swallow_bytes == LineRefusal::SWALLOW_UNKNOWN;
                 self.skip_bytes = refusal.swallow_bytes;
                 Some(used)
             }
@@ -114,7 +114,7 @@ impl CommandScanner {
             }
             KeyToken::End(used) => {
                 self.is_in_keys = false;
-                emit(CommandEvent::EndExpected);
+                emit(CommandEvent::AwaitEnd);
                 Some(used)
             }
             KeyToken::Incomplete => None,
@@ -125,7 +125,7 @@ impl CommandScanner {
         }
     }
 
-    fn take_command(&mut self, command: &Command<'_>, emit: &mut dyn FnMut(CommandEvent)) {
+    fn emit_command(&mut self, command: &Command<'_>, emit: &mut dyn FnMut(CommandEvent)) {
         match command {
             Command::Get(_) => self.is_in_keys = true,
             Command::Store(head) => {
@@ -149,7 +149,7 @@ impl CommandScanner {
                 verb: AdminVerb::Stats,
                 arguments: [],
                 ..
-            } => emit(CommandEvent::EndExpected),
+            } => emit(CommandEvent::AwaitEnd),
             Command::MetaGet(_)
             | Command::MetaDebug { .. }
             | Command::MetaFlushPrefix(_)
@@ -202,7 +202,7 @@ mod tests {
         vec![
             get(b"a"),
             get(b"bb"),
-            CommandEvent::EndExpected,
+            CommandEvent::AwaitEnd,
             CommandEvent::Write,
             meta(b"k", b"k", b"ab", true),
             meta(b"YQ==", b"a", b"", false),
@@ -210,9 +210,9 @@ mod tests {
             CommandEvent::Write,
             CommandEvent::Write,
             CommandEvent::Write,
-            CommandEvent::EndExpected,
+            CommandEvent::AwaitEnd,
             get(b"c"),
-            CommandEvent::EndExpected,
+            CommandEvent::AwaitEnd,
         ]
     }
 
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_cannot_be_followed_is_lost_and_nothing_is_made_up() {
+    fn a_connection_that_cannot_be_followed_is_marked_out_of_sync_and_emits_no_more_events() {
         assert_eq!(
             scanned(&[b"\x80\x00\x00\x01", b"get a\r\n"]),
             (vec![], true)

@@ -6,8 +6,8 @@
 //! program is not seen: a request has no page, no route, and `base_us` is 0.
 
 mod commands;
-mod conversation;
-mod hop;
+mod connection_recorder;
+mod forward;
 mod replies;
 
 use std::io;
@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 use crate::options::{Options, RecordError};
 use crate::recorder::Recorder;
 pub use commands::{CommandEvent, CommandScanner, MetaGet};
-use conversation::Conversation;
-use hop::{Direction, HopCost, forward_bytes};
+use connection_recorder::ConnectionRecorder;
+use forward::{Direction, ForwardLatency, forward_bytes};
 pub use replies::{ReplyEvent, ReplyScanner};
 
 /// How soon threads notice that the proxy ends.
@@ -31,13 +31,13 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyShared>,
     accept_thread: Option<JoinHandle<()>>,
 }
 
 /// What all connections share.
 #[derive(Debug)]
-struct Shared {
+struct ProxyShared {
     server: String,
     options: Options,
     request_gap: Duration,
@@ -50,7 +50,7 @@ struct Shared {
     recorded: AtomicU64,
     dropped: AtomicU64,
     warning: Mutex<Option<String>>,
-    hop_cost: HopCost,
+    forward_latency: ForwardLatency,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -95,7 +95,7 @@ impl Proxy {
         let listener = TcpListener::bind(listen)?;
         let address = listener.local_addr()?;
         listener.set_nonblocking(true)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyShared {
             server: server.to_owned(),
             options,
             request_gap,
@@ -108,7 +108,7 @@ impl Proxy {
             recorded: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             warning: Mutex::new(None),
-            hop_cost: HopCost::default(),
+            forward_latency: ForwardLatency::default(),
             threads: Mutex::new(Vec::new()),
         });
         let accept_shared = Arc::clone(&shared);
@@ -150,7 +150,7 @@ impl Proxy {
             writes: count(&shared.writes),
             recorded: count(&shared.recorded),
             dropped: count(&shared.dropped),
-            hop_us: shared.hop_cost.mean_us(),
+            hop_us: shared.forward_latency.mean_us(),
         }
     }
 
@@ -187,7 +187,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// Accepts connections until the proxy ends; each has a thread.
-fn accept_connections(listener: &TcpListener, shared: &Arc<Shared>) {
+fn accept_connections(listener: &TcpListener, shared: &Arc<ProxyShared>) {
     while !shared.is_stopped.load(Relaxed) {
         let Ok((client, _)) = listener.accept() else {
             std::thread::sleep(Duration::from_millis(1));
@@ -207,7 +207,7 @@ fn accept_connections(listener: &TcpListener, shared: &Arc<Shared>) {
 }
 
 /// Passes on one connection in both directions until both have ended.
-fn forward_connection(client: &TcpStream, shared: &Shared) -> io::Result<()> {
+fn forward_connection(client: &TcpStream, shared: &ProxyShared) -> io::Result<()> {
     let server = TcpStream::connect(&shared.server)?;
     for stream in [client, &server] {
         stream.set_nonblocking(false)?;
@@ -217,18 +217,21 @@ fn forward_connection(client: &TcpStream, shared: &Shared) -> io::Result<()> {
     // Before any byte is passed on, and under no lock: two connections at once never share an instance.
     let recorder =
         Recorder::open_with_instance(shared.options.clone()).map_err(io::Error::other)?;
-    let conversation = Mutex::new(Conversation::new(recorder.clone(), shared.request_gap));
+    let connection_recorder = Mutex::new(ConnectionRecorder::new(
+        recorder.clone(),
+        shared.request_gap,
+    ));
     let record_bytes = |direction: Direction, bytes: &[u8]| {
-        let mut conversation = lock(&conversation);
+        let mut connection_recorder = lock(&connection_recorder);
         match direction {
-            Direction::ToServer => conversation.on_client_bytes(bytes, Instant::now()),
-            Direction::ToClient => conversation.on_server_bytes(bytes, Instant::now()),
+            Direction::ToServer => connection_recorder.on_client_bytes(bytes, Instant::now()),
+            Direction::ToClient => connection_recorder.on_server_bytes(bytes, Instant::now()),
         }
     };
     let run = |direction: Direction, from: &TcpStream, to: &TcpStream| {
         forward_bytes(
             (from, to),
-            &shared.hop_cost,
+            &shared.forward_latency,
             &shared.is_stopped,
             &mut |bytes| {
                 record_bytes(direction, bytes);
@@ -245,11 +248,14 @@ fn forward_connection(client: &TcpStream, shared: &Shared) -> io::Result<()> {
         scope.spawn(|| run(Direction::ToServer, client, &server));
         run(Direction::ToClient, &server, client);
     });
-    let conversation = conversation
+    let connection_recorder = connection_recorder
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
-    let (counts, is_out_of_sync) = (conversation.counts, conversation.is_out_of_sync());
-    drop(conversation);
+    let (counts, is_out_of_sync) = (
+        connection_recorder.counts,
+        connection_recorder.is_out_of_sync(),
+    );
+    drop(connection_recorder);
     shared.reads.fetch_add(counts.reads, Relaxed);
     shared.writes.fetch_add(counts.writes, Relaxed);
     shared

@@ -1,6 +1,6 @@
 //! Requests of the binary protocol: packets instead of lines, and the same batches and uploads.
 
-use glasscache_protocol::binary::{self, Command, Get, Parsed, Refusal, RequestId, Status};
+use glasscache_protocol::binary::{self, Command, Get, PacketRefusal, Parsed, RequestId, Status};
 
 use super::Session;
 use super::run::Run;
@@ -89,7 +89,7 @@ impl Session {
             _ => 0,
         };
         run.used_bytes += used;
-        let refusal = Refusal {
+        let refusal = PacketRefusal {
             id,
             status: Status::UnknownCommand,
             swallow_bytes,
@@ -98,7 +98,11 @@ impl Session {
         self.refuse_request(refusal, run)
     }
 
-    fn refuse_request(&mut self, refusal: Refusal, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
+    fn refuse_request(
+        &mut self,
+        refusal: PacketRefusal,
+        run: &mut Run<'_, '_, '_>,
+    ) -> Option<RunEnd> {
         binary::write_error(&mut run.out.bytes, refusal.id, refusal.status);
         if refusal.swallow_bytes > 0 {
             self.state = State::Swallow(u64::from(refusal.swallow_bytes));

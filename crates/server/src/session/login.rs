@@ -5,7 +5,7 @@
 //! state of a session that has to log in is another than that of one that serves commands, no path around it exists;
 //! a failed attempt of a connection that was logged in leads back to it.
 
-use glasscache_protocol::binary::{self, Command, Refusal, RequestId, Status, opcode};
+use glasscache_protocol::binary::{self, Command, PacketRefusal, RequestId, Status, opcode};
 use glasscache_protocol::limits::LOGIN_BYTES_MAX;
 use glasscache_protocol::login::{self, Credentials};
 use glasscache_protocol::replies;
@@ -265,7 +265,7 @@ fn count_failure(context: &Context<'_>) {
 
 /// The status of a request that is malformed or unknown: contradicting lengths are an error of their own, as in
 /// memcached, and so are wrong ones of a request that is allowed before the login.
-fn status_before_login(refusal: &Refusal) -> Status {
+fn status_before_login(refusal: &PacketRefusal) -> Status {
     let is_allowed = matches!(
         refusal.id.opcode,
         opcode::SASL_LIST_MECHANISMS | opcode::SASL_AUTH | opcode::SASL_STEP | opcode::VERSION

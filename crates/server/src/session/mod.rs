@@ -24,7 +24,7 @@ pub(crate) mod trace;
 mod transfer;
 mod upload;
 
-use glasscache_protocol::command::{Command, Refusal};
+use glasscache_protocol::command::{Command, LineRefusal};
 use glasscache_protocol::limits::LINE_BYTES_MAX;
 use glasscache_protocol::meta;
 use glasscache_protocol::replies;
@@ -178,7 +178,7 @@ impl Session {
             run.push(Lookup::single(key, run.context));
             return None;
         }
-        if let Some((line, used)) = meta::parse_plain_get(run.remaining_input()) {
+        if let Some((line, used)) = meta::parse_simple_get(run.remaining_input()) {
             run.used_bytes += used;
             run.command_count += 1;
             run.push_meta(line);
@@ -257,11 +257,11 @@ impl Session {
         }
     }
 
-    fn refuse(&mut self, refusal: Refusal, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
+    fn refuse(&mut self, refusal: LineRefusal, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         if !refusal.noreply {
             run.out.bytes.extend_from_slice(refusal.reply);
         }
-        if refusal.swallow_bytes == Refusal::SWALLOW_UNKNOWN {
+        if refusal.swallow_bytes == LineRefusal::SWALLOW_UNKNOWN {
             self.state = State::Desynchronised;
         } else if refusal.swallow_bytes > 0 {
             self.state = State::Swallow(refusal.swallow_bytes);

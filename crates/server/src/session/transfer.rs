@@ -44,7 +44,7 @@ impl Session {
             State::Command => to.u8(COMMAND),
             State::PendingGet(keys) => {
                 to.u8(KEYS);
-                to.bool(keys.head.with_unique);
+                to.bool(keys.head.with_cas);
                 to.bool(keys.head.touch.is_some());
                 to.i64(keys.head.touch.unwrap_or(0));
                 to.u64(keys.key_bytes as u64);
@@ -96,11 +96,11 @@ fn read_state(from: &mut FieldReader<'_>) -> Option<State> {
     Some(match from.u8()? {
         COMMAND => State::Command,
         KEYS => {
-            let with_unique = from.bool()?;
+            let with_cas = from.bool()?;
             let (has_touch, touch) = (from.bool()?, from.i64()?);
             State::PendingGet(PendingGet {
                 head: GetHead {
-                    with_unique,
+                    with_cas,
                     touch: has_touch.then_some(touch),
                 },
                 key_bytes: from.u64()? as usize,
@@ -128,7 +128,7 @@ mod tests {
     fn states() -> Vec<State> {
         let keys = PendingGet {
             head: GetHead {
-                with_unique: true,
+                with_cas: true,
                 touch: Some(-5),
             },
             key_bytes: 77,

@@ -4,7 +4,7 @@ use std::ops::{ControlFlow, Range};
 
 use glasscache_strategy::file::{LocalRule, Strategy};
 use glasscache_strategy::policy::{AnyPolicy, Lru, LruBytes, Policy, S3Fifo};
-use glasscache_strategy::rules::{RequestContext, Rules, store_fetched};
+use glasscache_strategy::rules::{PrefetchRules, RequestContext, store_fetched};
 
 use super::cost::{CostModel, round_half_up};
 use super::draw::{Dependence, Quantiles, uniform_draw};
@@ -110,7 +110,7 @@ pub fn run_each(
 struct Replay<'a> {
     prepared: &'a PreparedLog<'a>,
     prices: &'a Prices<'a>,
-    rules: Rules,
+    rules: PrefetchRules,
     choices: Choices<'a>,
     measured_requests: Range<usize>,
 }
@@ -227,7 +227,7 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
     type Key = u32;
 
     /// Repeats were dropped when the log was prepared.
-    fn note_first_use(&mut self, _item: &u32) -> bool {
+    fn mark_requested(&mut self, _item: &u32) -> bool {
         true
     }
 
@@ -235,11 +235,11 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
         self.choices.fixed.contains(*item)
     }
 
-    fn is_held(&self, item: &u32) -> bool {
+    fn scope_contains(&self, item: &u32) -> bool {
         self.held_in_request[*item as usize] == self.request
     }
 
-    fn hold(&mut self, item: &u32) {
+    fn scope_insert(&mut self, item: &u32) {
         self.held_in_request[*item as usize] = self.request;
     }
 

@@ -12,8 +12,8 @@ const BLOCKS_MAX: usize = 64;
 /// Requests of the first blocks.
 const BLOCK_REQUESTS: u64 = 16;
 
-/// Number of classes for each factor of two of the added time: a value differs from its class by 0.8 % at most.
-const CLASS_BITS: u32 = 6;
+/// Number of buckets for each factor of two of the added time: a value differs from its bucket by 0.8 % at most.
+const BUCKET_BITS: u32 = 6;
 
 /// What one request needed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -61,29 +61,29 @@ pub struct GroupCounts {
     pub bytes: u64,
     /// Requests that failed, which are counted nowhere else.
     pub failed_requests: u64,
-    /// How many requests had an added time of each class.
-    requests_by_class: BTreeMap<u32, u64>,
+    /// How many requests had an added time of each bucket.
+    requests_by_bucket: BTreeMap<u32, u64>,
     blocks: Vec<Block>,
     /// Requests of a full block.
     block_requests: u64,
 }
 
 impl GroupCounts {
-    /// Counts from what a document has: sums, the middle of each class in nanoseconds with its count, and the blocks.
+    /// Counts from what a document has: sums, the middle of each bucket in nanoseconds with its count, and the blocks.
     pub fn from_parts(
         (sum, bytes, failed_requests): (Block, u64, u64),
         added_ns_counts: impl IntoIterator<Item = (u64, u64)>,
         blocks: Vec<Block>,
     ) -> Self {
-        let mut requests_by_class = BTreeMap::new();
+        let mut requests_by_bucket = BTreeMap::new();
         for (added_ns, count) in added_ns_counts {
-            *requests_by_class.entry(class_of(added_ns)).or_default() += count;
+            *requests_by_bucket.entry(bucket_of(added_ns)).or_default() += count;
         }
         Self {
             sum,
             bytes,
             failed_requests,
-            requests_by_class,
+            requests_by_bucket,
             blocks,
             block_requests: 0,
         }
@@ -104,8 +104,8 @@ impl GroupCounts {
         self.sum.add(request);
         self.bytes += cost.bytes;
         *self
-            .requests_by_class
-            .entry(class_of(cost.added_ns))
+            .requests_by_bucket
+            .entry(bucket_of(cost.added_ns))
             .or_default() += 1;
         self.add_to_block(request);
     }
@@ -138,8 +138,8 @@ impl GroupCounts {
         self.sum.add(other.sum);
         self.bytes += other.bytes;
         self.failed_requests += other.failed_requests;
-        for (class, count) in &other.requests_by_class {
-            *self.requests_by_class.entry(*class).or_default() += count;
+        for (bucket, count) in &other.requests_by_bucket {
+            *self.requests_by_bucket.entry(*bucket).or_default() += count;
         }
         self.blocks.extend_from_slice(&other.blocks);
     }
@@ -149,25 +149,25 @@ impl GroupCounts {
         &self.blocks
     }
 
-    /// The added time of each class that has any, in nanoseconds, ascending, with the number of its requests.
+    /// The added time of each bucket that has any, in nanoseconds, ascending, with the number of its requests.
     pub fn added_ns_counts(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.requests_by_class
+        self.requests_by_bucket
             .iter()
-            .map(|(class, count)| (middle_of(*class), *count))
+            .map(|(bucket, count)| (bucket_middle(*bucket), *count))
     }
 }
 
-/// The class of a time: exact below 2^[`CLASS_BITS`], from there on the first bits of the number.
-fn class_of(ns: u64) -> u32 {
+/// The bucket of a time: exact below 2^[`BUCKET_BITS`], from there on the first bits of the number.
+fn bucket_of(ns: u64) -> u32 {
     let bits = u64::BITS - ns.leading_zeros();
-    let shift = bits.saturating_sub(CLASS_BITS + 1);
-    (shift << CLASS_BITS) + (ns >> shift) as u32
+    let shift = bits.saturating_sub(BUCKET_BITS + 1);
+    (shift << BUCKET_BITS) + (ns >> shift) as u32
 }
 
-/// The middle of a class.
-fn middle_of(class: u32) -> u64 {
-    let shift = (class >> CLASS_BITS).saturating_sub(1);
-    let first = u64::from(class - (shift << CLASS_BITS)) << shift;
+/// The middle of a bucket.
+fn bucket_middle(bucket: u32) -> u64 {
+    let shift = (bucket >> BUCKET_BITS).saturating_sub(1);
+    let first = u64::from(bucket - (shift << BUCKET_BITS)) << shift;
     first + ((1 << shift) >> 1)
 }
 
@@ -188,11 +188,11 @@ mod tests {
     #[test]
     fn a_time_differs_from_the_middle_of_its_class_by_less_than_a_percent() {
         for ns in (0..200).chain((200..4_000_000_000).step_by(7_654_321)) {
-            let middle = middle_of(class_of(ns));
+            let middle = bucket_middle(bucket_of(ns));
             assert!(middle.abs_diff(ns) * 100 <= ns, "{ns}: {middle}");
-            assert_eq!(class_of(middle), class_of(ns));
+            assert_eq!(bucket_of(middle), bucket_of(ns));
         }
-        assert!(class_of(u64::MAX) > class_of(u64::MAX / 2));
+        assert!(bucket_of(u64::MAX) > bucket_of(u64::MAX / 2));
     }
 
     #[test]
@@ -244,7 +244,7 @@ mod tests {
             all.added_ns_counts(),
             all.blocks().to_vec(),
         );
-        assert_eq!(parts.requests_by_class, all.requests_by_class);
+        assert_eq!(parts.requests_by_bucket, all.requests_by_bucket);
         assert_eq!(parts.blocks, all.blocks);
     }
 }

@@ -8,7 +8,7 @@
 use std::fmt;
 
 use super::counts::GroupCounts;
-use super::figures::{Estimate, FIGURES, Figure};
+use super::metrics::{Estimate, METRICS, Metric};
 use crate::file::Forecast;
 
 /// Requests of one process that the interval of a forecast is for, and after which a process has decided.
@@ -19,21 +19,21 @@ const REQUESTS_MIN: u64 = 20;
 /// Requests without which the 95th percentile is not compared: five are above it.
 const REQUESTS_OF_P95_MIN: u64 = 100;
 
-/// Counts within this share of the forecast, or this many calls or keys above it, have not missed it.
+/// Counts within this fraction of the forecast, or this many calls or keys above it, have not missed it.
 const COUNT_TOLERANCE: (f64, f64) = (0.05, 0.1);
-/// Times likewise, in milliseconds: the share within which a replay counts a forecast as held.
+/// Times likewise, in milliseconds: the fraction within which a replay counts a forecast as met.
 const TIME_TOLERANCE: (f64, f64) = (0.2, 0.1);
 
-/// Above this share of the processes, that strategies disabled themselves is more than chance.
-const DISABLED_SHARE_MAX: f64 = 0.05;
+/// Above this fraction of the processes, that strategies disabled themselves is more than chance.
+const DISABLED_FRACTION_MAX: f64 = 0.05;
 
 /// Why a strategy should not run.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Shortfall {
-    /// A figure is above the interval of its forecast.
+pub enum Regression {
+    /// A metric is above the interval of its forecast.
     Forecast {
-        /// The figure.
-        figure: Figure,
+        /// The metric.
+        metric: Metric,
         /// Its measured value.
         measured: f64,
         /// The end of the interval for this many requests.
@@ -48,18 +48,18 @@ pub enum Shortfall {
     },
 }
 
-impl fmt::Display for Shortfall {
+impl fmt::Display for Regression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Forecast {
-                figure,
+                metric,
                 measured,
                 bound,
                 requests,
             } => write!(
                 f,
                 "{} is {measured:.3}, and the forecast's interval for {requests} requests ends at {bound:.3}",
-                figure.name()
+                metric.name()
             ),
             Self::Control { difference } => write!(
                 f,
@@ -71,62 +71,65 @@ impl fmt::Display for Shortfall {
 }
 
 /// Why the strategy should not run, if its requests show that.
-pub fn find_shortfall(
+pub fn find_regression(
     forecast: &[Forecast],
     strategy: &GroupCounts,
     control: &GroupCounts,
-) -> Option<Shortfall> {
-    let shortfall = |line| check_forecast(line, strategy, control);
-    let missed_forecast = forecast.iter().find_map(shortfall);
+) -> Option<Regression> {
+    let regression = |line| check_forecast(line, strategy, control);
+    let missed_forecast = forecast.iter().find_map(regression);
     missed_forecast.or_else(|| check_against_control(strategy, control))
 }
 
 /// The upper end of a forecast's interval for this many requests, tolerance included.
-pub fn forecast_bound(forecast: &Forecast, figure: Figure, requests: u64) -> f64 {
+pub fn forecast_bound(forecast: &Forecast, metric: Metric, requests: u64) -> f64 {
     let sampling_factor = (REQUESTS_COMPARED as f64 / requests.max(1) as f64).max(1.0);
-    let (share, tolerance_min) = if figure.is_time() {
+    let (relative_tolerance, tolerance_min) = if metric.is_time() {
         TIME_TOLERANCE
     } else {
         COUNT_TOLERANCE
     };
     let margin = (forecast.high - forecast.value) * sampling_factor.sqrt();
-    forecast.value + margin.max(forecast.value * share).max(tolerance_min)
+    forecast.value
+        + margin
+            .max(forecast.value * relative_tolerance)
+            .max(tolerance_min)
 }
 
 fn check_forecast(
     forecast: &Forecast,
     strategy: &GroupCounts,
     control: &GroupCounts,
-) -> Option<Shortfall> {
+) -> Option<Regression> {
     // Figures of later versions are for clients that know them.
-    let figure = Figure::from_name(&forecast.figure)?;
+    let metric = Metric::from_name(&forecast.figure)?;
     let requests = strategy.sum.requests;
-    let requests_min = match figure {
-        Figure::AddedP95 => REQUESTS_OF_P95_MIN,
+    let requests_min = match metric {
+        Metric::AddedP95 => REQUESTS_OF_P95_MIN,
         _ => REQUESTS_MIN,
     };
     if requests < requests_min {
         return None;
     }
     let (measured, bound) = (
-        figure.value(strategy)?,
-        forecast_bound(forecast, figure, requests),
+        metric.value(strategy)?,
+        forecast_bound(forecast, metric, requests),
     );
-    let is_excused = figure.is_time() && is_below_zero(figure.difference(strategy, control));
-    (measured > bound && !is_excused).then_some(Shortfall::Forecast {
-        figure,
+    let control_is_slower = metric.is_time() && is_below_zero(metric.difference(strategy, control));
+    (measured > bound && !control_is_slower).then_some(Regression::Forecast {
+        metric,
         measured,
         bound,
         requests,
     })
 }
 
-fn check_against_control(strategy: &GroupCounts, control: &GroupCounts) -> Option<Shortfall> {
-    let difference = Figure::AddedMean.difference(strategy, control)?;
-    let (share, least_ms) = TIME_TOLERANCE;
-    let tolerance = (Figure::AddedMean.value(control)? * share).max(least_ms);
+fn check_against_control(strategy: &GroupCounts, control: &GroupCounts) -> Option<Regression> {
+    let difference = Metric::AddedMean.difference(strategy, control)?;
+    let (relative_tolerance, least_ms) = TIME_TOLERANCE;
+    let tolerance = (Metric::AddedMean.value(control)? * relative_tolerance).max(least_ms);
     let is_slower = difference.low > 0.0 && difference.value > tolerance;
-    is_slower.then_some(Shortfall::Control { difference })
+    is_slower.then_some(Regression::Control { difference })
 }
 
 fn is_below_zero(difference: Option<Estimate>) -> bool {
@@ -185,15 +188,15 @@ pub fn recommend(forecast: &[Forecast], measured: &RolloutMeasurements) -> Recom
 
 fn choose_action(forecast: &[Forecast], measured: &RolloutMeasurements) -> (Action, String) {
     let (strategy, control) = (&measured.strategy, &measured.control);
-    if let Some(shortfall) = find_shortfall(forecast, strategy, control) {
-        return (Action::RollBack, shortfall.to_string());
+    if let Some(regression) = find_regression(forecast, strategy, control) {
+        return (Action::RollBack, regression.to_string());
     }
     let RolloutMeasurements {
         processes,
         disabled,
         ..
     } = *measured;
-    if disabled as f64 > processes as f64 * DISABLED_SHARE_MAX {
+    if disabled as f64 > processes as f64 * DISABLED_FRACTION_MAX {
         let reason = format!("the strategy disabled itself in {disabled} of {processes} processes");
         return (Action::RollBack, reason);
     }
@@ -227,11 +230,11 @@ fn choose_action(forecast: &[Forecast], measured: &RolloutMeasurements) -> (Acti
     (action, reason)
 }
 
-/// Whether requests of the strategy wait shorter: by one figure at least, and by none longer.
+/// Whether requests of the strategy wait shorter: by one metric at least, and by none longer.
 fn compare_times(strategy: &GroupCounts, control: &GroupCounts) -> (Action, String) {
-    let times = FIGURES.into_iter().filter(|figure| figure.is_time());
-    let difference = |figure: Figure| Some((figure, figure.difference(strategy, control)?));
-    let differences: Vec<(Figure, Estimate)> = times.filter_map(difference).collect();
+    let times = METRICS.into_iter().filter(|metric| metric.is_time());
+    let difference = |metric: Metric| Some((metric, metric.difference(strategy, control)?));
+    let differences: Vec<(Metric, Estimate)> = times.filter_map(difference).collect();
     let longer = differences
         .iter()
         .find(|(_, difference)| difference.low > 0.0);
@@ -239,16 +242,16 @@ fn compare_times(strategy: &GroupCounts, control: &GroupCounts) -> (Action, Stri
         .iter()
         .find(|(_, difference)| difference.high < 0.0);
     match (longer, shorter) {
-        (Some((figure, difference)), _) => {
-            let name = figure.name();
+        (Some((metric, difference)), _) => {
+            let name = metric.name();
             let reason = format!(
                 "{name} is {:.3} above the control group's ({:.3} to {:.3})",
                 difference.value, difference.low, difference.high
             );
             (Action::Wait, reason)
         }
-        (None, Some((figure, difference))) => {
-            let name = figure.name();
+        (None, Some((metric, difference))) => {
+            let name = metric.name();
             let reason = format!(
                 "{name} is {:.3} below the control group's ({:.3} to {:.3})",
                 -difference.value, -difference.high, -difference.low
@@ -273,22 +276,22 @@ mod tests {
 
     fn forecast_of(traffic: Traffic, random: &mut Random) -> Vec<Forecast> {
         let group = traffic.group(100_000, random);
-        let figures = [
-            Figure::Calls,
-            Figure::Keys,
-            Figure::AddedP50,
-            Figure::AddedP95,
+        let metrics = [
+            Metric::Calls,
+            Metric::Keys,
+            Metric::AddedP50,
+            Metric::AddedP95,
         ];
-        let line = |figure: Figure| {
-            let value = figure.value(&group).unwrap();
+        let line = |metric: Metric| {
+            let value = metric.value(&group).unwrap();
             Forecast {
-                figure: figure.name().to_owned(),
+                figure: metric.name().to_owned(),
                 value,
                 low: value * 0.9,
                 high: value * 1.1,
             }
         };
-        figures.map(line).to_vec()
+        metrics.map(line).to_vec()
     }
 
     fn measured(strategy: GroupCounts, control: GroupCounts) -> RolloutMeasurements {
@@ -309,14 +312,14 @@ mod tests {
             high: 5.0,
         };
         for (requests, expected) in [(2000, 5.0), (500, 6.0), (1_000_000, 5.0)] {
-            assert!((forecast_bound(&line, Figure::Calls, requests) - expected).abs() < 1e-9);
+            assert!((forecast_bound(&line, Metric::Calls, requests) - expected).abs() < 1e-9);
         }
         let exact = Forecast {
             high: 4.0,
             ..line.clone()
         };
-        assert!((forecast_bound(&exact, Figure::Calls, 2000) - 4.2).abs() < 1e-9);
-        assert!((forecast_bound(&exact, Figure::AddedP50, 2000) - 4.8).abs() < 1e-9);
+        assert!((forecast_bound(&exact, Metric::Calls, 2000) - 4.2).abs() < 1e-9);
+        assert!((forecast_bound(&exact, Metric::AddedP50, 2000) - 4.8).abs() < 1e-9);
     }
 
     #[test]
@@ -324,25 +327,25 @@ mod tests {
         let mut random = Random(3);
         let lines = forecast_of(Traffic::typical(), &mut random);
         let control = Traffic::typical().with_calls(3.0).group(1800, &mut random);
-        let shortfall_of = |strategy: &GroupCounts| find_shortfall(&lines, strategy, &control);
+        let regression_of = |strategy: &GroupCounts| find_regression(&lines, strategy, &control);
         let more_calls = Traffic::typical().with_calls(2.0).group(200, &mut random);
-        let shortfall = shortfall_of(&more_calls).unwrap();
+        let regression = regression_of(&more_calls).unwrap();
         assert!(matches!(
-            shortfall,
-            Shortfall::Forecast {
-                figure: Figure::Calls,
+            regression,
+            Regression::Forecast {
+                metric: Metric::Calls,
                 requests: 200,
                 ..
             }
         ));
         assert!(
-            shortfall.to_string().starts_with("calls is "),
-            "{shortfall}"
+            regression.to_string().starts_with("calls is "),
+            "{regression}"
         );
         let fewer_calls = Traffic::typical().with_calls(0.3).group(200, &mut random);
-        assert_eq!(shortfall_of(&fewer_calls), None);
+        assert_eq!(regression_of(&fewer_calls), None);
         let too_few = Traffic::typical().with_calls(9.0).group(19, &mut random);
-        assert_eq!(shortfall_of(&too_few), None);
+        assert_eq!(regression_of(&too_few), None);
     }
 
     #[test]
@@ -352,11 +355,11 @@ mod tests {
         let slow = Traffic::typical().with_time(3.0);
         let strategy = slow.group(1000, &mut random);
         let control = slow.with_calls(3.0).group(1000, &mut random);
-        assert_eq!(find_shortfall(&lines, &strategy, &control), None);
+        assert_eq!(find_regression(&lines, &strategy, &control), None);
         assert!(matches!(
-            find_shortfall(&lines, &strategy, &GroupCounts::default()),
-            Some(Shortfall::Forecast {
-                figure: Figure::AddedP50,
+            find_regression(&lines, &strategy, &GroupCounts::default()),
+            Some(Regression::Forecast {
+                metric: Metric::AddedP50,
                 ..
             })
         ));
@@ -367,15 +370,15 @@ mod tests {
         let mut random = Random(6);
         let control = Traffic::typical().group(1000, &mut random);
         let slow = Traffic::typical().with_time(2.0).group(1000, &mut random);
-        let shortfall = find_shortfall(&[], &slow, &control).unwrap();
-        assert!(matches!(shortfall, Shortfall::Control { .. }));
+        let regression = find_regression(&[], &slow, &control).unwrap();
+        assert!(matches!(regression, Regression::Control { .. }));
         assert!(
-            shortfall
+            regression
                 .to_string()
                 .contains("longer than the control group's")
         );
         let equal = Traffic::typical().group(1000, &mut random);
-        assert_eq!(find_shortfall(&[], &equal, &control), None);
+        assert_eq!(find_regression(&[], &equal, &control), None);
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use glasscache_client::Error;
 use glasscache_client::engine::connection::{self, Connection, Failure};
-use glasscache_client::engine::health::{COUNTED_TIMEOUT_MIN, HealthMark};
-use glasscache_client::engine::retry::{Cause, FailedRequest, RetryDecision};
+use glasscache_client::engine::health::{COUNTED_TIMEOUT_MIN, HealthEffect};
+use glasscache_client::engine::retry::{FailedRequest, FailureCause, RetryDecision};
 use glasscache_client::error::{Context, Phase};
 use glasscache_client::pipeline::{Fault, Reply};
 use glasscache_client::request::{CommandSet, Request as ClientRequest};
@@ -71,7 +71,7 @@ impl World {
             return;
         };
         if self.sabotage == Some(Sabotage::ForgetsUncertain) {
-            engine.server().uncertain.take();
+            engine.server().uncertain.take_all();
         }
         let has_quiet = has_quiet_writes(engine);
         let begin_offset = engine.appended_bytes();
@@ -185,11 +185,11 @@ impl World {
         state.job = Some(job);
         state.requests.clear();
         state.is_retry = false;
-        let takes_requests = self.sockets[socket].engine.as_mut().is_some_and(|engine| {
+        let accepts_requests = self.sockets[socket].engine.as_mut().is_some_and(|engine| {
             engine.release();
-            engine.takes_requests()
+            engine.accepts_requests()
         });
-        if takes_requests {
+        if accepts_requests {
             self.submit(socket, part);
         } else {
             self.parts[part].socket = None;
@@ -220,7 +220,7 @@ impl World {
         });
         let is_first = !self.parts[part].is_retry;
         let decision = match failure.decision {
-            RetryDecision::End(_)
+            RetryDecision::Fail(_)
                 if is_first && self.is_sabotaged_by(Sabotage::RepeatsAdditions) =>
             {
                 RetryDecision::Retry
@@ -244,13 +244,13 @@ impl World {
                     self.expire_part(part);
                 }
             }
-            RetryDecision::End(mark) => {
+            RetryDecision::Fail(effect) => {
                 self.count_bad_call(socket, part, &failure.error);
                 if self.is_sabotaged_by(Sabotage::CountsFailuresTwice) {
                     self.processes[process].servers[server]
                         .state
                         .health
-                        .note(mark);
+                        .apply_effect(effect);
                 }
                 self.note_uncertain(socket, part);
                 self.fail_part(part, &failure.error);
@@ -417,11 +417,12 @@ impl World {
             return; // the engine ends it
         }
         let timeout = Duration::from_micros(call.deadline - call.started);
-        if let RetryDecision::End(mark) = FailedRequest::CONNECTING.decide(Cause::Deadline(timeout))
+        if let RetryDecision::Fail(effect) =
+            FailedRequest::CONNECTING.decide(FailureCause::Deadline(timeout))
         {
             let pool = &mut self.processes[process].servers[server];
-            pool.state.health.note(mark);
-            pool.bad_calls.was_unreachable |= mark == HealthMark::Down;
+            pool.state.health.apply_effect(effect);
+            pool.bad_calls.was_unreachable |= effect == HealthEffect::Down;
         }
         let error = Error::Deadline(self.error_context(server, Phase::Connect));
         self.fail_part(part, &error);
@@ -430,9 +431,12 @@ impl World {
 
     /// Ends quiet writes that could not all be sent in time.
     fn expire_quiet_writes(&mut self, socket: SocketId, part: PartId, begin_offset: u64) {
-        let Some(failure) =
-            self.fail_quiet_writes(socket, part, begin_offset, connection::End::Deadline)
-        else {
+        let Some(failure) = self.fail_quiet_writes(
+            socket,
+            part,
+            begin_offset,
+            connection::NoReplyReason::Deadline,
+        ) else {
             return;
         };
         self.count_bad_call(socket, part, &failure.error);
@@ -448,7 +452,7 @@ impl World {
         socket: SocketId,
         part: PartId,
         begin_offset: u64,
-        end: connection::End<'_>,
+        end: connection::NoReplyReason<'_>,
     ) -> Option<Failure> {
         let attempt = self.calls[self.parts[part].call].new_attempt(self.parts[part].is_retry);
         let (process, server) = self.process_and_server_of(part);
@@ -462,8 +466,8 @@ impl World {
             engine.fail_quiet(requests, attempt, begin_offset, end)
         });
         let (is_orderly, reason) = match end {
-            connection::End::Closed { is_orderly, reason } => (is_orderly, reason),
-            connection::End::Deadline => (false, "quiet writes were late"),
+            connection::NoReplyReason::Closed { is_orderly, reason } => (is_orderly, reason),
+            connection::NoReplyReason::Deadline => (false, "quiet writes were late"),
         };
         engine.handle_disconnect(is_orderly, reason);
         let requests = self.parts[part].requests.clone();

@@ -1,7 +1,7 @@
 //! Connections as drivers handle them: taken from a pool or shared, read, written, given back, closed.
 
-use glasscache_client::engine::connection::{Connection, Progress};
-use glasscache_client::engine::retry::{Cause, FailedRequest, RetryDecision};
+use glasscache_client::engine::connection::{Connection, ConnectionEvent};
+use glasscache_client::engine::retry::{FailedRequest, FailureCause, RetryDecision};
 use glasscache_client::error::Phase;
 
 use super::calls::has_quiet_writes;
@@ -55,12 +55,12 @@ impl World {
         }
         loop {
             match engine.poll() {
-                Progress::Needs(_) => match self.network.receive(state.link) {
+                ConnectionEvent::NeedsBytes(_) => match self.network.receive(state.link) {
                     Received::Bytes(bytes) => engine.feed(&bytes),
                     Received::End(_) => return false,
                     Received::Nothing => return true,
                 },
-                Progress::Idle => {
+                ConnectionEvent::Idle => {
                     let is_usable = !engine.must_close();
                     if !is_usable {
                         let pool = &mut self.processes[state.process].servers[state.server];
@@ -68,7 +68,9 @@ impl World {
                     }
                     return is_usable;
                 }
-                Progress::Ready | Progress::Reply(..) | Progress::Failed(..) => return false,
+                ConnectionEvent::Ready
+                | ConnectionEvent::Reply(..)
+                | ConnectionEvent::Failed(..) => return false,
             }
         }
     }
@@ -79,11 +81,11 @@ impl World {
         let shared = self.processes[process].servers[server].shared_socket;
         let usable_socket = shared.filter(|socket| {
             let state = &self.sockets[*socket];
-            let takes_requests = state
+            let accepts_requests = state
                 .engine
                 .as_ref()
-                .is_some_and(Connection::takes_requests);
-            takes_requests || state.engine.is_some() && !state.is_ready
+                .is_some_and(Connection::accepts_requests);
+            accepts_requests || state.engine.is_some() && !state.is_ready
         });
         let socket = usable_socket.unwrap_or_else(|| {
             let socket = self.dial(process, server);
@@ -177,10 +179,10 @@ impl World {
 
     fn fail_refused_socket(&mut self, socket: SocketId) {
         let (process, server) = (self.sockets[socket].process, self.sockets[socket].server);
-        let cause = Cause::Closed { is_orderly: false };
-        if let RetryDecision::End(mark) = FailedRequest::CONNECTING.decide(cause) {
+        let cause = FailureCause::Closed { is_orderly: false };
+        if let RetryDecision::Fail(effect) = FailedRequest::CONNECTING.decide(cause) {
             let pool = &mut self.processes[process].servers[server];
-            pool.state.health.note(mark);
+            pool.state.health.apply_effect(effect);
             pool.bad_calls.was_unreachable = true;
         }
         let waiting_parts = self.waiting_on(socket);
@@ -198,7 +200,7 @@ impl World {
         let state = &self.sockets[socket];
         let Some(engine) = &state.engine else { return };
         let is_settled = has_quiet_writes(engine)
-            && engine.takes_requests()
+            && engine.accepts_requests()
             && !engine.has_unacknowledged_writes();
         if is_settled
             && !state.was_refused
@@ -296,7 +298,7 @@ impl World {
         let mut failed_parts = Vec::new();
         if !calls.is_empty() {
             engine.handle_disconnect(false, "it was closed");
-            while let Progress::Failed(ticket, failure) = engine.poll() {
+            while let ConnectionEvent::Failed(ticket, failure) = engine.poll() {
                 let parts = calls.iter().filter(|call| call.0 == ticket);
                 failed_parts.extend(parts.map(|call| (call.1, failure.clone())));
             }

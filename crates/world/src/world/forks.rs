@@ -50,7 +50,7 @@ impl World {
         let Some(mut engine) = state.engine.take() else {
             return;
         };
-        let uncertain_keys = engine.server().uncertain.take();
+        let uncertain_keys = engine.server().uncertain.take_all();
         let keys_before = uncertain_keys.len();
         engine.server().uncertain.add(uncertain_keys);
         if self.sabotage != Some(Sabotage::KeepsParentConnections) {
@@ -63,7 +63,7 @@ impl World {
         }
         let peer = engine.server().clone();
         drop(engine);
-        let keys_after = peer.uncertain.take();
+        let keys_after = peer.uncertain.take_all();
         if keys_after.len() != keys_before {
             let text = format!("a child removes keys of its parent's calls: {keys_after:?}");
             self.checker

@@ -8,8 +8,8 @@ use glasscache_client::engine::operation::{
     Calculate, Delete, Get, GetAndTouch, Operation, Touch, Value, store_outcome,
 };
 use glasscache_client::engine::{Counter, StepReply, Steps, interpret};
-use glasscache_client::outcome::{Outcome, outcome_of_code};
 use glasscache_client::pipeline::{Pipeline, Reply};
+use glasscache_client::write_outcome::{WriteOutcome, write_outcome_of_code};
 use glasscache_client::{Error, StoreMode, WireKey};
 
 use super::job::{
@@ -66,16 +66,16 @@ impl Job {
                     .step()
                     .map(|step| step.read(reply, context.pipeline, context.server));
                 let error = result.clone().and_then(Result::err);
-                steps.take_result(result.unwrap_or(Err(Error::Closed)));
+                steps.handle_result(result.unwrap_or(Err(Error::Closed)));
                 Ok(match (steps.step().is_some(), error) {
                     (true, _) => ReplyEffect::NextExchange,
                     (false, None) => ReplyEffect::Ended("too large"),
                     (false, Some(error)) => ReplyEffect::Failed(error),
                 })
             }
-            Self::Flush => interpret::outcome_of_reply(reply, context.server)
+            Self::Flush => interpret::write_outcome_of_reply(reply, context.server)
                 .map(|_| ReplyEffect::Ended("flush")),
-            Self::FlushPrefix(..) => interpret::outcome_of_reply(reply, context.server)
+            Self::FlushPrefix(..) => interpret::write_outcome_of_reply(reply, context.server)
                 .map(|_| ReplyEffect::Ended("flush of a prefix")),
             Self::Version => interpret::refusal_to_error(reply, context.server)
                 .map(|_| ReplyEffect::Ended("version")),
@@ -102,10 +102,12 @@ impl ReplyContext<'_> {
 }
 
 /// What is known of a write with this outcome.
-fn known_outcome_of(outcome: Outcome) -> KnownOutcome {
+fn known_outcome_of(outcome: WriteOutcome) -> KnownOutcome {
     match outcome {
-        Outcome::Done => KnownOutcome::Done(None),
-        Outcome::NotStored | Outcome::Exists | Outcome::NotFound => KnownOutcome::NotDone,
+        WriteOutcome::Done => KnownOutcome::Done(None),
+        WriteOutcome::NotStored | WriteOutcome::Exists | WriteOutcome::NotFound => {
+            KnownOutcome::NotDone
+        }
     }
 }
 
@@ -223,18 +225,20 @@ fn handle_store_reply(
     };
     context.set_known_outcome(0, known_outcome_of(outcome));
     match (outcome, store.compared_read) {
-        (Outcome::Done, Some(compared)) => {
+        (WriteOutcome::Done, Some(compared)) => {
             let request_and_key = (context.request, key);
             context
                 .checker
                 .check_cas(request_and_key, compared, context.network);
         }
-        (Outcome::Exists, _) => context.check_existed(key),
-        (Outcome::NotStored, None) if store.mode == StoreMode::Add => context.check_existed(key),
+        (WriteOutcome::Exists, _) => context.check_existed(key),
+        (WriteOutcome::NotStored, None) if store.mode == StoreMode::Add => {
+            context.check_existed(key)
+        }
         _ => {}
     }
     Ok(ReplyEffect::Ended(match outcome {
-        Outcome::Done => "stored",
+        WriteOutcome::Done => "stored",
         _ => "not stored",
     }))
 }
@@ -273,7 +277,7 @@ fn handle_set_many_reply(
         for (index, code) in failed_writes {
             context.set_known_outcome(
                 index,
-                known_outcome_of(outcome_of_code(code).unwrap_or(Outcome::NotStored)),
+                known_outcome_of(write_outcome_of_code(code).unwrap_or(WriteOutcome::NotStored)),
             );
         }
         return Ok(ReplyEffect::Ended("set many"));
@@ -303,10 +307,10 @@ fn handle_delete_many_reply(
     context: &mut ReplyContext<'_>,
 ) -> Result<ReplyEffect, Error> {
     match (
-        interpret::outcome_of_reply(reply, context.server),
+        interpret::write_outcome_of_reply(reply, context.server),
         keys.get(*reply_index),
     ) {
-        (Ok(Outcome::Done), Some(key)) => context.check_existed(*key),
+        (Ok(WriteOutcome::Done), Some(key)) => context.check_existed(*key),
         (Err(Error::Protocol { server, fault }), _) => {
             return Err(Error::Protocol { server, fault });
         }
@@ -333,12 +337,14 @@ fn handle_counter_reply(
     let result = step.read(reply, context.pipeline, context.server);
     match &result {
         Ok(StepReply::Number(number)) => check_number_reply(key, bit, *number, context),
-        Ok(StepReply::Outcome(outcome)) => context.set_known_outcome(0, known_outcome_of(*outcome)),
+        Ok(StepReply::WriteOutcome(outcome)) => {
+            context.set_known_outcome(0, known_outcome_of(*outcome))
+        }
         Ok(StepReply::ItemBytesMax(_)) => {}
         Err(_) => context.set_known_outcome(0, KnownOutcome::NotDone),
     }
     let error = result.clone().err();
-    counter.take_result(result);
+    counter.handle_result(result);
     Ok(match (counter.step().is_some(), error) {
         (true, _) => ReplyEffect::NextExchange,
         (false, Some(error)) => ReplyEffect::Failed(error),

@@ -1,7 +1,7 @@
 //! What a call asks of one server: its requests, one exchange after the other, and what their replies mean.
 
 use glasscache_client::engine::operation::Store;
-use glasscache_client::engine::{Counter, Steps, TooLarge};
+use glasscache_client::engine::{Counter, RefusedValueSteps, Steps};
 use glasscache_client::request::{Item, Request};
 use glasscache_client::{Arithmetic, Error, StoreMode, WireKey};
 
@@ -23,7 +23,7 @@ pub(super) enum Job {
     /// An addition with these bits to a number that is made where there is none.
     Counter(Key, u8, u16, Box<Counter>),
     /// What follows where a value was too large.
-    TooLarge(Key, Box<TooLarge>),
+    TooLarge(Key, Box<RefusedValueSteps>),
     Flush,
     /// What begins with this prefix, which these keys do.
     FlushPrefix(Vec<u8>, Vec<Key>),
@@ -130,7 +130,7 @@ impl Job {
         let bytes = wire_key(key);
         Self::TooLarge(
             key,
-            Box::new(TooLarge::new(to_wire_key(key, &bytes), error)),
+            Box::new(RefusedValueSteps::new(to_wire_key(key, &bytes), error)),
         )
     }
 

@@ -1,6 +1,6 @@
 //! What a driver does with a connection: moves bytes, hands out replies, tells the time.
 
-use glasscache_client::engine::connection::{self, Connection, Progress, Ticket};
+use glasscache_client::engine::connection::{self, Connection, ConnectionEvent, Ticket};
 use glasscache_client::pipeline::Reply;
 use glasscache_client::request::Request;
 
@@ -52,14 +52,14 @@ impl World {
             let progress = engine.poll();
             let broke_protocol = !was_over && engine.must_close();
             let bad_calls = &mut self.processes[state.process].servers[state.server].bad_calls;
-            if matches!(progress, Progress::Reply(..)) {
+            if matches!(progress, ConnectionEvent::Reply(..)) {
                 *bad_calls = BadCalls::default();
             } else if broke_protocol {
                 bad_calls.add(socket, self.network.now, "protocol");
             }
             match progress {
-                Progress::Ready => self.submit_waiting(socket),
-                Progress::Reply(ticket, reply) => {
+                ConnectionEvent::Ready => self.submit_waiting(socket),
+                ConnectionEvent::Reply(ticket, reply) => {
                     state.was_refused |= matches!(reply, Reply::Refused(_));
                     let calls = self.sockets[socket].calls.iter();
                     let part = if self.is_sabotaged_by(Sabotage::MixesReplies) {
@@ -75,7 +75,7 @@ impl World {
                         self.take_reply(socket, part, reply);
                     }
                 }
-                Progress::Failed(ticket, failure) => {
+                ConnectionEvent::Failed(ticket, failure) => {
                     let parts = self.parts_of_ticket(socket, ticket);
                     if parts.is_empty() {
                         // Its caller gave up, but it may count against the server.
@@ -92,7 +92,7 @@ impl World {
                         return self.close_socket(socket); // it never takes requests
                     }
                 }
-                Progress::Needs(_) | Progress::Idle => {
+                ConnectionEvent::NeedsBytes(_) | ConnectionEvent::Idle => {
                     if !self.move_bytes(socket) {
                         break;
                     }
@@ -190,7 +190,7 @@ impl World {
         let Some(begin_offset) = self.parts[part].quiet_begin_offset else {
             return;
         };
-        let end = connection::End::Closed { is_orderly, reason };
+        let end = connection::NoReplyReason::Closed { is_orderly, reason };
         let Some(failure) = self.fail_quiet_writes(socket, part, begin_offset, end) else {
             return;
         };
@@ -284,7 +284,7 @@ impl World {
     pub(super) fn close_unawaited(&mut self, socket: SocketId) {
         let state = &self.sockets[socket];
         let is_unused = state.engine.as_ref().is_some_and(|engine| {
-            state.is_ready && !engine.takes_requests() && engine.next_deadline().is_none()
+            state.is_ready && !engine.accepts_requests() && engine.next_deadline().is_none()
         });
         if is_unused && !self.is_sabotaged_by(Sabotage::NeverCloses) {
             self.close_socket(socket);

@@ -1,8 +1,8 @@
 //! What is particular to the binary protocol: its login, keys of every byte, negative TTLs, quiet calls, administration.
 
-use glasscache_client::outcome::Outcome;
 use glasscache_client::pipeline::Reply;
 use glasscache_client::request::{Item, Request};
+use glasscache_client::write_outcome::WriteOutcome;
 use glasscache_client::{
     Arithmetic, Budget, Client, Error, Login, Options, Protocol, StoreMode, WireKey,
 };
@@ -40,7 +40,7 @@ fn a_login_by_sasl_is_accepted_or_refused_on_each_connection() {
         ..binary()
     };
     with_both(&server.address, &options("pass word"), |face| {
-        assert_eq!(face.set("k", b"v"), Ok(Outcome::Done));
+        assert_eq!(face.set("k", b"v"), Ok(WriteOutcome::Done));
         assert_eq!(face.bytes("k").unwrap(), b"v");
     });
     with_both(&server.address, &options("wrong"), |face| {
@@ -75,7 +75,7 @@ fn a_key_with_a_space_is_the_same_item_as_in_meta() {
         body: b"v",
     };
     let stored = client_in_binary.store(StoreMode::Set, item, 0, false, &budget);
-    assert_eq!(stored, Ok(Outcome::Done));
+    assert_eq!(stored, Ok(WriteOutcome::Done));
     for face in [&in_binary, &in_meta] {
         let (client, budget) = client(face);
         let value = client.get(key, false, &budget).unwrap().unwrap();
@@ -136,7 +136,7 @@ fn quiet_writes_of_every_kind_are_acknowledged() {
     };
     assert_eq!(failures(&face), 0);
     let added = client.store(StoreMode::Add, item("number", b"1"), 0, true, &budget);
-    assert_eq!(added, Ok(Outcome::Done));
+    assert_eq!(added, Ok(WriteOutcome::Done));
     assert_eq!(face.bytes("number").unwrap(), b"8");
     assert_eq!(failures(&face), 1);
 }

@@ -8,9 +8,9 @@ use glasscache_client::bulk::{Failures, IndexedValue};
 use glasscache_client::client::Value;
 use glasscache_client::engine::{Counter, InitialNumber};
 use glasscache_client::near::RequestScope;
-use glasscache_client::outcome::Outcome;
 use glasscache_client::pipeline::{MetaReply, Reply};
 use glasscache_client::request::{Item, Request};
+use glasscache_client::write_outcome::WriteOutcome;
 use glasscache_client::{
     Address, Arithmetic, AsyncClient, Budget, Client, Error, Options, Placement, Protocol,
     StoreMode, WireKey,
@@ -135,22 +135,27 @@ impl Face {
         self.get(key).unwrap().map(|value| value.bytes)
     }
 
-    pub(crate) fn store(&self, word: StoreMode, key: &str, body: &[u8]) -> Result<Outcome, Error> {
+    pub(crate) fn store(
+        &self,
+        word: StoreMode,
+        key: &str,
+        body: &[u8],
+    ) -> Result<WriteOutcome, Error> {
         both!(self, store(word, item(key, body), 0, false, &self.budget()))
     }
 
-    pub(crate) fn set(&self, key: &str, body: &[u8]) -> Result<Outcome, Error> {
+    pub(crate) fn set(&self, key: &str, body: &[u8]) -> Result<WriteOutcome, Error> {
         self.store(StoreMode::Set, key, body)
     }
 
-    pub(crate) fn set_noreply(&self, key: &str, body: &[u8]) -> Result<Outcome, Error> {
+    pub(crate) fn set_noreply(&self, key: &str, body: &[u8]) -> Result<WriteOutcome, Error> {
         both!(
             self,
             store(StoreMode::Set, item(key, body), 0, true, &self.budget())
         )
     }
 
-    pub(crate) fn add_noreply(&self, key: &str, body: &[u8]) -> Result<Outcome, Error> {
+    pub(crate) fn add_noreply(&self, key: &str, body: &[u8]) -> Result<WriteOutcome, Error> {
         both!(
             self,
             store(StoreMode::Add, item(key, body), 0, true, &self.budget())

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use glasscache_client::costs::{CallClass, CostPart, Operation};
+use glasscache_client::costs::{CallClass, CostPart, OperationKind};
 use glasscache_client::observe::{Observer, RequestSummary};
 use glasscache_client::{Options, StoreMode};
 
@@ -49,9 +49,9 @@ fn an_observer_receives_each_call_with_its_key_bytes_and_hit() {
             let (values, _) = client.get_many(&["a", "b"]).unwrap();
             assert_eq!(values.len(), 2);
             let key = || Some("n:k".to_owned());
-            let read = CallClass::Single(Operation::Read, 0);
-            let write = CallClass::Single(Operation::Write, 5);
-            let other = CallClass::Single(Operation::Other, 0);
+            let read = CallClass::Single(OperationKind::Read, 0);
+            let write = CallClass::Single(OperationKind::Write, 5);
+            let other = CallClass::Single(OperationKind::Other, 0);
             let expected = [
                 (key(), read, 0, Some(false)),
                 (key(), write, 0, None),

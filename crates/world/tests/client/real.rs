@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use glasscache_client::outcome::Outcome;
 use glasscache_client::request::Request;
+use glasscache_client::write_outcome::WriteOutcome;
 use glasscache_client::{Error, Options, Protocol, StoreMode};
 use glasscache_server::{Address, Config, Listen, RunningServer, UsersFile};
 
@@ -61,23 +61,29 @@ fn every_method_does_what_it_documents() {
     with_each(&server.address, &patient(), |face| {
         assert_eq!(face.delete("k").map(|_| ()), Ok(()));
         assert_eq!(face.get("k"), Ok(None));
-        assert_eq!(face.set("k", b"one"), Ok(Outcome::Done));
+        assert_eq!(face.set("k", b"one"), Ok(WriteOutcome::Done));
         let value = face.gets("k").unwrap().unwrap();
         assert_eq!((value.flags, value.bytes.as_slice()), (7, &b"one"[..]));
         assert_eq!(
             face.store(StoreMode::Add, "k", b"x"),
-            Ok(Outcome::NotStored)
+            Ok(WriteOutcome::NotStored)
         );
         assert_eq!(
             face.store(StoreMode::Replace, "k", b"two"),
-            Ok(Outcome::Done)
+            Ok(WriteOutcome::Done)
         );
         assert_eq!(
             face.store(StoreMode::Cas(value.cas), "k", b"x"),
-            Ok(Outcome::Exists)
+            Ok(WriteOutcome::Exists)
         );
-        assert_eq!(face.store(StoreMode::Append, "k", b"!"), Ok(Outcome::Done));
-        assert_eq!(face.store(StoreMode::Prepend, "k", b"<"), Ok(Outcome::Done));
+        assert_eq!(
+            face.store(StoreMode::Append, "k", b"!"),
+            Ok(WriteOutcome::Done)
+        );
+        assert_eq!(
+            face.store(StoreMode::Prepend, "k", b"<"),
+            Ok(WriteOutcome::Done)
+        );
         assert_eq!(face.bytes("k").unwrap(), b"<two!");
         assert_eq!(face.touch("k", 100), Ok(true));
         assert_eq!(face.touch("nobody", 100), Ok(false));
@@ -107,7 +113,7 @@ fn quiet_writes_arrive_before_the_next_read() {
     with_each(&server.address, &patient(), |face| {
         for number in 0..3000u32 {
             let done = face.set_noreply("quiet", number.to_string().as_bytes());
-            assert_eq!(done, Ok(Outcome::Done));
+            assert_eq!(done, Ok(WriteOutcome::Done));
         }
         assert_eq!(face.bytes("quiet").unwrap(), b"2999");
         face.set_noreply("last", b"word").unwrap();
@@ -125,7 +131,7 @@ fn refusals_of_quiet_writes_are_counted_and_break_no_protocol() {
     with_each(&server.address, &patient(), |face| {
         face.set("taken", b"word").unwrap();
         for _ in 0..WRITES {
-            assert_eq!(face.add_noreply("taken", b"other"), Ok(Outcome::Done));
+            assert_eq!(face.add_noreply("taken", b"other"), Ok(WriteOutcome::Done));
         }
         assert_eq!(face.bytes("taken").unwrap(), b"word");
         let (_, counted) = face.core().servers().remove(0);
@@ -144,7 +150,7 @@ fn values_of_every_length_come_back_as_they_were() {
     with_each(&server.address, &patient(), |face| {
         for length in [0, 1, 4095, 4096, 4097, 65_535, 65_537, 1_000_000] {
             let body: Vec<u8> = (0..length).map(|i| (i * 31 % 251) as u8).collect();
-            assert_eq!(face.set("long", &body), Ok(Outcome::Done));
+            assert_eq!(face.set("long", &body), Ok(WriteOutcome::Done));
             assert!(face.bytes("long").unwrap() == body, "{length} bytes");
         }
     });

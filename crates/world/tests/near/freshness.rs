@@ -252,7 +252,7 @@ impl Scene {
         match it.operation.take() {
             Some(Operation::Read(mut read, fetch, begun)) => {
                 let (fetched, failures) = it.peer.fetched(fetch.keys().len());
-                read.take(&fetch, fetched, failures, self.now);
+                read.finish_fetch(&fetch, fetched, failures, self.now);
                 self.continue_read(client, call, *read, begun);
             }
             Some(Operation::Write(_, made)) => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use glasscache_client::engine::connection::{Attempt, Connection, Progress, Ticket};
+use glasscache_client::engine::connection::{Attempt, Connection, ConnectionEvent, Ticket};
 use glasscache_client::engine::server::ServerState;
 use glasscache_client::near::{ClientNearCache, Fetch, FetchedItems, NearValue};
 use glasscache_client::pipeline::{Pipeline, Reply};
@@ -49,7 +49,7 @@ impl Peer {
         };
         peer.engine.handle_connected(false, attempt);
         peer.serve(worker, FIRST_SECOND);
-        assert_eq!(peer.engine.poll(), Progress::Ready);
+        assert_eq!(peer.engine.poll(), ConnectionEvent::Ready);
         peer
     }
 
@@ -74,7 +74,7 @@ impl Peer {
 
     /// Reads the received replies to a request.
     pub(crate) fn replies(&mut self, mut each: impl FnMut(Reply, &Pipeline)) {
-        while let Progress::Reply(_, reply) = self.engine.poll() {
+        while let ConnectionEvent::Reply(_, reply) = self.engine.poll() {
             each(reply, self.engine.pipeline());
         }
         self.engine.release();

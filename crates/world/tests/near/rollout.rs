@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use glasscache_client::WireKey;
 use glasscache_client::key::{KeyEncoder, KeyEncoding};
 use glasscache_client::near::{
-    ClientNearCache, FetchedItems, NearRead, NearValue, RequestScope, Share, ShareBy,
+    ClientNearCache, FetchedItems, NearRead, NearValue, RequestScope, RolloutShare, ShareBy,
     StrategyOptions,
 };
 use glasscache_sim::strategy::StrategyFile;
@@ -67,7 +67,10 @@ impl<'s> Process<'s> {
     fn new(site: &'s Site, file: &StrategyFile, share: f64, seed: u64) -> Self {
         let by = ShareBy::Request;
         let options = StrategyOptions {
-            share: Some(Share { share, by }),
+            share: Some(RolloutShare {
+                fraction: share,
+                by,
+            }),
             near_ttl: None,
             ..StrategyOptions::new(file.clone())
         };
@@ -108,7 +111,7 @@ impl<'s> Process<'s> {
             let keys = keys.len() as u64;
             let call_ns = self.drawn_ns(keys, bytes);
             self.now += Duration::from_nanos(call_ns);
-            read.take(&fetch, fetched, Vec::new(), self.now);
+            read.finish_fetch(&fetch, fetched, Vec::new(), self.now);
         }
     }
 

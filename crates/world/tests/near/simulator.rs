@@ -158,7 +158,7 @@ impl Process {
         let mut read = NearRead::new(self.near.clone(), &keys, Some(scope.clone()));
         while let Some(fetch) = read.step(now) {
             let (fetched, failures) = self.peer.fetch(worker, &fetch, FIRST_SECOND);
-            read.take(&fetch, fetched, failures, now);
+            read.finish_fetch(&fetch, fetched, failures, now);
         }
         let (values, failures) = read.finish();
         assert!(failures.is_empty());

@@ -2,7 +2,7 @@
 
 use glasscache_client::near::rollout::counts::GroupCounts;
 use glasscache_client::near::rollout::decision::{Recommendation, forecast_bound};
-use glasscache_client::near::rollout::figures::{Estimate, FIGURES, Figure};
+use glasscache_client::near::rollout::metrics::{Estimate, METRICS, Metric};
 use serde_json::{Value, json};
 
 use super::reports::Reports;
@@ -42,22 +42,22 @@ pub(super) fn figures_table(reports: &Reports) -> String {
         String::new(),
         String::new(),
     ]);
-    for figure in FIGURES {
-        let value = |group| figure.value(group).map_or_else(|| "-".to_owned(), decimal);
-        let difference = figure.difference(strategy, control);
+    for metric in METRICS {
+        let value = |group| metric.value(group).map_or_else(|| "-".to_owned(), decimal);
+        let difference = metric.difference(strategy, control);
         let forecast = reports
             .forecast
             .iter()
-            .find(|forecast_line| forecast_line.figure == figure.name());
+            .find(|forecast_line| forecast_line.figure == metric.name());
         table.row([
-            figure.name().replace('_', " "),
+            metric.name().replace('_', " "),
             value(strategy),
             value(control),
             difference.map_or_else(|| "-".to_owned(), interval_text),
             forecast.map_or_else(
                 || "-".to_owned(),
                 |forecast_line| {
-                    let bound = forecast_bound(forecast_line, figure, strategy.sum.requests);
+                    let bound = forecast_bound(forecast_line, metric, strategy.sum.requests);
                     format!("{} (<= {})", decimal(forecast_line.value), decimal(bound))
                 },
             ),
@@ -92,7 +92,7 @@ pub(super) fn document(reports: &Reports, recommendation: &Recommendation) -> Va
             "bytes": counts.bytes,
         })
     };
-    let figures = FIGURES.map(|figure| figure_document(reports, figure));
+    let figures = METRICS.map(|metric| figure_document(reports, metric));
     json!({
         "strategy": reports.strategy,
         "share": reports.share,
@@ -108,11 +108,11 @@ pub(super) fn document(reports: &Reports, recommendation: &Recommendation) -> Va
     })
 }
 
-fn figure_document(reports: &Reports, figure: Figure) -> Value {
+fn figure_document(reports: &Reports, metric: Metric) -> Value {
     let (strategy, control) = (&reports.measured.strategy, &reports.measured.control);
     let group_document = |counts| {
-        let estimate = figure.estimate(counts);
-        figure.value(counts).map(|value| {
+        let estimate = metric.estimate(counts);
+        metric.value(counts).map(|value| {
             json!({
                 "value": value,
                 "low": estimate.map(|estimate| estimate.low),
@@ -120,20 +120,20 @@ fn figure_document(reports: &Reports, figure: Figure) -> Value {
             })
         })
     };
-    let difference = figure.difference(strategy, control).map(|difference| {
+    let difference = metric.difference(strategy, control).map(|difference| {
         let Estimate { value, low, high } = difference;
         json!({ "value": value, "low": finite_or_none(low), "high": finite_or_none(high) })
     });
     let forecast_line = reports
         .forecast
         .iter()
-        .find(|forecast_line| forecast_line.figure == figure.name());
+        .find(|forecast_line| forecast_line.figure == metric.name());
     let forecast = forecast_line.map(|forecast_line| {
-        let bound = forecast_bound(forecast_line, figure, strategy.sum.requests);
+        let bound = forecast_bound(forecast_line, metric, strategy.sum.requests);
         json!({ "value": forecast_line.value, "low": forecast_line.low, "high": forecast_line.high, "bound": bound })
     });
     json!({
-        "figure": figure.name(),
+        "figure": metric.name(),
         "strategy": group_document(strategy),
         "control": group_document(control),
         "difference": difference,

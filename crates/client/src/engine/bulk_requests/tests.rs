@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::engine::health::HealthMark;
+use crate::engine::health::HealthEffect;
 
 fn failure(decision: RetryDecision) -> Failure {
     let error = Error::Interrupted;
@@ -40,11 +40,11 @@ fn a_request_whose_connection_was_stale_is_sent_again_as_a_retry() {
     let mut requests = BulkRequests::new([7].into_iter());
     let first = requests.begin_attempt(0, true, times, || Error::Closed);
     assert!(!first.unwrap().is_retry && unsent(&requests).is_empty());
-    requests.take_failure(0, failure(RetryDecision::Retry));
+    requests.record_failure(0, failure(RetryDecision::Retry));
     assert_eq!(unsent(&requests), [(0, 7)]);
     let second = requests.begin_attempt(0, true, times, || Error::Closed);
     assert!(second.unwrap().is_retry);
-    requests.take_failure(0, failure(RetryDecision::End(HealthMark::Bad)));
+    requests.record_failure(0, failure(RetryDecision::Fail(HealthEffect::Bad)));
     assert!(requests.have_ended());
 }
 
@@ -52,7 +52,7 @@ fn a_request_whose_connection_was_stale_is_sent_again_as_a_retry() {
 fn a_call_ends_with_the_last_reply_to_each_request() {
     let mut requests = BulkRequests::new([7, 8, 8].into_iter());
     for (index, is_last) in [(0, false), (1, true), (0, true)] {
-        requests.take_reply(index, Ok(()), is_last);
+        requests.record_reply_result(index, Ok(()), is_last);
         assert!(!requests.have_ended());
     }
     requests.fail_unsent(8, &Error::Closed);
@@ -71,11 +71,11 @@ fn a_refusal_ends_its_request_and_no_other() {
     let mut requests = BulkRequests::new([7, 8].into_iter());
     let begun = requests.begin_attempt(0, true, times, || Error::Closed);
     assert!(begun.is_some());
-    requests.take_reply(0, Err(Error::Closed), false);
+    requests.record_reply_result(0, Err(Error::Closed), false);
     assert_eq!(unsent(&requests), [(1, 8)]);
-    requests.take_reply(1, Ok(()), true);
+    requests.record_reply_result(1, Ok(()), true);
     assert!(!requests.have_ended(), "its last reply is to come");
-    requests.take_reply(0, Ok(()), true);
+    requests.record_reply_result(0, Ok(()), true);
     assert!(requests.have_ended());
     let failures = requests.results()[0].failures_without_reply(&[4, 5]);
     assert!(failures.eq([(4, Error::Closed), (5, Error::Closed)]));
@@ -88,7 +88,7 @@ fn replies_behind_a_refusal_count_for_no_key() {
     let mut indices = Vec::new();
     for (number, reply) in replies.into_iter().enumerate() {
         indices.push(requests.next_reply_index(0));
-        requests.take_reply(0, reply, number == 3);
+        requests.record_reply_result(0, reply, number == 3);
     }
     assert_eq!(indices, [Some(0), Some(1), None, None]);
     assert_eq!(requests.results()[0].reply_count, 1);
@@ -98,8 +98,8 @@ fn replies_behind_a_refusal_count_for_no_key() {
 #[test]
 fn a_request_that_was_refused_is_not_sent_again_when_its_connection_ends() {
     let mut requests = BulkRequests::new([7].into_iter());
-    requests.take_reply(0, Err(Error::Closed), false);
-    requests.take_failure(0, failure(RetryDecision::Retry));
+    requests.record_reply_result(0, Err(Error::Closed), false);
+    requests.record_failure(0, failure(RetryDecision::Retry));
     assert!(requests.have_ended());
     assert_eq!(requests.results()[0].error, Some(Error::Closed));
 }

@@ -1,13 +1,13 @@
 //! The requests in flight on a connection: their owners, and what is uncertain should no reply come.
 
 use super::{Attempt, Ticket};
-use crate::engine::pending::PendingWrites;
+use crate::engine::pending_writes::PendingWrites;
 use crate::engine::uncertain::{OwnedKey, WrittenKeys};
-use crate::near::WriteMark;
+use crate::near::NearWriteGuard;
 
 /// The receiver of a reply.
 #[derive(Debug)]
-pub(super) enum Owner {
+pub(super) enum ReplyReceiver {
     /// A call.
     Call(Ticket, Attempt),
     /// None: the call is past its deadline. Its replies are still read.
@@ -18,8 +18,8 @@ pub(super) enum Owner {
 
 /// Requests of one call, or an internal request of the connection.
 #[derive(Debug)]
-pub(super) struct InFlight {
-    pub(super) owner: Owner,
+pub(super) struct InFlightRequest {
+    pub(super) receiver: ReplyReceiver,
     /// The range of bytes of all output that it takes.
     pub(super) begin_offset: u64,
     pub(super) end_offset: u64,
@@ -31,25 +31,25 @@ pub(super) struct InFlight {
     /// Quiet writes that were gathered elsewhere.
     pub(super) was_buffered: bool,
     /// What is uncertain until its reply; reads have none.
-    pub(super) uncertain: Option<Box<Uncertain>>,
+    pub(super) uncertain: Option<Box<UncertainOnLoss>>,
     /// The keys that it changes, which are not kept in the process until it ends.
     #[expect(dead_code, reason = "its drop ends the write")]
-    pub(super) near_write_mark: Option<WriteMark>,
+    pub(super) near_write_guard: Option<NearWriteGuard>,
 }
 
 /// The keys of requests in flight that may be left with an older value.
 #[derive(Debug, Default)]
-pub(super) struct Uncertain {
+pub(super) struct UncertainOnLoss {
     /// Those that the call writes.
     pub(super) keys: WrittenKeys,
     /// Those of earlier calls, which are removed before it.
     pub(super) removals: Vec<OwnedKey>,
 }
 
-impl InFlight {
-    pub(super) fn new(owner: Owner, begin_offset: u64) -> Self {
+impl InFlightRequest {
+    pub(super) fn new(receiver: ReplyReceiver, begin_offset: u64) -> Self {
         Self {
-            owner,
+            receiver,
             begin_offset,
             end_offset: begin_offset,
             replies_left: 1,
@@ -57,7 +57,7 @@ impl InFlight {
             is_repeatable: false,
             was_buffered: false,
             uncertain: None,
-            near_write_mark: None,
+            near_write_guard: None,
         }
     }
 
@@ -68,9 +68,9 @@ impl InFlight {
 
     /// The call and its attempt, unless it is abandoned or internal.
     pub(super) fn ticket_and_attempt(&self) -> Option<(Ticket, Attempt)> {
-        match self.owner {
-            Owner::Call(ticket, attempt) => Some((ticket, attempt)),
-            Owner::Abandoned | Owner::Acknowledgement(_) => None,
+        match self.receiver {
+            ReplyReceiver::Call(ticket, attempt) => Some((ticket, attempt)),
+            ReplyReceiver::Abandoned | ReplyReceiver::Acknowledgement(_) => None,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The login of a connection, before its first request.
 
-use super::{Attempt, Connection, Failure, Progress, Stage, Ticket};
-use crate::engine::health::HealthMark;
+use super::{Attempt, Connection, ConnectionEvent, ConnectionStage, Failure, Ticket};
+use crate::engine::health::HealthEffect;
 use crate::engine::retry::RetryDecision;
 use crate::error::{Context, Error, Phase};
 use crate::pipeline::Refusal;
@@ -15,21 +15,21 @@ impl Connection {
         &mut self,
         refusal: Option<Refusal>,
         attempt: Attempt,
-    ) -> Option<Progress> {
+    ) -> Option<ConnectionEvent> {
         if let Some(refusal) = refusal {
             // Not the server's own trouble, but no call on it can succeed: the probe finds out when one can.
-            self.server.health.note(HealthMark::Bad);
+            self.server.health.apply_effect(HealthEffect::Bad);
             let error = Error::LoginRefused {
                 server: self.server.name.clone(),
                 refusal,
             };
-            return Some(self.fail_opening(error, HealthMark::Bad));
+            return Some(self.fail_opening(error, HealthEffect::Bad));
         }
-        if self.stage != Stage::LoggingIn {
+        if self.stage != ConnectionStage::LoggingIn {
             return None;
         }
         self.probe_or_become_ready(attempt);
-        std::mem::take(&mut self.must_report_ready).then_some(Progress::Ready)
+        std::mem::take(&mut self.must_report_ready).then_some(ConnectionEvent::Ready)
     }
 
     /// The password of a login could not be had.
@@ -39,17 +39,17 @@ impl Connection {
             phase: Phase::Connect,
             retry_is_safe: true,
         };
-        let failed = self.fail_opening(Error::Unavailable(context, reason), HealthMark::None);
-        if let Progress::Failed(ticket, failure) = failed {
+        let failed = self.fail_opening(Error::Unavailable(context, reason), HealthEffect::None);
+        if let ConnectionEvent::Failed(ticket, failure) = failed {
             self.failed_calls.push_back((ticket, failure));
         }
     }
 
     /// Ends the connection before its first request.
-    fn fail_opening(&mut self, error: Error, health_mark: HealthMark) -> Progress {
-        self.stage = Stage::Closed;
+    fn fail_opening(&mut self, error: Error, health_effect: HealthEffect) -> ConnectionEvent {
+        self.stage = ConnectionStage::Closed;
         self.in_flight.clear();
-        let decision = RetryDecision::End(health_mark);
-        Progress::Failed(Ticket::OPENING, Box::new(Failure { error, decision }))
+        let decision = RetryDecision::Fail(health_effect);
+        ConnectionEvent::Failed(Ticket::OPENING, Box::new(Failure { error, decision }))
     }
 }

@@ -5,10 +5,10 @@
 //! without a reply. The same connection serves a driver that keeps one call in flight (a pool) and one that keeps
 //! many (an event loop).
 
+mod event;
 mod in_flight;
 mod login;
 mod output;
-mod progress;
 mod replies;
 #[cfg(test)]
 mod tests;
@@ -18,11 +18,11 @@ use std::sync::Arc;
 
 use glasscache_protocol::binary::opcode;
 
-use in_flight::{InFlight, Owner, Uncertain};
+pub use event::{Attempt, ConnectionEvent, Failure, NoReplyReason, Ticket};
+use in_flight::{InFlightRequest, ReplyReceiver, UncertainOnLoss};
 use output::Output;
-pub use progress::{Attempt, End, Failure, Progress, Ticket};
 
-use super::pending::PendingWrites;
+use super::pending_writes::PendingWrites;
 use super::server::ServerState;
 use super::uncertain::{OwnedKey, keys_left_uncertain, write_removals};
 use crate::error::Error;
@@ -35,7 +35,7 @@ use crate::request::{CommandSet, Request, RequestWriter, write_binary_noop};
 const UNACKNOWLEDGED_WRITES_MAX: u32 = 1000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum ConnectionStage {
     /// The transport is being made.
     Connecting,
     /// The user and the password were sent.
@@ -55,8 +55,8 @@ enum Stage {
 pub struct Connection {
     server: Arc<ServerState>,
     pipeline: Pipeline,
-    stage: Stage,
-    /// [`Progress::Ready`] was not returned yet.
+    stage: ConnectionStage,
+    /// [`ConnectionEvent::Ready`] was not returned yet.
     must_report_ready: bool,
     /// The server closed on `mn`: classic text is tried, and learned from the first reply.
     presumes_classic: bool,
@@ -64,7 +64,7 @@ pub struct Connection {
     opaque: u32,
     /// Quiet writes without a request for acknowledgement after them.
     pending: PendingWrites,
-    in_flight: VecDeque<InFlight>,
+    in_flight: VecDeque<InFlightRequest>,
     /// Requests for acknowledgement in flight.
     acknowledgements_in_flight: usize,
     failed_calls: VecDeque<(Ticket, Box<Failure>)>,
@@ -75,7 +75,7 @@ pub struct Connection {
     last_ticket: u64,
     /// Quiet writes that were lost before a byte of them was sent.
     unsent_buffered_writes: Option<PendingWrites>,
-    recycled_uncertain: Option<Box<Uncertain>>,
+    recycled_uncertain: Option<Box<UncertainOnLoss>>,
 }
 
 impl Connection {
@@ -89,7 +89,7 @@ impl Connection {
         Self {
             server,
             pipeline: Pipeline::new(value_bytes_max),
-            stage: Stage::Connecting,
+            stage: ConnectionStage::Connecting,
             must_report_ready: false,
             presumes_classic: false,
             output: Output::new(body_end),
@@ -121,20 +121,20 @@ impl Connection {
         let Some(login) = server.login() else {
             return self.probe_or_become_ready(attempt);
         };
-        self.stage = Stage::LoggingIn;
+        self.stage = ConnectionStage::LoggingIn;
         let begin_offset = self.appended_bytes();
         let login_result = if server.command_set() == Some(CommandSet::Binary) {
             let opaque = self.next_opaque();
             let opcode = opcode::SASL_AUTH;
-            let expected = BinaryExpect::Outcome { opaque, opcode };
+            let expected = BinaryExpect::Status { opaque, opcode };
             self.pipeline.expect(ExpectedReply::Binary(expected));
             login.write_binary(&mut self.output.bytes, opaque)
         } else {
             self.pipeline.expect(ExpectedReply::Login);
             login.write(&mut self.output.bytes)
         };
-        let owner = Owner::Call(Ticket::OPENING, attempt);
-        self.push(InFlight::new(owner, begin_offset).into_repeatable());
+        let receiver = ReplyReceiver::Call(Ticket::OPENING, attempt);
+        self.push(InFlightRequest::new(receiver, begin_offset).into_repeatable());
         if let Err(reason) = login_result {
             self.fail_login(reason);
         }
@@ -146,22 +146,22 @@ impl Connection {
             self.become_ready();
             return;
         }
-        self.stage = Stage::Probing;
+        self.stage = ConnectionStage::Probing;
         let begin_offset = self.appended_bytes();
         self.output.bytes.extend_from_slice(b"mn\r\n");
         self.pipeline.expect(ExpectedReply::Probe);
-        let owner = Owner::Call(Ticket::OPENING, attempt);
-        self.push(InFlight::new(owner, begin_offset).into_repeatable());
+        let receiver = ReplyReceiver::Call(Ticket::OPENING, attempt);
+        self.push(InFlightRequest::new(receiver, begin_offset).into_repeatable());
     }
 
     fn become_ready(&mut self) {
-        self.stage = Stage::Open;
+        self.stage = ConnectionStage::Open;
         self.must_report_ready = true;
     }
 
     /// Whether it takes requests.
-    pub fn takes_requests(&self) -> bool {
-        self.stage == Stage::Open
+    pub fn accepts_requests(&self) -> bool {
+        self.stage == ConnectionStage::Open
     }
 
     /// Whether anything is in flight.
@@ -188,7 +188,7 @@ impl Connection {
         } else {
             self.pipeline.is_clean()
         };
-        self.stage == Stage::Open
+        self.stage == ConnectionStage::Open
             && is_clean
             && self.in_flight.len() == self.acknowledgements_in_flight
     }
@@ -196,16 +196,19 @@ impl Connection {
     /// Whether it cannot be used any more and is to be closed now.
     pub fn must_close(&self) -> bool {
         match self.stage {
-            Stage::Closed => true,
-            Stage::Closing => self.in_flight.is_empty() && self.output().is_empty(),
-            Stage::Connecting | Stage::LoggingIn | Stage::Probing | Stage::Open => false,
+            ConnectionStage::Closed => true,
+            ConnectionStage::Closing => self.in_flight.is_empty() && self.output().is_empty(),
+            ConnectionStage::Connecting
+            | ConnectionStage::LoggingIn
+            | ConnectionStage::Probing
+            | ConnectionStage::Open => false,
         }
     }
 
     /// Takes no more requests; what is in flight is still sent and read.
     pub fn close(&mut self) {
-        if self.stage != Stage::Closed {
-            self.stage = Stage::Closing;
+        if self.stage != ConnectionStage::Closed {
+            self.stage = ConnectionStage::Closing;
         }
         // The next call uses another connection, on which nothing waits for the removals in flight here.
         for entry in &mut self.in_flight {
@@ -278,7 +281,7 @@ impl Connection {
         }
         let (begin_offset, in_flight_before) =
             (self.appended_bytes(), self.pipeline.in_flight_count());
-        let near_write_mark = self.server.mark_writes(requests, attempt.deadline);
+        let near_write_guard = self.server.guard_writes(requests, attempt.deadline);
         if let Err(unsupported) = self.write_requests(requests, command_set, has_quiet) {
             // No reply will confirm these removals, so another call repeats them.
             self.server.uncertain.add(removals);
@@ -297,8 +300,8 @@ impl Connection {
             uncertain_keys.removals = removals;
             uncertain = Some(uncertain_keys);
         }
-        self.in_flight.push_back(InFlight {
-            owner: Owner::Call(ticket, attempt),
+        self.in_flight.push_back(InFlightRequest {
+            receiver: ReplyReceiver::Call(ticket, attempt),
             begin_offset,
             end_offset: self.output.appended_bytes(),
             replies_left: (self.pipeline.in_flight_count() - in_flight_before) as u32,
@@ -306,7 +309,7 @@ impl Connection {
             is_repeatable,
             was_buffered: false,
             uncertain,
-            near_write_mark,
+            near_write_guard,
         });
         Ok(Some(ticket))
     }
@@ -314,11 +317,11 @@ impl Connection {
     /// Writes the removal of uncertain keys, and requests an acknowledgement for it and the quiet writes so far. Returns
     /// the keys if the command set has no such request: then the reply to the next call confirms them.
     fn remove_uncertain(&mut self, command_set: CommandSet) -> Vec<OwnedKey> {
-        let mut removals = self.server.uncertain.take();
+        let mut removals = self.server.uncertain.take_all();
         if !removals.is_empty() {
             self.begin_pending_writes();
             let acknowledged = write_removals(&removals, &mut self.request_writer(command_set));
-            self.pending.note_removals(acknowledged);
+            self.pending.add_removals(acknowledged);
         }
         if !self.pending.is_empty() {
             let pending = std::mem::take(&mut self.pending);
@@ -441,18 +444,21 @@ impl Connection {
             });
         }
         self.acknowledgements_in_flight += 1;
-        let mut entry = InFlight::new(Owner::Acknowledgement(Box::new(pending)), begin_offset);
+        let mut entry = InFlightRequest::new(
+            ReplyReceiver::Acknowledgement(Box::new(pending)),
+            begin_offset,
+        );
         if !removals.is_empty() {
-            let uncertain = Uncertain {
+            let uncertain = UncertainOnLoss {
                 removals,
-                ..Uncertain::default()
+                ..UncertainOnLoss::default()
             };
             entry.uncertain = Some(Box::new(uncertain));
         }
         self.push(entry);
     }
 
-    fn push(&mut self, mut entry: InFlight) {
+    fn push(&mut self, mut entry: InFlightRequest) {
         entry.end_offset = self.appended_bytes();
         self.in_flight.push_back(entry);
     }
@@ -475,7 +481,7 @@ impl Connection {
     /// What is to be sent, before a body that was left to the driver.
     pub fn output(&self) -> &[u8] {
         match self.stage {
-            Stage::Closed => &[],
+            ConnectionStage::Closed => &[],
             _ => self.output.unsent(),
         }
     }
@@ -492,7 +498,7 @@ impl Connection {
 
     /// Whether nothing is left to send, the body that was left to the driver included.
     pub fn is_all_sent(&self) -> bool {
-        self.stage == Stage::Closed || self.output.is_all_sent()
+        self.stage == ConnectionStage::Closed || self.output.is_all_sent()
     }
 
     /// Notes that this many more bytes were sent, or given to the transport.
@@ -515,7 +521,7 @@ impl Connection {
         &self.pipeline
     }
 
-    /// As [`Self::pipeline`], to receive a large value past it ([`Pipeline::take_partial_value`]).
+    /// As [`Self::pipeline`], to receive a large value past it ([`Pipeline::move_partial_value`]).
     pub fn pipeline_mut(&mut self) -> &mut Pipeline {
         &mut self.pipeline
     }

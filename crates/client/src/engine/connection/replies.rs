@@ -5,10 +5,12 @@ use std::time::Instant;
 
 use glasscache_protocol::meta::request::WireKey;
 
-use super::in_flight::{InFlight, Owner};
-use super::{Attempt, Connection, End, Failure, Progress, Stage, Ticket};
-use crate::engine::health::HealthMark;
-use crate::engine::retry::{self, Cause, FailedRequest, RetryDecision};
+use super::in_flight::{InFlightRequest, ReplyReceiver};
+use super::{
+    Attempt, Connection, ConnectionEvent, ConnectionStage, Failure, NoReplyReason, Ticket,
+};
+use crate::engine::health::HealthEffect;
+use crate::engine::retry::{self, FailedRequest, FailureCause, RetryDecision};
 use crate::engine::uncertain::OwnedKey;
 use crate::error::{Context, Error, Phase};
 use crate::pipeline::{self, ExpectedReply, Reply};
@@ -16,19 +18,19 @@ use crate::request::{CommandSet, Request};
 
 impl Connection {
     /// Parses what was received, and returns the next event for the driver.
-    pub fn poll(&mut self) -> Progress {
+    pub fn poll(&mut self) -> ConnectionEvent {
         self.release();
         if self.must_report_ready {
             self.must_report_ready = false;
-            return Progress::Ready;
+            return ConnectionEvent::Ready;
         }
         if !self.failed_calls.is_empty()
             && let Some((ticket, failure)) = self.failed_calls.pop_front()
         {
-            return Progress::Failed(ticket, failure);
+            return ConnectionEvent::Failed(ticket, failure);
         }
-        if self.stage == Stage::Closed {
-            return Progress::Idle; // its fault was counted when it was closed
+        if self.stage == ConnectionStage::Closed {
+            return ConnectionEvent::Idle; // its fault was counted when it was closed
         }
         loop {
             // What has come then are refusals of quiet writes, which are read once an acknowledgement is requested.
@@ -36,23 +38,23 @@ impl Connection {
                 if self.pipeline.received_bytes() > self.pending.refusals_bytes_max() {
                     self.fail_protocol(pipeline::Fault::TooManyRows);
                 }
-                return Progress::Idle;
+                return ConnectionEvent::Idle;
             }
             match self.pipeline.poll() {
-                Ok(pipeline::Progress::Complete(reply)) => {
-                    if let Some(progress) = self.take_reply(reply) {
-                        return progress;
+                Ok(pipeline::ReplyProgress::Complete(reply)) => {
+                    if let Some(event) = self.deliver_reply(reply) {
+                        return event;
                     }
                 }
-                Ok(pipeline::Progress::Idle) => return Progress::Idle,
-                Ok(pipeline::Progress::Incomplete(missing_bytes)) => {
-                    return Progress::Needs(missing_bytes);
+                Ok(pipeline::ReplyProgress::Idle) => return ConnectionEvent::Idle,
+                Ok(pipeline::ReplyProgress::Incomplete(missing_bytes)) => {
+                    return ConnectionEvent::NeedsBytes(missing_bytes);
                 }
                 Err(fault) => {
                     self.fail_protocol(fault);
                     return match self.failed_calls.pop_front() {
-                        Some((ticket, failure)) => Progress::Failed(ticket, failure),
-                        None => Progress::Idle,
+                        Some((ticket, failure)) => ConnectionEvent::Failed(ticket, failure),
+                        None => ConnectionEvent::Idle,
                     };
                 }
             }
@@ -60,13 +62,13 @@ impl Connection {
     }
 
     /// Delivers a whole reply to the oldest call in flight; `None`: it was the connection's own.
-    fn take_reply(&mut self, reply: Reply) -> Option<Progress> {
+    fn deliver_reply(&mut self, reply: Reply) -> Option<ConnectionEvent> {
         let Some(entry) = self.in_flight.front_mut() else {
             self.pipeline.release();
             return None;
         };
-        match (&entry.owner, reply) {
-            (Owner::Call(Ticket::OPENING, _), Reply::Probe(knows_meta)) => {
+        match (&entry.receiver, reply) {
+            (ReplyReceiver::Call(Ticket::OPENING, _), Reply::Probe(knows_meta)) => {
                 let command_set = if knows_meta {
                     CommandSet::Meta
                 } else {
@@ -75,31 +77,31 @@ impl Connection {
                 self.server.learn_command_set(command_set);
                 self.end_reply();
                 self.is_reused = false;
-                if self.stage == Stage::Probing {
-                    self.stage = Stage::Open;
-                    return Some(Progress::Ready);
+                if self.stage == ConnectionStage::Probing {
+                    self.stage = ConnectionStage::Open;
+                    return Some(ConnectionEvent::Ready);
                 }
                 None
             }
-            (&Owner::Call(Ticket::OPENING, attempt), Reply::Login(refusal)) => {
+            (&ReplyReceiver::Call(Ticket::OPENING, attempt), Reply::Login(refusal)) => {
                 self.end_reply();
                 self.is_reused = false;
                 self.finish_login(refusal, attempt)
             }
-            (Owner::Call(ticket, _), reply) => {
+            (ReplyReceiver::Call(ticket, _), reply) => {
                 let ticket = *ticket;
                 entry.awaits_first_reply = false;
                 self.has_unreleased_reply = true;
-                Some(Progress::Reply(ticket, reply))
+                Some(ConnectionEvent::Reply(ticket, reply))
             }
-            (Owner::Acknowledgement(_), Reply::Quiet(failed_replies, refusals)) => {
-                if let Owner::Acknowledgement(pending) = &mut entry.owner {
+            (ReplyReceiver::Acknowledgement(_), Reply::Quiet(failed_replies, refusals)) => {
+                if let ReplyReceiver::Acknowledgement(pending) = &mut entry.receiver {
                     std::mem::take(&mut **pending).acknowledge(&failed_replies, refusals.len());
                 }
                 self.end_reply();
                 None
             }
-            (Owner::Abandoned | Owner::Acknowledgement(_), _) => {
+            (ReplyReceiver::Abandoned | ReplyReceiver::Acknowledgement(_), _) => {
                 self.end_reply();
                 None
             }
@@ -164,7 +166,7 @@ impl Connection {
             uncertain.removals = Vec::new();
             self.recycled_uncertain = Some(uncertain);
         }
-        if matches!(entry.owner, Owner::Acknowledgement(_)) {
+        if matches!(entry.receiver, ReplyReceiver::Acknowledgement(_)) {
             self.acknowledgements_in_flight -= 1;
         }
         self.in_flight.pop_front();
@@ -175,14 +177,14 @@ impl Connection {
         let calls = self
             .in_flight
             .iter()
-            .filter_map(InFlight::ticket_and_attempt);
+            .filter_map(InFlightRequest::ticket_and_attempt);
         calls.map(|(_, attempt)| attempt.deadline).min()
     }
 
     /// Ends the calls whose deadline has passed. Their replies are still read and dropped; the connection takes no more
     /// requests, and is closed at once if one of theirs was not sent.
     pub fn tick(&mut self, now: Instant) {
-        let mut health_mark = HealthMark::None;
+        let mut health_effect = HealthEffect::None;
         for index in 0..self.in_flight.len() {
             let expired_call = self.in_flight.get(index).and_then(|entry| {
                 let (ticket, attempt) = entry
@@ -190,7 +192,7 @@ impl Connection {
                     .filter(|(_, candidate)| candidate.deadline <= now)?;
                 Some((
                     ticket,
-                    self.failure_without_reply(entry, attempt, End::Deadline),
+                    self.failure_without_reply(entry, attempt, NoReplyReason::Deadline),
                 ))
             });
             let (Some((ticket, failure)), Some(entry)) =
@@ -198,9 +200,9 @@ impl Connection {
             else {
                 continue;
             };
-            health_mark = health_mark.max(failure.health_mark());
+            health_effect = health_effect.max(failure.health_effect());
             self.failed_calls.push_back((ticket, Box::new(failure)));
-            entry.owner = Owner::Abandoned;
+            entry.receiver = ReplyReceiver::Abandoned;
             if entry.begin_offset < self.output.sent_bytes() {
                 if let Some(uncertain) = &mut entry.uncertain {
                     self.server.uncertain.add(uncertain.keys.iter());
@@ -208,10 +210,10 @@ impl Connection {
                 }
                 self.close();
             } else {
-                self.stage = Stage::Closed;
+                self.stage = ConnectionStage::Closed;
             }
         }
-        self.server.health.note(health_mark);
+        self.server.health.apply_effect(health_effect);
     }
 
     /// Ends a call whose quiet writes were submitted from the byte `begin_offset` on and could not all be sent: its caller gets
@@ -221,38 +223,44 @@ impl Connection {
         requests: &[Request<'_>],
         attempt: Attempt,
         begin_offset: u64,
-        end: End<'_>,
+        reason: NoReplyReason<'_>,
     ) -> Failure {
-        let mut entry = InFlight::new(Owner::Abandoned, begin_offset);
+        let mut entry = InFlightRequest::new(ReplyReceiver::Abandoned, begin_offset);
         entry.end_offset = self.appended_bytes();
         entry.is_repeatable = requests.iter().all(Request::is_repeatable);
-        let failure = self.failure_without_reply(&entry, attempt, end);
-        self.server.health.note(failure.health_mark());
+        let failure = self.failure_without_reply(&entry, attempt, reason);
+        self.server.health.apply_effect(failure.health_effect());
         let was_sent = begin_offset < self.sent_bytes();
-        self.pending.withdraw(requests, was_sent);
+        self.pending.exclude_reported(requests, was_sent);
         failure
     }
 
     /// Notes that the transport is gone: closed by the peer in order, or else by an error. `reason` goes into the errors of
     /// callers.
     pub fn handle_disconnect(&mut self, is_orderly: bool, reason: &str) {
-        let was_closing = matches!(self.stage, Stage::Closing | Stage::Closed);
-        self.stage = Stage::Closed;
-        let mut health_mark = HealthMark::None;
+        let was_closing = matches!(
+            self.stage,
+            ConnectionStage::Closing | ConnectionStage::Closed
+        );
+        self.stage = ConnectionStage::Closed;
+        let mut health_effect = HealthEffect::None;
         for mut entry in std::mem::take(&mut self.in_flight) {
             if let Some((ticket, attempt)) = entry.ticket_and_attempt() {
-                let failure =
-                    self.failure_without_reply(&entry, attempt, End::Closed { is_orderly, reason });
-                health_mark = health_mark.max(failure.health_mark());
+                let failure = self.failure_without_reply(
+                    &entry,
+                    attempt,
+                    NoReplyReason::Closed { is_orderly, reason },
+                );
+                health_effect = health_effect.max(failure.health_effect());
                 self.failed_calls.push_back((ticket, Box::new(failure)));
             }
-            self.keep_unsent_buffered_writes(&mut entry);
-            self.note_uncertain(&entry);
+            self.save_unsent_buffered_writes(&mut entry);
+            self.record_uncertain_keys(&entry);
         }
         self.acknowledgements_in_flight = 0;
         // If we are closing it, its health was noted when a call on it passed its deadline.
         if !was_closing {
-            self.server.health.note(health_mark);
+            self.server.health.apply_effect(health_effect);
         }
         drop(std::mem::take(&mut self.pending));
     }
@@ -260,7 +268,7 @@ impl Connection {
     /// Notes that the server broke the protocol: nothing received on this connection can be trusted any more.
     fn fail_protocol(&mut self, fault: pipeline::Fault) {
         self.server.faults.fetch_add(1, Ordering::Relaxed);
-        self.server.health.note(HealthMark::Bad);
+        self.server.health.apply_effect(HealthEffect::Bad);
         self.fail_all(&Error::Protocol {
             server: self.server.name.clone(),
             fault,
@@ -273,24 +281,29 @@ impl Connection {
     }
 
     fn fail_all(&mut self, error: &Error) {
-        self.stage = Stage::Closed;
+        self.stage = ConnectionStage::Closed;
         for entry in std::mem::take(&mut self.in_flight) {
             if let Some((ticket, _)) = entry.ticket_and_attempt() {
                 let failure = Failure {
                     error: error.clone(),
-                    decision: RetryDecision::End(HealthMark::None),
+                    decision: RetryDecision::Fail(HealthEffect::None),
                 };
                 self.failed_calls.push_back((ticket, Box::new(failure)));
             }
-            self.note_uncertain(&entry);
+            self.record_uncertain_keys(&entry);
         }
         self.acknowledgements_in_flight = 0;
         drop(std::mem::take(&mut self.pending));
     }
 
     /// The error for the caller of a request without a reply, and what follows.
-    fn failure_without_reply(&self, entry: &InFlight, attempt: Attempt, end: End<'_>) -> Failure {
-        let is_opening = matches!(entry.owner, Owner::Call(Ticket::OPENING, _));
+    fn failure_without_reply(
+        &self,
+        entry: &InFlightRequest,
+        attempt: Attempt,
+        reason: NoReplyReason<'_>,
+    ) -> Failure {
+        let is_opening = matches!(entry.receiver, ReplyReceiver::Call(Ticket::OPENING, _));
         let sent_bytes = self.sent_bytes();
         let request = FailedRequest {
             // A peer that closes on the login is none that does not know meta commands.
@@ -300,9 +313,9 @@ impl Connection {
                     .oldest_request()
                     .is_some_and(ExpectedReply::is_login)
             {
-                retry::Stage::Probing
+                retry::FailureStage::Probing
             } else {
-                retry::Stage::Exchange
+                retry::FailureStage::Exchange
             },
             is_reused: self.is_reused,
             has_no_reply_bytes: self.pipeline.has_no_reply_bytes() && entry.awaits_first_reply,
@@ -322,21 +335,24 @@ impl Connection {
             phase,
             retry_is_safe: request.retry_is_safe(),
         };
-        let (cause, error) = match end {
-            End::Closed { is_orderly, reason } => (
-                Cause::Closed { is_orderly },
+        let (cause, error) = match reason {
+            NoReplyReason::Closed { is_orderly, reason } => (
+                FailureCause::Closed { is_orderly },
                 Error::Unavailable(context, reason.to_owned()),
             ),
-            End::Deadline => {
+            NoReplyReason::Deadline => {
                 let time_allowed = attempt.deadline.saturating_duration_since(attempt.started);
-                (Cause::Deadline(time_allowed), Error::Deadline(context))
+                (
+                    FailureCause::Deadline(time_allowed),
+                    Error::Deadline(context),
+                )
             }
         };
         let decision = request.decide(cause);
         Failure { error, decision }
     }
 
-    fn note_uncertain(&self, entry: &InFlight) {
+    fn record_uncertain_keys(&self, entry: &InFlightRequest) {
         let Some(uncertain) = &entry.uncertain else {
             return;
         };
@@ -347,10 +363,10 @@ impl Connection {
         self.server.uncertain.add(removals.cloned());
     }
 
-    fn keep_unsent_buffered_writes(&mut self, entry: &mut InFlight) {
+    fn save_unsent_buffered_writes(&mut self, entry: &mut InFlightRequest) {
         if entry.was_buffered
             && entry.begin_offset >= self.sent_bytes()
-            && let Owner::Acknowledgement(pending) = &mut entry.owner
+            && let ReplyReceiver::Acknowledgement(pending) = &mut entry.receiver
         {
             self.unsent_buffered_writes = Some(std::mem::take(&mut **pending));
         }
@@ -358,8 +374,8 @@ impl Connection {
 
     /// In a child after a fork: ends all calls, and forgets what is in flight, which is the parent's.
     pub fn abandon(&mut self) {
-        self.stage = Stage::Closed;
-        std::mem::take(&mut self.pending).forget();
+        self.stage = ConnectionStage::Closed;
+        std::mem::take(&mut self.pending).drop_uncounted();
         for mut entry in std::mem::take(&mut self.in_flight) {
             if let Some((ticket, _)) = entry.ticket_and_attempt() {
                 let context = Context {
@@ -370,12 +386,12 @@ impl Connection {
                 let reason = retry::FORKED.to_owned();
                 let failure = Failure {
                     error: Error::Unavailable(context, reason),
-                    decision: RetryDecision::End(HealthMark::None),
+                    decision: RetryDecision::Fail(HealthEffect::None),
                 };
                 self.failed_calls.push_back((ticket, Box::new(failure)));
             }
-            if let Owner::Acknowledgement(pending) = &mut entry.owner {
-                std::mem::take(&mut **pending).forget();
+            if let ReplyReceiver::Acknowledgement(pending) = &mut entry.receiver {
+                std::mem::take(&mut **pending).drop_uncounted();
             }
         }
         self.acknowledgements_in_flight = 0;
@@ -385,7 +401,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         for entry in std::mem::take(&mut self.in_flight) {
-            self.note_uncertain(&entry);
+            self.record_uncertain_keys(&entry);
         }
     }
 }

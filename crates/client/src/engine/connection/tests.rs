@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use glasscache_protocol::meta::request::WireKey;
 use glasscache_protocol::text::request::StoreMode;
 
-use super::{Attempt, Connection, End, Progress, Ticket};
-use crate::engine::health::HealthMark;
+use super::{Attempt, Connection, ConnectionEvent, NoReplyReason, Ticket};
+use crate::engine::health::HealthEffect;
 use crate::engine::retry::RetryDecision;
 use crate::engine::server::ServerState;
 use crate::error::{Error, Phase};
@@ -63,7 +63,7 @@ fn server() -> Arc<ServerState> {
 fn open(server: &Arc<ServerState>) -> Connection {
     let mut connection = Connection::new(server.clone(), 1000, 1);
     connection.handle_connected(false, attempt_within(SECOND));
-    assert_eq!(connection.poll(), Progress::Ready);
+    assert_eq!(connection.poll(), ConnectionEvent::Ready);
     connection
 }
 
@@ -80,10 +80,10 @@ fn mark_sent(connection: &mut Connection) -> String {
     String::from_utf8(out).unwrap()
 }
 
-fn expect_failure(progress: Progress) -> (Ticket, Error, RetryDecision) {
-    match progress {
-        Progress::Failed(ticket, failure) => (ticket, failure.error, failure.decision),
-        progress => panic!("{progress:?}"),
+fn expect_failure(event: ConnectionEvent) -> (Ticket, Error, RetryDecision) {
+    match event {
+        ConnectionEvent::Failed(ticket, failure) => (ticket, failure.error, failure.decision),
+        event => panic!("{event:?}"),
     }
 }
 
@@ -92,10 +92,10 @@ fn a_server_is_probed_once_for_its_command_set() {
     let server = Arc::new(ServerState::new("s".to_owned()));
     let mut connection = Connection::new(server.clone(), 1000, 1);
     connection.handle_connected(false, attempt_within(SECOND));
-    assert!(!connection.takes_requests());
+    assert!(!connection.accepts_requests());
     assert_eq!(mark_sent(&mut connection), "mn\r\n");
     connection.feed(b"MN\r\n");
-    assert_eq!(connection.poll(), Progress::Ready);
+    assert_eq!(connection.poll(), ConnectionEvent::Ready);
     assert_eq!(server.command_set(), Some(CommandSet::Meta));
     open(&server);
 }
@@ -114,12 +114,12 @@ fn a_server_that_closes_on_the_probe_counts_as_classic_once_it_replies() {
     );
     let mut connection = Connection::new(server.clone(), 1000, 1);
     connection.handle_connected(true, attempt_within(SECOND));
-    assert_eq!(connection.poll(), Progress::Ready);
+    assert_eq!(connection.poll(), ConnectionEvent::Ready);
     submit(&mut connection, Request::Version);
     assert_eq!(server.command_set(), None);
     connection.feed(b"VERSION 1\r\n");
-    assert!(matches!(connection.poll(), Progress::Reply(..)));
-    assert_eq!(connection.poll(), Progress::Idle);
+    assert!(matches!(connection.poll(), ConnectionEvent::Reply(..)));
+    assert_eq!(connection.poll(), ConnectionEvent::Idle);
     assert_eq!(server.command_set(), Some(CommandSet::Classic));
 }
 
@@ -130,12 +130,18 @@ fn replies_go_to_their_calls_in_order() {
     let second = submit(&mut connection, get(b"b")).unwrap();
     assert_eq!(mark_sent(&mut connection), "get a\r\nget b\r\n");
     connection.feed(b"VALUE a 0 1\r\n1\r\nEND\r\nEND\r\n");
-    assert_eq!(connection.poll(), Progress::Reply(first, Reply::Values));
+    assert_eq!(
+        connection.poll(),
+        ConnectionEvent::Reply(first, Reply::Values)
+    );
     let found = connection.pipeline().found_values()[0];
     assert_eq!(connection.pipeline().body(&found), b"1");
-    assert_eq!(connection.poll(), Progress::Reply(second, Reply::Values));
+    assert_eq!(
+        connection.poll(),
+        ConnectionEvent::Reply(second, Reply::Values)
+    );
     assert!(connection.pipeline().found_values().is_empty());
-    assert_eq!(connection.poll(), Progress::Idle);
+    assert_eq!(connection.poll(), ConnectionEvent::Idle);
     assert!(connection.is_idle() && connection.is_ready_for_reuse());
 }
 
@@ -150,15 +156,15 @@ fn a_call_of_several_requests_gets_all_its_replies() {
     mark_sent(&mut connection);
     connection.feed(b"HD O1 ka\r\nNF O2 kb\r\n");
     for _ in 0..2 {
-        assert!(matches!(connection.poll(), Progress::Reply(it, _) if Some(it) == ticket));
+        assert!(matches!(connection.poll(), ConnectionEvent::Reply(it, _) if Some(it) == ticket));
     }
-    assert_eq!(connection.poll(), Progress::Needs(1));
+    assert_eq!(connection.poll(), ConnectionEvent::NeedsBytes(1));
     assert!(!connection.is_ready_for_reuse());
     connection.handle_disconnect(true, "closed");
     let (_, _, next) = expect_failure(connection.poll());
     assert_eq!(
         next,
-        RetryDecision::End(HealthMark::Bad),
+        RetryDecision::Fail(HealthEffect::Bad),
         "a part of the reply was received"
     );
 }
@@ -181,13 +187,16 @@ fn a_call_past_its_deadline_ends_and_its_reply_is_discarded() {
     assert_eq!(Some(ticket), late);
     assert!(matches!(error, Error::Deadline(context)
         if context.phase == Phase::Read && !context.retry_is_safe));
-    assert!(!connection.takes_requests() && !connection.must_close());
+    assert!(!connection.accepts_requests() && !connection.must_close());
     assert!(connection.next_deadline().unwrap() > deadline);
     connection.feed(b"HD O1 ka\r\nEND\r\n");
-    assert_eq!(connection.poll(), Progress::Reply(other, Reply::Values));
-    assert_eq!(connection.poll(), Progress::Idle);
+    assert_eq!(
+        connection.poll(),
+        ConnectionEvent::Reply(other, Reply::Values)
+    );
+    assert_eq!(connection.poll(), ConnectionEvent::Idle);
     assert!(connection.must_close());
-    assert_eq!(server.uncertain.take(), [key(b"a").into()]);
+    assert_eq!(server.uncertain.take_all(), [key(b"a").into()]);
 }
 
 #[test]
@@ -201,7 +210,7 @@ fn a_call_past_its_deadline_that_was_not_sent_is_never_sent() {
         if context.phase == Phase::Write && context.retry_is_safe));
     assert!(connection.must_close() && connection.output().is_empty());
     drop(connection);
-    assert!(server.uncertain.take().is_empty());
+    assert!(server.uncertain.take_all().is_empty());
 }
 
 #[test]
@@ -224,7 +233,7 @@ fn a_stale_connection_is_replaced_and_a_new_one_is_not() {
         assert!(matches!(error, Error::Unavailable(context, _)
             if context.retry_is_safe == is_read));
         assert_eq!(next == RetryDecision::Retry, is_retried);
-        assert_eq!(server.uncertain.take().is_empty(), is_read);
+        assert_eq!(server.uncertain.take_all().is_empty(), is_read);
         assert!(connection.must_close());
     }
 }
@@ -239,7 +248,7 @@ fn a_second_attempt_is_the_last() {
     mark_sent(&mut connection);
     connection.handle_disconnect(true, "closed");
     let (_, _, next) = expect_failure(connection.poll());
-    assert_eq!(next, RetryDecision::End(HealthMark::Bad));
+    assert_eq!(next, RetryDecision::Fail(HealthEffect::Bad));
 }
 
 #[test]
@@ -251,7 +260,7 @@ fn uncertain_keys_are_removed_before_the_next_call() {
     assert_eq!(mark_sent(&mut connection), "md a O1 q\r\nmn\r\nget b\r\n");
     drop(connection);
     assert_eq!(
-        server.uncertain.take(),
+        server.uncertain.take_all(),
         [key(b"a").into()],
         "it was not acknowledged"
     );
@@ -260,10 +269,10 @@ fn uncertain_keys_are_removed_before_the_next_call() {
     submit(&mut connection, get(b"b"));
     mark_sent(&mut connection);
     connection.feed(b"MN\r\nEND\r\n");
-    assert!(matches!(connection.poll(), Progress::Reply(..)));
-    assert_eq!(connection.poll(), Progress::Idle);
+    assert!(matches!(connection.poll(), ConnectionEvent::Reply(..)));
+    assert_eq!(connection.poll(), ConnectionEvent::Idle);
     drop(connection);
-    assert!(server.uncertain.take().is_empty());
+    assert!(server.uncertain.take_all().is_empty());
 }
 
 #[test]
@@ -296,17 +305,17 @@ fn quiet_writes_are_acknowledged_or_counted() {
     assert!(mark_sent(&mut connection).ends_with("mn\r\n"));
     assert!(connection.is_ready_for_reuse(), "another call may follow");
     connection.feed(b"NS O2 kb\r\nMN\r\n");
-    assert_eq!(connection.poll(), Progress::Idle);
+    assert_eq!(connection.poll(), ConnectionEvent::Idle);
     assert_eq!(failures(), 1);
     submit(&mut connection, set(b"c", true));
     mark_sent(&mut connection);
     connection.handle_disconnect(true, "closed");
     assert_eq!(failures(), 2);
-    assert_eq!(server.uncertain.take(), [key(b"c").into()]);
+    assert_eq!(server.uncertain.take_all(), [key(b"c").into()]);
 }
 
 #[test]
-fn a_key_that_was_gone_when_it_was_to_be_removed_is_nobodys_failure() {
+fn removal_of_a_missing_uncertain_key_is_not_a_failure() {
     let server = server();
     server.uncertain.add([key(b"a").into()]);
     let mut connection = open(&server);
@@ -314,7 +323,7 @@ fn a_key_that_was_gone_when_it_was_to_be_removed_is_nobodys_failure() {
     submit(&mut connection, get(b"c"));
     assert!(mark_sent(&mut connection).ends_with("\r\nmn\r\nget c\r\n"));
     connection.feed(b"NS O1\r\nNF O2\r\nMN\r\nEND\r\n");
-    assert!(matches!(connection.poll(), Progress::Reply(..)));
+    assert!(matches!(connection.poll(), ConnectionEvent::Reply(..)));
     assert_eq!(server.noreply_failures.load(Ordering::Relaxed), 1);
 }
 
@@ -328,16 +337,16 @@ fn a_refusal_of_a_quiet_write_behind_an_acknowledgement_waits_for_the_next_one()
     mark_sent(&mut connection);
     connection.feed(b"MN\r\nNS O2\r\n");
     for _ in 0..2 {
-        assert_eq!(connection.poll(), Progress::Idle);
+        assert_eq!(connection.poll(), ConnectionEvent::Idle);
     }
     assert!(connection.is_ready_for_reuse() && connection.has_unacknowledged_writes());
     submit(&mut connection, get(b"c"));
     assert_eq!(mark_sent(&mut connection), "mn\r\nget c\r\n");
     connection.feed(b"MN\r\nEND\r\n");
-    assert!(matches!(connection.poll(), Progress::Reply(..)));
+    assert!(matches!(connection.poll(), ConnectionEvent::Reply(..)));
     assert_eq!(server.noreply_failures.load(Ordering::Relaxed), 1);
     assert_eq!(server.faults.load(Ordering::Relaxed), 0);
-    assert!(server.uncertain.take().is_empty());
+    assert!(server.uncertain.take_all().is_empty());
 }
 
 #[test]
@@ -350,16 +359,16 @@ fn a_server_that_sends_more_than_refusals_of_quiet_writes_breaks_the_protocol() 
         submit(&mut connection, set(b"a", true));
         connection.mark_sent(connection.output().len());
         connection.feed(refusal);
-        assert_eq!(connection.poll(), Progress::Idle);
+        assert_eq!(connection.poll(), ConnectionEvent::Idle);
         assert!(connection.is_ready_for_reuse());
         for _ in 0..1000 {
             connection.feed(refusal);
-            assert_eq!(connection.poll(), Progress::Idle);
+            assert_eq!(connection.poll(), ConnectionEvent::Idle);
         }
         assert!(connection.must_close(), "{command_set:?}");
         assert_eq!(server.faults.load(Ordering::Relaxed), 1);
         assert_eq!(server.noreply_failures.load(Ordering::Relaxed), 1);
-        assert_eq!(server.uncertain.take(), [key(b"a").into()]);
+        assert_eq!(server.uncertain.take_all(), [key(b"a").into()]);
     }
 }
 
@@ -380,9 +389,9 @@ fn a_quiet_write_fails_once_at_most() {
         submit(&mut connection, set(b"a", true));
         connection.request_acknowledgement();
         connection.feed(&failure);
-        assert!(matches!(connection.poll(), Progress::Needs(_)));
+        assert!(matches!(connection.poll(), ConnectionEvent::NeedsBytes(_)));
         connection.feed(&failure);
-        assert_eq!(connection.poll(), Progress::Idle);
+        assert_eq!(connection.poll(), ConnectionEvent::Idle);
         assert!(connection.must_close(), "{command_set:?}");
         assert_eq!(server.faults.load(Ordering::Relaxed), 1);
     }
@@ -398,13 +407,13 @@ fn a_noop_with_the_opaque_of_another_acknowledges_no_quiet_writes() {
     let mut noop = vec![0x81, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
     noop.resize(24, 0);
     connection.feed(&noop);
-    assert_eq!(connection.poll(), Progress::Idle);
+    assert_eq!(connection.poll(), ConnectionEvent::Idle);
     assert!(connection.must_close());
     assert_eq!(server.noreply_failures.load(Ordering::Relaxed), 1);
 }
 
 #[test]
-fn a_call_without_a_form_in_the_command_set_leaves_no_output() {
+fn a_call_unsupported_by_the_command_set_leaves_no_output() {
     let server = Arc::new(ServerState::new("s".to_owned()));
     server.learn_command_set(CommandSet::Classic);
     server.uncertain.add([key(b"a").into()]);
@@ -426,11 +435,11 @@ fn a_call_without_a_form_in_the_command_set_leaves_no_output() {
         let failed = connection.submit(&[request], attempt_within(SECOND));
         assert!(matches!(failed, Err(Error::Unsupported { .. })));
         // Removed once more by the next call, because no reply to this one will confirm it.
-        let again = server.uncertain.take();
+        let again = server.uncertain.take_all();
         assert_eq!(again, [key(b"a").into()]);
         server.uncertain.add(again);
     }
-    server.uncertain.take();
+    server.uncertain.take_all();
     submit(&mut connection, get(b"c"));
     let removal = "delete a noreply\r\n";
     assert_eq!(
@@ -440,7 +449,7 @@ fn a_call_without_a_form_in_the_command_set_leaves_no_output() {
     connection.feed(b"END\r\n");
     assert!(matches!(
         connection.poll(),
-        Progress::Reply(_, Reply::Values)
+        ConnectionEvent::Reply(_, Reply::Values)
     ));
 }
 
@@ -451,9 +460,9 @@ fn a_protocol_fault_is_counted_once() {
     submit(&mut connection, get(b"a"));
     mark_sent(&mut connection);
     connection.feed(b"nonsense\r\n");
-    assert!(matches!(connection.poll(), Progress::Failed(..)));
+    assert!(matches!(connection.poll(), ConnectionEvent::Failed(..)));
     for _ in 0..3 {
-        assert_eq!(connection.poll(), Progress::Idle);
+        assert_eq!(connection.poll(), ConnectionEvent::Idle);
     }
     assert_eq!(server.faults.load(Ordering::Relaxed), 1);
     assert!(!server.health.is_down());
@@ -471,19 +480,23 @@ fn a_failed_quiet_write_is_either_reported_or_counted() {
         if is_sent {
             connection.mark_sent(1);
         }
-        let failure =
-            connection.fail_quiet(&requests, attempt_within(SECOND), begin, End::Deadline);
+        let failure = connection.fail_quiet(
+            &requests,
+            attempt_within(SECOND),
+            begin,
+            NoReplyReason::Deadline,
+        );
         assert!(matches!(failure.error, Error::Deadline(context)
             if context.phase == Phase::Write && context.retry_is_safe != is_sent));
         drop(connection);
         assert_eq!(server.noreply_failures.load(Ordering::Relaxed), 0);
-        assert_eq!(server.uncertain.take().len(), usize::from(is_sent));
+        assert_eq!(server.uncertain.take_all().len(), usize::from(is_sent));
     }
 }
 
 #[test]
-fn gathered_writes_of_which_nothing_was_sent_are_given_back() {
-    use crate::engine::pending::PendingWrites;
+fn buffered_writes_of_which_nothing_was_sent_are_returned_for_a_retry() {
+    use crate::engine::pending_writes::PendingWrites;
     let server = server();
     for is_sent in [false, true] {
         let mut connection = open(&server);
@@ -502,8 +515,8 @@ fn gathered_writes_of_which_nothing_was_sent_are_given_back() {
         assert_eq!(unsent.is_some(), !is_sent);
         let lost = server.noreply_failures.swap(0, Ordering::Relaxed);
         assert_eq!(lost, u64::from(is_sent));
-        unsent.into_iter().for_each(PendingWrites::forget);
-        server.uncertain.take();
+        unsent.into_iter().for_each(PendingWrites::drop_uncounted);
+        server.uncertain.take_all();
     }
 }
 
@@ -518,11 +531,11 @@ fn a_reply_that_does_not_fit_ends_all_calls() {
     for _ in 0..2 {
         let (_, error, next) = expect_failure(connection.poll());
         assert!(matches!(error, Error::Protocol { .. }));
-        assert_eq!(next, RetryDecision::End(HealthMark::None));
+        assert_eq!(next, RetryDecision::Fail(HealthEffect::None));
     }
     assert!(connection.must_close() && !connection.is_ready_for_reuse());
     assert_eq!(server.faults.load(Ordering::Relaxed), 1);
-    assert_eq!(server.uncertain.take(), [key(b"b").into()]);
+    assert_eq!(server.uncertain.take_all(), [key(b"b").into()]);
 }
 
 #[test]
@@ -534,19 +547,19 @@ fn a_child_of_a_fork_leaves_what_is_in_flight_to_its_parent() {
     mark_sent(&mut connection);
     connection.abandon();
     drop(connection);
-    assert!(server.uncertain.take().is_empty());
+    assert!(server.uncertain.take_all().is_empty());
     assert_eq!(server.noreply_failures.load(Ordering::Relaxed), 0);
 }
 
 #[test]
-fn a_request_without_a_form_in_classic_text_leaves_no_output() {
+fn a_request_unsupported_by_classic_text_leaves_no_output() {
     let server = server();
     server.learn_command_set(CommandSet::Classic);
     let mut connection = open(&server);
     let inspect = Request::Inspect { key: key(b"a") };
     let failed = connection.submit(&[inspect], attempt_within(SECOND));
     assert!(matches!(failed, Err(Error::Unsupported { .. })));
-    assert!(connection.is_idle() && connection.takes_requests());
+    assert!(connection.is_idle() && connection.accepts_requests());
     let failed = connection.submit(&[get(b"a"), inspect], attempt_within(SECOND));
     assert!(matches!(failed, Err(Error::Unsupported { .. })));
     assert!(connection.must_close());

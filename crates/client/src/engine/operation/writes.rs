@@ -4,12 +4,12 @@ use glasscache_protocol::meta::request::{Arithmetic, WireKey};
 use glasscache_protocol::text::request::StoreMode;
 
 use super::Operation;
-use crate::engine::interpret::{number_of_reply, outcome_of_reply};
+use crate::engine::interpret::{number_of_reply, write_outcome_of_reply};
 use crate::error::Error;
 use crate::options::QUIET_BYTES_MAX;
-use crate::outcome::Outcome;
 use crate::pipeline::{Pipeline, Reply};
 use crate::request::{Item, Request};
+use crate::write_outcome::WriteOutcome;
 
 /// Stores a value.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +56,7 @@ pub struct Calculate<'a> {
 }
 
 impl Operation for Store<'_> {
-    type Output = Outcome;
+    type Output = WriteOutcome;
 
     fn key(&self) -> WireKey<'_> {
         self.item.key
@@ -71,12 +71,12 @@ impl Operation for Store<'_> {
         }
     }
 
-    fn read(&self, reply: Reply, _: &Pipeline, server: &str) -> Result<Outcome, Error> {
+    fn read(&self, reply: Reply, _: &Pipeline, server: &str) -> Result<WriteOutcome, Error> {
         store_outcome(reply, self.item.key, self.item.body.len(), server)
     }
 
-    fn without_reply(&self) -> Outcome {
-        Outcome::Done
+    fn without_reply(&self) -> WriteOutcome {
+        WriteOutcome::Done
     }
 }
 
@@ -95,7 +95,7 @@ impl Operation for Delete<'_> {
     }
 
     fn read(&self, reply: Reply, _: &Pipeline, server: &str) -> Result<bool, Error> {
-        Ok(outcome_of_reply(reply, server)? == Outcome::Done)
+        Ok(write_outcome_of_reply(reply, server)? == WriteOutcome::Done)
     }
 
     fn without_reply(&self) -> bool {
@@ -119,7 +119,7 @@ impl Operation for Touch<'_> {
     }
 
     fn read(&self, reply: Reply, _: &Pipeline, server: &str) -> Result<bool, Error> {
-        Ok(outcome_of_reply(reply, server)? == Outcome::Done)
+        Ok(write_outcome_of_reply(reply, server)? == WriteOutcome::Done)
     }
 
     fn without_reply(&self) -> bool {
@@ -179,14 +179,14 @@ pub fn store_outcome(
     key: WireKey<'_>,
     bytes: usize,
     server: &str,
-) -> Result<Outcome, Error> {
+) -> Result<WriteOutcome, Error> {
     match reply {
         Reply::Refused(refusal) if refusal.is_too_large() => Err(Error::TooLarge {
             key: display_key(key),
             bytes,
             limit: 0,
         }),
-        reply => outcome_of_reply(reply, server),
+        reply => write_outcome_of_reply(reply, server),
     }
 }
 

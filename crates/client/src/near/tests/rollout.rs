@@ -2,37 +2,42 @@
 
 use std::sync::Arc;
 
-use glasscache_strategy::rollout::share::{Group, Share, ShareBy};
+use glasscache_strategy::rollout::rollout_share::{Group, RolloutShare, ShareBy};
 
 use super::super::RequestScope;
 use super::super::watch::{ReportLevel, WatchEvent};
 use super::TestClient;
 
 fn rolled_out(lines: &str, share: f64, by: ShareBy) -> TestClient {
-    TestClient::with_options(lines, |options| options.share = Some(Share { share, by }))
+    TestClient::with_options(lines, |options| {
+        options.share = Some(RolloutShare {
+            fraction: share,
+            by,
+        })
+    })
 }
 
 /// A request of this group; requests of the other group that come before do nothing.
-fn request_of(world: &TestClient, group: Group) -> Arc<RequestScope> {
-    let mut scopes = std::iter::repeat_with(|| world.scope(None));
+fn scope_of(client: &TestClient, group: Group) -> Arc<RequestScope> {
+    let mut scopes = std::iter::repeat_with(|| client.scope(None));
     scopes.find(|scope| scope.group() == group).unwrap()
 }
 
-fn read_all(world: &mut TestClient, scope: &Arc<RequestScope>, keys: &[&str]) {
+fn read_all(client: &mut TestClient, scope: &Arc<RequestScope>, keys: &[&str]) {
     for key in keys {
-        assert_eq!(world.read_in(scope, key).as_deref(), Some(*key));
+        assert_eq!(client.read_in(scope, key).as_deref(), Some(*key));
     }
 }
 
 #[test]
 fn a_control_request_fetches_every_key_that_it_reads_as_without_a_strategy() {
-    let mut world = rolled_out("strategy fixed:1+lru:9\nkey f", 0.5, ShareBy::Request);
-    let control = request_of(&world, Group::Control);
-    read_all(&mut world, &control, &["a", "a", "f"]);
-    world.read_while(&["a", "b", "b"], Some(&control), |_| {});
-    assert_eq!(world.take_fetched_keys(), ["a", "a", "f", "a b"]);
+    let mut client = rolled_out("strategy fixed:1+lru:9\nkey f", 0.5, ShareBy::Request);
+    let control_scope = scope_of(&client, Group::Control);
+    read_all(&mut client, &control_scope, &["a", "a", "f"]);
+    client.read_while(&["a", "b", "b"], Some(&control_scope), |_| {});
+    assert_eq!(client.take_fetched_keys(), ["a", "a", "f", "a b"]);
     assert_eq!(
-        world.near.stats().reads,
+        client.near.stats().reads,
         0,
         "the strategy served none of them"
     );
@@ -40,80 +45,84 @@ fn a_control_request_fetches_every_key_that_it_reads_as_without_a_strategy() {
 
 #[test]
 fn what_a_control_request_read_is_in_the_near_cache_for_requests_of_the_strategy() {
-    let mut world = rolled_out("strategy lru:9", 0.5, ShareBy::Request);
-    let control = request_of(&world, Group::Control);
-    read_all(&mut world, &control, &["a", "b"]);
-    world.take_fetched_keys();
-    let request = request_of(&world, Group::Strategy);
-    read_all(&mut world, &request, &["a", "b", "c"]);
-    assert_eq!(world.take_fetched_keys(), ["c"]);
-    assert_eq!(world.near.stats().local_cache_hits, 2);
+    let mut client = rolled_out("strategy lru:9", 0.5, ShareBy::Request);
+    let control_scope = scope_of(&client, Group::Control);
+    read_all(&mut client, &control_scope, &["a", "b"]);
+    client.take_fetched_keys();
+    let strategy_scope = scope_of(&client, Group::Strategy);
+    read_all(&mut client, &strategy_scope, &["a", "b", "c"]);
+    assert_eq!(client.take_fetched_keys(), ["c"]);
+    assert_eq!(client.near.stats().local_cache_hits, 2);
 }
 
 #[test]
 fn an_own_write_is_seen_by_both_groups() {
-    let mut world = rolled_out("strategy lru:9", 0.5, ShareBy::Request);
-    let control = request_of(&world, Group::Control);
-    read_all(&mut world, &control, &["a"]);
-    world.set("a", "new");
-    assert_eq!(world.read_in(&control, "a").as_deref(), Some("new"));
-    let request = request_of(&world, Group::Strategy);
-    assert_eq!(world.read_in(&request, "a").as_deref(), Some("new"));
+    let mut client = rolled_out("strategy lru:9", 0.5, ShareBy::Request);
+    let control_scope = scope_of(&client, Group::Control);
+    read_all(&mut client, &control_scope, &["a"]);
+    client.set("a", "new");
+    assert_eq!(client.read_in(&control_scope, "a").as_deref(), Some("new"));
+    let strategy_scope = scope_of(&client, Group::Strategy);
+    assert_eq!(client.read_in(&strategy_scope, "a").as_deref(), Some("new"));
 }
 
 #[test]
 fn reads_outside_requests_go_to_the_server_where_only_some_requests_run_the_strategy() {
-    let mut world = rolled_out("strategy lru:9", 0.5, ShareBy::Request);
-    world.read("a");
-    world.read("a");
-    assert_eq!(world.take_fetched_keys(), ["a", "a"]);
-    let mut world = rolled_out("strategy lru:9", 1.0, ShareBy::Request);
-    world.read("a");
-    world.read("a");
-    assert_eq!(world.take_fetched_keys(), ["a"]);
+    let mut client = rolled_out("strategy lru:9", 0.5, ShareBy::Request);
+    client.read("a");
+    client.read("a");
+    assert_eq!(client.take_fetched_keys(), ["a", "a"]);
+    let mut client = rolled_out("strategy lru:9", 1.0, ShareBy::Request);
+    client.read("a");
+    client.read("a");
+    assert_eq!(client.take_fetched_keys(), ["a"]);
 }
 
 #[test]
 fn a_process_of_the_control_group_keeps_and_loads_nothing() {
-    let mut world = rolled_out("strategy fixed:1+lru:9\nkey f", 0.0, ShareBy::Process);
-    let request = world.scope(None);
-    assert_eq!(request.group(), Group::Control);
-    read_all(&mut world, &request, &["a", "f", "a"]);
-    world.read("f");
-    assert_eq!(world.take_fetched_keys(), ["a", "f", "a", "f"]);
-    let stats = world.near.stats();
+    let mut client = rolled_out("strategy fixed:1+lru:9\nkey f", 0.0, ShareBy::Process);
+    let scope = client.scope(None);
+    assert_eq!(scope.group(), Group::Control);
+    read_all(&mut client, &scope, &["a", "f", "a"]);
+    client.read("f");
+    assert_eq!(client.take_fetched_keys(), ["a", "f", "a", "f"]);
+    let stats = client.near.stats();
     assert_eq!((stats.near_items, stats.fixed_set_calls), (0, 0));
 }
 
 #[test]
 fn a_process_of_the_control_group_counts_its_requests_from_the_first_on() {
-    let mut world = rolled_out("strategy fixed:1+lru:9\nkey f", 0.0, ShareBy::Process);
+    let mut client = rolled_out("strategy fixed:1+lru:9\nkey f", 0.0, ShareBy::Process);
     for _ in 0..3 {
-        let request = world.scope(None);
-        read_all(&mut world, &request, &["a", "f"]);
-        request.end();
+        let scope = client.scope(None);
+        read_all(&mut client, &scope, &["a", "f"]);
+        scope.end();
     }
-    let near = world.near.current();
-    let trial = near.state().trial().clone();
-    assert_eq!(trial.warm_up_requests(), 0, "it has nothing to warm up");
-    assert_eq!(trial.groups().control.sum.requests, 3);
-    assert_eq!(trial.groups().control.sum.calls, 6);
+    let near = client.near.current();
+    let process_rollout = near.state().process_rollout().clone();
+    assert_eq!(
+        process_rollout.warm_up_requests(),
+        0,
+        "it has nothing to warm up"
+    );
+    assert_eq!(process_rollout.groups().control.sum.requests, 3);
+    assert_eq!(process_rollout.groups().control.sum.calls, 6);
 }
 
 #[test]
 fn requests_are_counted_once_in_their_group_and_failed_ones_apart() {
-    let mut world = rolled_out("strategy remote", 0.5, ShareBy::Request);
+    let mut client = rolled_out("strategy remote", 0.5, ShareBy::Request);
     for number in 0..4 {
-        let request = world.scope(None);
-        world.read_while(&["a", "b"], Some(&request), |world| world.wait(3));
-        world.is_down = number == 3;
-        world.read_in(&request, "c");
-        request.end();
-        request.end();
+        let scope = client.scope(None);
+        client.read_while(&["a", "b"], Some(&scope), |client| client.wait(3));
+        client.is_down = number == 3;
+        client.read_in(&scope, "c");
+        scope.end();
+        scope.end();
     }
-    let near = world.near.current();
+    let near = client.near.current();
     let state = near.state();
-    let groups = state.trial().groups().clone();
+    let groups = state.process_rollout().groups().clone();
     let (strategy, control) = (groups.strategy, groups.control);
     assert_eq!(strategy.sum.requests + control.sum.requests, 3);
     assert_eq!(strategy.failed_requests + control.failed_requests, 1);
@@ -125,28 +134,28 @@ fn requests_are_counted_once_in_their_group_and_failed_ones_apart() {
 #[test]
 fn a_strategy_that_misses_its_forecast_keeps_nothing_from_then_on_and_warns_once() {
     let lines = "strategy fixed:1+lru:1\nforecast calls 0.5 0.4 0.6\nkey f";
-    let mut world = rolled_out(lines, 0.1, ShareBy::Request);
+    let mut client = rolled_out(lines, 0.1, ShareBy::Request);
     let disabled_after = (1..=2000).find(|_| {
-        let request = world.scope(None);
-        read_all(&mut world, &request, &["a", "b", "c", "f"]);
-        request.end();
-        world.near.stats().disabled.is_some()
+        let scope = client.scope(None);
+        read_all(&mut client, &scope, &["a", "b", "c", "f"]);
+        scope.end();
+        client.near.stats().disabled.is_some()
     });
     assert_eq!(disabled_after, Some(500));
-    let warning = world.near.take_warning().unwrap();
+    let warning = client.near.take_warning().unwrap();
     assert!(
         warning.starts_with("the strategy fixed:1+lru:1 has disabled itself: calls is 3.000"),
         "{warning}"
     );
-    assert_eq!(world.near.take_warning(), None);
-    world.take_fetched_keys();
-    let request = world.scope(None);
-    read_all(&mut world, &request, &["a", "a", "f"]);
-    world.read("f");
-    assert_eq!(world.take_fetched_keys(), ["a", "a", "f", "f"]);
-    assert_eq!(world.near.stats().near_items, 0);
+    assert_eq!(client.near.take_warning(), None);
+    client.take_fetched_keys();
+    let scope = client.scope(None);
+    read_all(&mut client, &scope, &["a", "a", "f"]);
+    client.read("f");
+    assert_eq!(client.take_fetched_keys(), ["a", "a", "f", "f"]);
+    assert_eq!(client.near.stats().near_items, 0);
     assert!(
-        world
+        client
             .near
             .rollout_json()
             .contains("\"disabled\":\"calls is")
@@ -155,66 +164,66 @@ fn a_strategy_that_misses_its_forecast_keeps_nothing_from_then_on_and_warns_once
 
 #[test]
 fn a_strategy_without_share_stays_enabled_whatever_its_requests_need() {
-    let mut world = TestClient::new("strategy lru:1\nforecast calls 0.5 0.4 0.6");
+    let mut client = TestClient::new("strategy lru:1\nforecast calls 0.5 0.4 0.6");
     for _ in 0..3000 {
-        let request = world.scope(None);
-        read_all(&mut world, &request, &["a", "b"]);
+        let scope = client.scope(None);
+        read_all(&mut client, &scope, &["a", "b"]);
     }
-    assert_eq!(world.near.stats().disabled, None);
-    assert_eq!(world.near.take_warning(), None);
+    assert_eq!(client.near.stats().disabled, None);
+    assert_eq!(client.near.take_warning(), None);
 }
 
 #[test]
 fn a_process_that_cannot_load_its_fixed_set_is_not_warm() {
     let lines = "strategy fixed:1\nforecast calls 0 0 0\nkey f";
-    let mut world = rolled_out(lines, 1.0, ShareBy::Request);
-    world.is_down = true;
+    let mut client = rolled_out(lines, 1.0, ShareBy::Request);
+    client.is_down = true;
     for _ in 0..600 {
-        let request = world.scope(None);
-        world.read_in(&request, "f");
+        let scope = client.scope(None);
+        client.read_in(&scope, "f");
     }
-    let near = world.near.current();
-    assert_eq!(near.state().trial().warm_up_requests(), 600);
-    assert!(near.state().trial().disable_reason().is_none());
+    let near = client.near.current();
+    assert_eq!(near.state().process_rollout().warm_up_requests(), 600);
+    assert!(near.state().process_rollout().disable_reason().is_none());
 }
 
 #[test]
 fn a_strategy_whose_watch_is_lost_over_and_over_is_disabled() {
     let lines = "strategy lru:9\nforecast calls 0.02 0.01 0.03";
-    let mut world = TestClient::with_options(lines, |options| {
+    let mut client = TestClient::with_options(lines, |options| {
         let by = ShareBy::Request;
-        options.share = Some(Share { share: 1.0, by });
+        options.share = Some(RolloutShare { fraction: 1.0, by });
         options.is_coherent = true;
     });
-    world.near.expect_watches(&[0]);
+    client.near.expect_watches(&[0]);
     let disabled_after = (1..=2000).find(|number| {
         if number % 5 == 1 {
-            world.near.lose_watch(0);
-            world.report(WatchEvent::Began(ReportLevel::Changes));
-            world.confirm();
+            client.near.handle_watch_loss(0);
+            client.report(WatchEvent::Began(ReportLevel::Changes));
+            client.confirm();
         }
-        let request = world.scope(None);
-        read_all(&mut world, &request, &["a", "b"]);
-        request.end();
-        world.near.stats().disabled.is_some()
+        let scope = client.scope(None);
+        read_all(&mut client, &scope, &["a", "b"]);
+        scope.end();
+        client.near.stats().disabled.is_some()
     });
     assert_eq!(disabled_after, Some(1500));
 }
 
 #[test]
-fn requests_behind_an_own_flush_are_not_held_against_the_strategy() {
-    let mut world = rolled_out(
+fn requests_after_an_own_flush_are_excluded_from_the_comparison() {
+    let mut client = rolled_out(
         "strategy lru:9\nforecast calls 0.02 0.01 0.03",
         1.0,
         ShareBy::Request,
     );
     for number in 1..=2000 {
         if number % 5 == 1 {
-            world.near.clear();
+            client.near.clear();
         }
-        let request = world.scope(None);
-        read_all(&mut world, &request, &["a", "b"]);
-        request.end();
+        let scope = client.scope(None);
+        read_all(&mut client, &scope, &["a", "b"]);
+        scope.end();
     }
-    assert_eq!(world.near.stats().disabled, None);
+    assert_eq!(client.near.stats().disabled, None);
 }

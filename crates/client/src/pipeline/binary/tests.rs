@@ -4,12 +4,12 @@ use glasscache_protocol::binary::{
     RequestId, Status, StoredItem, opcode, write_error, write_number, write_stat, write_success,
     write_text, write_value_head,
 };
-use glasscache_protocol::meta::reply::Code;
+use glasscache_protocol::meta::reply::MetaCode;
 use glasscache_protocol::meta::request::{Arithmetic, WireKey};
-use glasscache_protocol::text::reply::{Blame, Status as WriteStatus};
+use glasscache_protocol::text::reply::{ErrorLineKind, WriteStatus};
 use glasscache_protocol::text::request::StoreMode;
 
-use super::super::{Fault, Pipeline, Progress, Reply};
+use super::super::{Fault, Pipeline, Reply, ReplyProgress};
 use crate::request::{CommandSet, Item, Request, RequestWriter, Unsupported};
 
 /// Where opaques begin; those of a batch pass over the end of their range.
@@ -62,11 +62,11 @@ fn reply_to(request: Request<'_>, reply: &[u8]) -> Parsed {
         let (mut pipeline, _) = pipeline_expecting(request);
         for part in reply.chunks(piece_bytes) {
             match pipeline.poll()? {
-                Progress::Incomplete(_) => pipeline.feed(part),
+                ReplyProgress::Incomplete(_) => pipeline.feed(part),
                 progress => panic!("{progress:?} before the end"),
             }
         }
-        let Progress::Complete(reply) = pipeline.poll()? else {
+        let ReplyProgress::Complete(reply) = pipeline.poll()? else {
             panic!("incomplete")
         };
         let found = pipeline.found_values().iter();
@@ -150,7 +150,7 @@ fn a_single_read_is_a_value_a_miss_or_a_refusal() {
     let mut hit = Vec::new();
     push_value(&mut hit, 0, b"a", b"body");
     pipeline.feed(&hit);
-    assert_eq!(pipeline.poll(), Ok(Progress::Complete(Reply::Values)));
+    assert_eq!(pipeline.poll(), Ok(ReplyProgress::Complete(Reply::Values)));
     assert_eq!(pipeline.found_values()[0].cas, 9);
     let mut miss = Vec::new();
     write_error(&mut miss, id(opcode::GETK, 0), Status::NotFound);
@@ -158,7 +158,7 @@ fn a_single_read_is_a_value_a_miss_or_a_refusal() {
     let mut refused = Vec::new();
     write_error(&mut refused, id(opcode::GETK, 0), Status::AuthFailure);
     let (reply, _) = reply_to(request, &refused).unwrap();
-    assert!(matches!(reply, Reply::Refused(refusal) if refusal.blame == Blame::Client));
+    assert!(matches!(reply, Reply::Refused(refusal) if refusal.kind == ErrorLineKind::Client));
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn quiet_writes_report_what_was_not_done_by_its_index() {
     let Reply::Quiet(failed_replies, refusals) = parsed else {
         panic!("{parsed:?}")
     };
-    assert_eq!(failed_replies, [(1, Code::NotStored)]);
+    assert_eq!(failed_replies, [(1, MetaCode::NotStored)]);
     assert_eq!(refusals.len(), 1);
 }
 
@@ -300,7 +300,7 @@ fn a_negative_exptime_is_a_time_of_the_past_and_keys_go_as_they_are() {
 }
 
 #[test]
-fn what_has_no_form_writes_nothing() {
+fn a_request_unsupported_in_binary_writes_nothing() {
     for request in [
         store(StoreMode::Cas(0)),
         Request::Inspect { key: key(b"a") },

@@ -4,7 +4,7 @@
 //! time-out that is never longer than what is left of the call. What is left after an early
 //! time-out is waited for by `poll`. Nothing here ever waits per read.
 
-mod pending;
+mod idle_check;
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -34,7 +34,7 @@ const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 
 /// How a wait for bytes ended without any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stop {
+pub(crate) enum WaitError {
     /// The deadline has passed.
     Deadline,
     /// The peer closed the connection, in order or not.
@@ -42,14 +42,14 @@ pub(crate) enum Stop {
     /// A signal came: the caller may handle it and continue.
     Interrupted,
     /// Waiting was not allowed.
-    WouldWait,
+    WouldBlock,
 }
 
-impl From<Errno> for Stop {
+impl From<Errno> for WaitError {
     fn from(error: Errno) -> Self {
         match error {
             Errno::INTR => Self::Interrupted,
-            Errno::AGAIN => Self::WouldWait,
+            Errno::AGAIN => Self::WouldBlock,
             error => Self::Closed(Some(error)),
         }
     }
@@ -64,11 +64,11 @@ pub(crate) enum WaitLimit {
 
 /// A connection: its socket, and what the engine decides of it.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct SocketConnection {
     fd: Socket,
     /// With TLS, what encrypts and decrypts.
     tls: Option<Box<TlsSession>>,
-    pub(crate) engine: Connection,
+    pub(crate) state_machine: Connection,
     /// The process that made it; no other one may use it.
     pub(crate) process: Process,
     pub(crate) idle_since: Instant,
@@ -80,7 +80,7 @@ pub(crate) struct Link {
     receive_timeout: Option<Duration>,
 }
 
-impl Link {
+impl SocketConnection {
     pub(crate) fn new(
         fd: Socket,
         server: &Arc<ServerState>,
@@ -90,7 +90,7 @@ impl Link {
         Self {
             fd,
             tls: None,
-            engine: Connection::new(server.clone(), value_bytes_max, random_opaque()),
+            state_machine: Connection::new(server.clone(), value_bytes_max, random_opaque()),
             process: Process::current(),
             idle_since: now,
             thread: 0,
@@ -109,7 +109,7 @@ impl Link {
     }
 
     /// Continues the handshake as far as the socket allows; without TLS there is none.
-    pub(crate) fn handshake(&mut self) -> Result<(), Stop> {
+    pub(crate) fn handshake(&mut self) -> Result<(), WaitError> {
         match &mut self.tls {
             Some(tls) => Ok(tls.handshake(self.fd.as_fd())?),
             None => Ok(()),
@@ -128,9 +128,9 @@ impl Link {
 
     /// In a child after a fork: closes the child's copy of the socket, which stays open in the parent.
     pub(crate) fn abandon(mut self: Box<Self>) {
-        self.engine.abandon();
-        let link = *self;
-        link.fd.abandon();
+        self.state_machine.abandon();
+        let socket_connection = *self;
+        socket_connection.fd.abandon();
     }
 
     /// The socket as its runtime watches it.
@@ -140,18 +140,20 @@ impl Link {
     }
 
     /// Sends what the socket takes of the output and of the body that was left out; true when all is sent.
-    pub(crate) fn send(&mut self, body: Option<&[u8]>) -> Result<bool, Stop> {
+    pub(crate) fn send(&mut self, body: Option<&[u8]>) -> Result<bool, WaitError> {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        while !self.engine.is_all_sent() {
-            let out = self.engine.output();
+        while !self.state_machine.is_all_sent() {
+            let out = self.state_machine.output();
             let sent = match (body, &mut self.tls) {
                 // The common case, and the cheaper system call.
                 (None, None) => send(&self.fd, out, flags),
                 (None, Some(tls)) => tls.send(self.fd.as_fd(), &[IoSlice::new(out)]),
                 (Some(body), tls) => {
-                    let begin = self.engine.sent_external_body_bytes();
-                    let (end, line_end) =
-                        (begin.saturating_sub(body.len()), self.engine.body_end());
+                    let begin = self.state_machine.sent_external_body_bytes();
+                    let (end, line_end) = (
+                        begin.saturating_sub(body.len()),
+                        self.state_machine.body_end(),
+                    );
                     let parts = [
                         IoSlice::new(out),
                         IoSlice::new(body.get(begin..).unwrap_or_default()),
@@ -165,7 +167,7 @@ impl Link {
                 }
             };
             match sent {
-                Ok(bytes) => self.engine.mark_sent(bytes),
+                Ok(bytes) => self.state_machine.mark_sent(bytes),
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(error) => return Err(error.into()),
             }
@@ -184,27 +186,27 @@ impl Link {
         deadline: Instant,
         wait_limit: WaitLimit,
         now: Instant,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), WaitError> {
         let may_wait =
             wait_limit == WaitLimit::UntilDeadline && self.set_receive_timeout(deadline, now)?;
         if now >= deadline {
-            return Err(Stop::Deadline);
+            return Err(WaitError::Deadline);
         }
         let flags = if may_wait {
             RecvFlags::empty()
         } else {
             RecvFlags::DONTWAIT
         };
-        let is_head = self.expects_large && self.engine.pipeline().has_no_reply_bytes();
-        let room = self.engine.receive_space(missing_bytes);
+        let is_head = self.expects_large && self.state_machine.pipeline().has_no_reply_bytes();
+        let room = self.state_machine.receive_space(missing_bytes);
         let room = match room.get_mut(..HEAD_BYTES) {
             Some(head) if is_head => head,
             _ => room,
         };
         match receive_bytes(&self.fd, self.tls.as_deref_mut(), room, flags)? {
-            0 => Err(Stop::Closed(None)),
+            0 => Err(WaitError::Closed(None)),
             bytes => {
-                self.engine.mark_received(bytes);
+                self.state_machine.mark_received(bytes);
                 Ok(())
             }
         }
@@ -215,14 +217,14 @@ impl Link {
         &mut self,
         target: &mut [u8],
         deadline: Instant,
-    ) -> Result<usize, Stop> {
+    ) -> Result<usize, WaitError> {
         let flags = if self.set_receive_timeout(deadline, Instant::now())? {
             RecvFlags::WAITALL
         } else {
             RecvFlags::DONTWAIT
         };
         match receive_bytes(&self.fd, self.tls.as_deref_mut(), target, flags)? {
-            0 => Err(Stop::Closed(None)),
+            0 => Err(WaitError::Closed(None)),
             bytes => Ok(bytes),
         }
     }
@@ -232,10 +234,10 @@ impl Link {
     ///
     /// It is changed only when it must be, and then to a power of two of microseconds, so that a
     /// series of calls with falling deadlines changes it a few times and not each time.
-    fn set_receive_timeout(&mut self, deadline: Instant, now: Instant) -> Result<bool, Stop> {
+    fn set_receive_timeout(&mut self, deadline: Instant, now: Instant) -> Result<bool, WaitError> {
         let time_left = deadline.saturating_duration_since(now);
         if time_left.is_zero() {
-            return Err(Stop::Deadline);
+            return Err(WaitError::Deadline);
         }
         let time_left = time_left.saturating_sub(TIMEOUT_MARGIN);
         if time_left < TIMEOUT_MIN {
@@ -252,7 +254,7 @@ impl Link {
         // The usual case, the client's own time-out, is kept exact: it returns with every call.
         let is_first = self.receive_timeout.is_none();
         let timeout = if is_first { time_left } else { rounded }.max(TIMEOUT_MIN);
-        set_socket_timeout(&self.fd, Timeout::Recv, Some(timeout)).map_err(Stop::from)?;
+        set_socket_timeout(&self.fd, Timeout::Recv, Some(timeout)).map_err(WaitError::from)?;
         self.receive_timeout = Some(timeout);
         Ok(true)
     }
@@ -272,17 +274,17 @@ fn receive_bytes(
 }
 
 /// Waits until one of `fds` is ready or the deadline passes; a signal ends it too.
-pub(crate) fn wait(fds: &mut [PollFd<'_>], deadline: Instant) -> Result<(), Stop> {
+pub(crate) fn wait(fds: &mut [PollFd<'_>], deadline: Instant) -> Result<(), WaitError> {
     let time_left = deadline.saturating_duration_since(Instant::now());
     if time_left.is_zero() {
-        return Err(Stop::Deadline);
+        return Err(WaitError::Deadline);
     }
     let time_left = Timespec {
         tv_sec: time_left.as_secs().min(1 << 30) as i64,
         tv_nsec: time_left.subsec_nanos().into(),
     };
     match poll(fds, Some(&time_left)) {
-        Ok(0) => Err(Stop::Deadline),
+        Ok(0) => Err(WaitError::Deadline),
         Ok(_) => Ok(()),
         Err(error) => Err(error.into()),
     }

@@ -15,20 +15,16 @@ use crate::value::ints::{MeasuredNumbers, pack, read_varint, unpack, write_varin
 use crate::value::{Array, Decoded, DecodedArray, ValueRef};
 use crate::value::{packed_arrays, typed};
 
-pub(super) const GLASSCACHE: Glasscache = Glasscache {
-    is_bytes_marked: false,
-};
+pub(super) const GLASSCACHE: Glasscache = Glasscache { marks_bytes: false };
 
 /// The same, for a cache that still holds another dialect's values: there flags 0 belong to the other client, so bytes are marked.
-pub(super) const MIGRATING: Glasscache = Glasscache {
-    is_bytes_marked: true,
-};
+pub(super) const MIGRATING: Glasscache = Glasscache { marks_bytes: true };
 
 pub(super) struct Glasscache {
-    is_bytes_marked: bool,
+    marks_bytes: bool,
 }
 
-const MARK: u32 = 0x9c << 24;
+const DIALECT_MARK: u32 = 0x9c << 24;
 const MARK_MASK: u32 = 0xff << 24;
 const VERSION_MASK: u32 = 0xf << 16;
 const COMPRESSION_SHIFT: u32 = 20;
@@ -51,7 +47,7 @@ const MANIFEST: u32 = 14;
 const COMPUTE_INFO: u32 = 15;
 
 /// The client flags of a manifest.
-pub(crate) const MANIFEST_FLAGS: u32 = MARK | MANIFEST;
+pub(crate) const MANIFEST_FLAGS: u32 = DIALECT_MARK | MANIFEST;
 
 /// Set in the parameter of an array that is `NumPy`'s; the rest is its letter.
 const NUMPY: u32 = 0x80;
@@ -64,17 +60,17 @@ const COMPRESSIONS: [(u32, Method); 4] = [
     (4, Method::QuickLz),
 ];
 
-pub(super) fn is_own(flags: u32) -> bool {
-    flags & MARK_MASK == MARK
+pub(super) fn is_glasscache(flags: u32) -> bool {
+    flags & MARK_MASK == DIALECT_MARK
 }
 
 /// The flags of a value that is stored with its compute info.
-pub(super) const COMPUTE_INFO_FLAGS: u32 = MARK | COMPUTE_INFO;
+pub(super) const COMPUTE_INFO_FLAGS: u32 = DIALECT_MARK | COMPUTE_INFO;
 
 /// Whether a value is read without unpacking it or calling another reader: text, numbers and the like.
 pub(super) fn is_cheap_to_decode(flags: u32) -> bool {
     let compression_number = flags >> COMPRESSION_SHIFT & 0xf;
-    flags == 0 || is_own(flags) && compression_number == 0 && flags & 0xff <= NONE
+    flags == 0 || is_glasscache(flags) && compression_number == 0 && flags & 0xff <= NONE
 }
 
 impl DialectFormat for Glasscache {
@@ -84,23 +80,27 @@ impl DialectFormat for Glasscache {
         scratch: &mut Vec<u8>,
     ) -> Result<WrittenValue<'v>, ValueRefusal> {
         Ok(match value {
-            ValueRef::Bytes(bytes) if !self.is_bytes_marked => WrittenValue::unchanged(0, bytes),
-            ValueRef::Bytes(bytes) => WrittenValue::unchanged(MARK | BYTES, bytes),
-            ValueRef::Str(text) => WrittenValue::unchanged(MARK | STR, text.as_bytes()),
-            ValueRef::Int(number) => WrittenValue::text(MARK | INT, &number.to_string(), scratch),
-            ValueRef::BigInt(digits) => WrittenValue::unchanged(MARK | INT, digits.as_bytes()),
+            ValueRef::Bytes(bytes) if !self.marks_bytes => WrittenValue::unchanged(0, bytes),
+            ValueRef::Bytes(bytes) => WrittenValue::unchanged(DIALECT_MARK | BYTES, bytes),
+            ValueRef::Str(text) => WrittenValue::unchanged(DIALECT_MARK | STR, text.as_bytes()),
+            ValueRef::Int(number) => {
+                WrittenValue::text(DIALECT_MARK | INT, &number.to_string(), scratch)
+            }
+            ValueRef::BigInt(digits) => {
+                WrittenValue::unchanged(DIALECT_MARK | INT, digits.as_bytes())
+            }
             ValueRef::Float(number) => {
                 scratch.extend_from_slice(&number.to_le_bytes());
-                WrittenValue::in_scratch(MARK | FLOAT)
+                WrittenValue::in_scratch(DIALECT_MARK | FLOAT)
             }
             ValueRef::Bool(value) => {
-                WrittenValue::unchanged(MARK | BOOL, if *value { b"1" } else { b"0" })
+                WrittenValue::unchanged(DIALECT_MARK | BOOL, if *value { b"1" } else { b"0" })
             }
-            ValueRef::None => WrittenValue::unchanged(MARK | NONE, b""),
+            ValueRef::None => WrittenValue::unchanged(DIALECT_MARK | NONE, b""),
             ValueRef::Ints(numbers) => {
                 pack(numbers, scratch);
                 WrittenValue {
-                    flags: MARK | INTS,
+                    flags: DIALECT_MARK | INTS,
                     body: Body::Scratch,
                     is_compressible: false,
                 }
@@ -109,14 +109,14 @@ impl DialectFormat for Glasscache {
                 scratch.reserve(array.bytes.len() + 24);
                 write_header(array, scratch);
                 scratch.extend_from_slice(array.bytes);
-                WrittenValue::in_scratch(MARK | parameter_of(array) << 8 | ARRAY)
+                WrittenValue::in_scratch(DIALECT_MARK | parameter_of(array) << 8 | ARRAY)
             }
-            ValueRef::Json(bytes) => WrittenValue::unchanged(MARK | JSON, bytes),
-            ValueRef::RawJson(bytes) => WrittenValue::unchanged(MARK | RAW_JSON, bytes),
-            ValueRef::Msgpack(bytes) => WrittenValue::unchanged(MARK | MSGPACK, bytes),
-            ValueRef::Typed(bytes) => WrittenValue::unchanged(MARK | TYPED, bytes),
-            ValueRef::Pickle(bytes) => WrittenValue::unchanged(MARK | PICKLE, bytes),
-            ValueRef::Split(manifest) => WrittenValue::unchanged(MANIFEST_FLAGS, manifest),
+            ValueRef::Json(bytes) => WrittenValue::unchanged(DIALECT_MARK | JSON, bytes),
+            ValueRef::RawJson(bytes) => WrittenValue::unchanged(DIALECT_MARK | RAW_JSON, bytes),
+            ValueRef::Msgpack(bytes) => WrittenValue::unchanged(DIALECT_MARK | MSGPACK, bytes),
+            ValueRef::Typed(bytes) => WrittenValue::unchanged(DIALECT_MARK | TYPED, bytes),
+            ValueRef::Pickle(bytes) => WrittenValue::unchanged(DIALECT_MARK | PICKLE, bytes),
+            ValueRef::Manifest(manifest) => WrittenValue::unchanged(MANIFEST_FLAGS, manifest),
             ValueRef::Flagged(..) => return Err(unsupported_type(value)),
         })
     }
@@ -136,7 +136,7 @@ impl DialectFormat for Glasscache {
         scratch.reserve(header_bytes + measured.packed_bytes_max);
         write_header(array, scratch);
         measured.pack(scratch);
-        Some(MARK | parameter_of(array) << 8 | PACKED_ARRAY)
+        Some(DIALECT_MARK | parameter_of(array) << 8 | PACKED_ARRAY)
     }
 
     fn compression_for_method(&self, method: Method) -> Option<(u32, CompressionFormat)> {
@@ -144,7 +144,7 @@ impl DialectFormat for Glasscache {
             .iter()
             .find(|(_, candidate)| *candidate == method)?;
         Some((
-            MARK | compression_number << COMPRESSION_SHIFT,
+            DIALECT_MARK | compression_number << COMPRESSION_SHIFT,
             CompressionFormat::bare(method),
         ))
     }
@@ -153,7 +153,7 @@ impl DialectFormat for Glasscache {
         let compression_number = flags >> COMPRESSION_SHIFT & 0xf;
         let (_, method) = COMPRESSIONS
             .iter()
-            .find(|(candidate, _)| is_own(flags) && *candidate == compression_number)?;
+            .find(|(candidate, _)| is_glasscache(flags) && *candidate == compression_number)?;
         Some(CompressionFormat::bare(*method))
     }
 
@@ -166,7 +166,7 @@ impl DialectFormat for Glasscache {
         if flags == 0 {
             return Ok(Decoded::Bytes(body));
         }
-        if !is_own(flags) {
+        if !is_glasscache(flags) {
             return refuse(
                 "another client's flags; write that client's dialect and placement, as dialect=\"pymemcache\", placement=\"rendezvous\"",
             );
@@ -204,7 +204,7 @@ impl DialectFormat for Glasscache {
             MSGPACK => Ok(Decoded::Msgpack(body)),
             TYPED if typed::is_complete(&body, limits.bytes_max) => Ok(Decoded::Typed(body)),
             TYPED => refuse("a typed value that is cut, malformed or too large"),
-            MANIFEST => Ok(Decoded::Split(body)),
+            MANIFEST => Ok(Decoded::Manifest(body)),
             COMPUTE_INFO => refuse("a value with compute info that is cut or nested"),
             // A reader stops at the pickle's end and does not see what was appended to it.
             PICKLE if limits.pickle && !body.ends_with(b".") => {

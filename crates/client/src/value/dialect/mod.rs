@@ -122,8 +122,8 @@ impl Dialect {
     pub(super) const COMPUTE_INFO_FLAGS: u32 = glasscache::COMPUTE_INFO_FLAGS;
 
     /// True when `flags` were written by this client's own dialect, whatever the codec's.
-    pub(super) fn is_own(flags: u32) -> bool {
-        glasscache::is_own(flags)
+    pub(super) fn is_glasscache(flags: u32) -> bool {
+        glasscache::is_glasscache(flags)
     }
 }
 
@@ -270,7 +270,7 @@ fn unsupported_type(value: &ValueRef<'_>) -> ValueRefusal {
         ValueRef::Msgpack(_) => "a container in MessagePack",
         ValueRef::Typed(_) => "a value of types that JSON does not have",
         ValueRef::Pickle(_) => "a pickle",
-        ValueRef::Split(_) => "a value in pieces (split=True)",
+        ValueRef::Manifest(_) => "a value in pieces (split=True)",
         ValueRef::Flagged(..) => "bytes under flags of the caller's",
     })
 }

@@ -108,7 +108,7 @@ fn migrating_reads_the_old_and_writes_our_own() {
 }
 
 #[test]
-fn flags_of_the_callers_own_go_both_ways() {
+fn caller_flags_are_written_and_read() {
     let codec = codec(Dialect::Flagged);
     let encoded = codec.encode(&ValueRef::Flagged(77, b"x")).unwrap();
     assert_eq!((encoded.flags, &encoded.bytes[..]), (77, &b"x"[..]));
@@ -119,7 +119,7 @@ fn flags_of_the_callers_own_go_both_ways() {
 }
 
 #[test]
-fn contradicting_options_are_a_sentence() {
+fn contradicting_options_are_refused_with_an_error_message() {
     let bad = |options| Codec::new(options).unwrap_err().to_string();
     let gzip = Some(Compression::new(Method::Gzip));
     assert_eq!(

@@ -115,7 +115,7 @@ fn array<'v>(typecode: u8, itemsize: u8, shape: &'v [u64; 1], bytes: &'v [u8]) -
 }
 
 /// Encodes and decodes an array; returns the bytes on the wire and the elements that came back.
-fn through(value: Array<'_>) -> (usize, Vec<u8>) {
+fn round_trip(value: Array<'_>) -> (usize, Vec<u8>) {
     let codec = codec(Dialect::Glasscache);
     let encoded = codec.encode(&ValueRef::Array(value)).unwrap();
     let Decoded::Array(back) = codec.decode(encoded.flags, &encoded.bytes).unwrap().0 else {
@@ -131,10 +131,14 @@ fn through(value: Array<'_>) -> (usize, Vec<u8>) {
 #[test]
 fn arrays_of_ids_take_the_bits_of_the_greatest() {
     let ids = (0..20_000u64).map(|i| 10_000_000 + i * 1_000_003 % 50_000_000);
-    let eight: Vec<u8> = ids.clone().flat_map(u64::to_le_bytes).collect();
-    let four: Vec<u8> = ids.flat_map(|id| (id as u32).to_le_bytes()).collect();
-    for (typecode, itemsize, bytes) in [(b'Q', 8, &eight), (b'q', 8, &eight), (b'I', 4, &four)] {
-        let (wire_bytes, back) = through(array(typecode, itemsize, &[20_000], bytes));
+    let eight_byte_ids: Vec<u8> = ids.clone().flat_map(u64::to_le_bytes).collect();
+    let four_byte_ids: Vec<u8> = ids.flat_map(|id| (id as u32).to_le_bytes()).collect();
+    for (typecode, itemsize, bytes) in [
+        (b'Q', 8, &eight_byte_ids),
+        (b'q', 8, &eight_byte_ids),
+        (b'I', 4, &four_byte_ids),
+    ] {
+        let (wire_bytes, back) = round_trip(array(typecode, itemsize, &[20_000], bytes));
         assert!(wire_bytes < 20_000 * 27 / 8, "{wire_bytes}");
         assert_eq!(&back, bytes);
     }
@@ -144,7 +148,7 @@ fn arrays_of_ids_take_the_bits_of_the_greatest() {
 fn an_array_that_repeats_itself_is_compressed_and_not_packed() {
     let numbers = (0..20_000u64).map(|i| (i % 100).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 4);
     let bytes: Vec<u8> = numbers.flat_map(u64::to_le_bytes).collect();
-    let (wire_bytes, back) = through(array(b'q', 8, &[20_000], &bytes));
+    let (wire_bytes, back) = round_trip(array(b'q', 8, &[20_000], &bytes));
     assert!(wire_bytes < 10_000, "{wire_bytes}");
     assert_eq!(back, bytes);
 }
@@ -181,20 +185,20 @@ proptest! {
             bytes.extend_from_slice(&number.to_le_bytes()[..usize::from(itemsize)]);
         }
         let shape = [bytes.len() as u64 / u64::from(itemsize)];
-        prop_assert_eq!(through(array(typecode, itemsize, &shape, &bytes)).1, bytes);
+        prop_assert_eq!(round_trip(array(typecode, itemsize, &shape, &bytes)).1, bytes);
     }
 }
 
 #[test]
 fn a_manifest_has_flags_of_its_own_and_no_other_dialect_writes_one() {
     let codec = super::codec(Dialect::Glasscache);
-    let encoded = codec.encode(&ValueRef::Split(b"manifest")).unwrap();
+    let encoded = codec.encode(&ValueRef::Manifest(b"manifest")).unwrap();
     assert_eq!(encoded.flags, 0x9c00_000e);
     let decoded = codec.decode(encoded.flags, &encoded.bytes).unwrap().0;
-    assert_eq!(decoded, Decoded::Split(b"manifest"[..].into()));
+    assert_eq!(decoded, Decoded::Manifest(b"manifest"[..].into()));
     for (dialect, _) in DIALECTS {
         if dialect != Dialect::Glasscache {
-            let refused = super::codec(dialect).encode(&ValueRef::Split(b"manifest"));
+            let refused = super::codec(dialect).encode(&ValueRef::Manifest(b"manifest"));
             assert!(refused.is_err(), "{dialect}");
         }
     }

@@ -2,7 +2,7 @@
 
 mod dialects;
 mod glasscache;
-mod hostile;
+mod malformed;
 
 use proptest::prelude::*;
 
@@ -59,7 +59,7 @@ fn is_same(dialect: Dialect, value: &ValueRef<'_>, decoded: &Decoded<'_>) -> boo
 }
 
 #[derive(Clone, Debug)]
-enum Any {
+enum AnyValue {
     Str(String),
     Bytes(Vec<u8>),
     Int(i64),
@@ -68,7 +68,7 @@ enum Any {
     None,
 }
 
-impl Any {
+impl AnyValue {
     fn value(&self) -> ValueRef<'_> {
         match self {
             Self::Str(text) => ValueRef::Str(text),
@@ -81,16 +81,16 @@ impl Any {
     }
 }
 
-fn any_value() -> impl Strategy<Value = Any> {
+fn any_value() -> impl Strategy<Value = AnyValue> {
     prop_oneof![
-        ".{0,200}".prop_map(Any::Str),
-        (0usize..5000).prop_map(|len| Any::Str(text_of(len))),
-        prop::collection::vec(any::<u8>(), 0..3000).prop_map(Any::Bytes),
-        any::<i64>().prop_map(Any::Int),
-        (-300i64..300).prop_map(Any::Int),
-        any::<f64>().prop_map(Any::Float),
-        any::<bool>().prop_map(Any::Bool),
-        Just(Any::None),
+        ".{0,200}".prop_map(AnyValue::Str),
+        (0usize..5000).prop_map(|len| AnyValue::Str(text_of(len))),
+        prop::collection::vec(any::<u8>(), 0..3000).prop_map(AnyValue::Bytes),
+        any::<i64>().prop_map(AnyValue::Int),
+        (-300i64..300).prop_map(AnyValue::Int),
+        any::<f64>().prop_map(AnyValue::Float),
+        any::<bool>().prop_map(AnyValue::Bool),
+        Just(AnyValue::None),
     ]
 }
 
@@ -122,7 +122,7 @@ proptest! {
     }
 }
 
-fn check(codec: &Codec, dialect: Dialect, any: &Any) -> Result<(), TestCaseError> {
+fn check(codec: &Codec, dialect: Dialect, any: &AnyValue) -> Result<(), TestCaseError> {
     let value = any.value();
     let Ok(encoded) = codec.encode(&value) else {
         prop_assert!(matches!(

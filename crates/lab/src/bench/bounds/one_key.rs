@@ -1,6 +1,6 @@
 //! Appends, increments and touches of one key: bounds on the cost of many writes to one item.
 
-use glasscache_protocol::text::request::{self as text, StoreLine, StoreMode};
+use glasscache_protocol::text::request::{self as text, StoreMode, TextStoreParameters};
 
 use super::super::{Error, ServerPair};
 use super::{Finding, MEMORY_MIB, budget_mib, bytes_to_mib};
@@ -93,7 +93,7 @@ fn set_number_request() -> Vec<u8> {
 }
 
 fn store_value_request(mode: StoreMode, value: &[u8]) -> Vec<u8> {
-    let store_line = StoreLine {
+    let store_line = TextStoreParameters {
         flags: 0,
         exptime: 0,
         value_bytes: value.len(),

@@ -3,7 +3,7 @@
 use glasscache_protocol::binary::reply::parse_head;
 use glasscache_protocol::binary::{RequestId, Status as BinaryStatus, opcode};
 use glasscache_protocol::meta::reply as meta;
-use glasscache_protocol::text::reply::{self as text, REPLY_LINE_BYTES_MAX, Status};
+use glasscache_protocol::text::reply::{self as text, REPLY_LINE_BYTES_MAX, WriteStatus};
 
 use crate::access::Protocol;
 use crate::load::Error;
@@ -130,8 +130,8 @@ fn parse_text_line(line: &[u8]) -> Option<Outcome<'_>> {
             bytes: usize::try_from(value_bytes).ok()?,
         },
         text::Line::End => Outcome::End,
-        text::Line::Status(Status::Done) | text::Line::Number(_) => Outcome::Done,
-        text::Line::Status(_) | text::Line::Refused(_) => Outcome::NotDone,
+        text::Line::Status(WriteStatus::Done) | text::Line::Number(_) => Outcome::Done,
+        text::Line::Status(_) | text::Line::Error(_) => Outcome::NotDone,
         text::Line::Version(_) | text::Line::Stat(..) => return None,
     })
 }
@@ -141,15 +141,15 @@ fn parse_meta_line(line: &[u8]) -> Option<Outcome<'_>> {
         meta::Line::Reply {
             code, value_bytes, ..
         } => match code {
-            meta::Code::Value => Outcome::Value {
+            meta::MetaCode::Value => Outcome::Value {
                 key: None,
                 bytes: usize::try_from(value_bytes).ok()?,
             },
-            meta::Code::Miss => Outcome::Miss,
-            meta::Code::Done => Outcome::Done,
+            meta::MetaCode::Miss => Outcome::Miss,
+            meta::MetaCode::Done => Outcome::Done,
             _ => Outcome::NotDone,
         },
-        meta::Line::Refused(_) => Outcome::NotDone,
+        meta::Line::Error(_) => Outcome::NotDone,
     })
 }
 

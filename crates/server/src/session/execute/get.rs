@@ -23,22 +23,20 @@ pub(super) fn text_get<'w>(
     context: &Context<'w>,
     out: &mut Output<'w>,
 ) -> Result<bool, NoRoomYet> {
-    if head.touch.is_none() && !head.with_unique && text_get_short((key, hint), context, out) {
+    if head.touch.is_none() && !head.with_cas && text_get_short((key, hint), context, out) {
         return Ok(true);
     }
     let item = read_item(head.touch, (key, hash, hint), context)?;
     let is_hit = item.is_some();
     if let Some(item) = item {
         if item.flags() == 0
-            && !head.with_unique
+            && !head.with_cas
             && let Some(value) = item.value()
             && text::write_small_value(&mut out.bytes, key, value)
         {
             return Ok(true);
         }
-        let unique = head
-            .with_unique
-            .then(|| context.visible_unique(item.unique()));
+        let unique = head.with_cas.then(|| context.visible_unique(item.unique()));
         text::write_value_line(
             &mut out.bytes,
             key,

@@ -6,7 +6,7 @@
 
 use glasscache_protocol::ascii::write_number;
 use glasscache_protocol::binary::{self, RequestId, Status};
-use glasscache_protocol::command::{StoreHead, StoreVerb};
+use glasscache_protocol::command::{StoreCommand, StoreHead};
 use glasscache_protocol::meta::{self, MetaFlags, MetaLine};
 use glasscache_protocol::replies;
 use glasscache_store::{
@@ -109,11 +109,11 @@ impl<'b> StoreWrite<'b> {
     ) -> StoreWrite<'b> {
         let options = SetOptions {
             mode: match head.verb {
-                StoreVerb::Set | StoreVerb::Cas => SetMode::Set,
-                StoreVerb::Add => SetMode::Add,
-                StoreVerb::Replace => SetMode::Replace,
-                StoreVerb::Append => SetMode::Append,
-                StoreVerb::Prepend => SetMode::Prepend,
+                StoreCommand::Set | StoreCommand::Cas => SetMode::Set,
+                StoreCommand::Add => SetMode::Add,
+                StoreCommand::Replace => SetMode::Replace,
+                StoreCommand::Append => SetMode::Append,
+                StoreCommand::Prepend => SetMode::Prepend,
             },
             flags: head.flags,
             expiry: context.expiry(head.exptime),

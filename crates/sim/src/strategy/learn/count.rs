@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use glasscache_strategy::together::{Pattern, PatternPiece, Rule, SplitKey, TogetherRules};
+use glasscache_strategy::together::{Pattern, PatternPiece, SplitKey, TogetherRule, TogetherRules};
 
 use super::super::prepare::PreparedLog;
 use crate::trace::log::NONE;
@@ -134,7 +134,7 @@ impl<'a> RuleCounter<'a> {
             let companions = companions
                 .into_iter()
                 .map(|companion| self.pattern_of(companion));
-            Rule {
+            TogetherRule {
                 trigger: self.templates[template as usize].clone(),
                 companions: companions.collect(),
             }
@@ -225,7 +225,11 @@ impl<'a> RuleCounter<'a> {
     }
 
     /// Companions of single keys, without those that the rules of their families give.
-    fn item_rules(&self, trigger: Trigger, families: &BTreeMap<u32, Vec<Companion>>) -> Vec<Rule> {
+    fn item_rules(
+        &self,
+        trigger: Trigger,
+        families: &BTreeMap<u32, Vec<Companion>>,
+    ) -> Vec<TogetherRule> {
         let mut pairs: HashMap<(u32, u32), u32> = HashMap::new();
         let mut trigger_uses: HashMap<u32, u32> = HashMap::new();
         self.for_each_use(trigger, |item, items_read| {
@@ -267,7 +271,7 @@ impl<'a> RuleCounter<'a> {
                 companions_with_uses.push((joint_uses, other_item));
             }
         }
-        let mut rules: Vec<(u32, Rule)> = rules_by_trigger
+        let mut rules: Vec<(u32, TogetherRule)> = rules_by_trigger
             .into_iter()
             .filter(|(item, (has_significant, _))| {
                 let key = &self.prepared.items.keys[*item as usize];
@@ -294,13 +298,13 @@ impl<'a> RuleCounter<'a> {
             .collect()
     }
 
-    fn item_rule(&self, item: u32, companions: Vec<u32>) -> Rule {
+    fn item_rule(&self, item: u32, companions: Vec<u32>) -> TogetherRule {
         let key = |item: u32| self.prepared.items.keys[item as usize].clone();
         let writable = companions
             .into_iter()
             .map(key)
             .filter(|key| !key.contains(['{', '}', ' ']));
-        Rule {
+        TogetherRule {
             trigger: key(item),
             companions: writable
                 .map(|key| Pattern::new(vec![PatternPiece::Text(key)]))

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::{Attempt, Connection, Failure, Progress, Ticket};
-use crate::engine::health::HealthMark;
+use super::super::{Attempt, Connection, ConnectionEvent, Failure, Ticket};
+use crate::engine::health::HealthEffect;
 use crate::engine::retry::RetryDecision;
 use crate::engine::server::ServerState;
 use crate::error::Error;
@@ -36,10 +36,10 @@ fn mark_sent(connection: &mut Connection) -> String {
     String::from_utf8(out).unwrap()
 }
 
-fn expect_failure(progress: Progress) -> Failure {
-    match progress {
-        Progress::Failed(Ticket::OPENING, failure) => *failure,
-        progress => panic!("{progress:?}"),
+fn expect_failure(event: ConnectionEvent) -> Failure {
+    match event {
+        ConnectionEvent::Failed(Ticket::OPENING, failure) => *failure,
+        event => panic!("{event:?}"),
     }
 }
 
@@ -48,19 +48,19 @@ fn the_login_precedes_the_probe_and_every_other_request() {
     let server = server(Login::new("foo", "bar"));
     let mut connection = handle_connected(&server);
     assert_eq!(mark_sent(&mut connection), LOGIN);
-    assert_eq!(connection.poll(), Progress::Needs(1));
-    assert!(!connection.takes_requests());
+    assert_eq!(connection.poll(), ConnectionEvent::NeedsBytes(1));
+    assert!(!connection.accepts_requests());
     connection.feed(b"STORED\r\n");
-    assert_eq!(connection.poll(), Progress::Needs(1));
+    assert_eq!(connection.poll(), ConnectionEvent::NeedsBytes(1));
     assert_eq!(mark_sent(&mut connection), "mn\r\n");
     connection.feed(b"MN\r\n");
-    assert_eq!(connection.poll(), Progress::Ready);
+    assert_eq!(connection.poll(), ConnectionEvent::Ready);
     // The next connection to a server whose commands are known only logs in.
     let mut connection = handle_connected(&server);
     assert_eq!(mark_sent(&mut connection), LOGIN);
     connection.feed(b"STORED\r\n");
-    assert_eq!(connection.poll(), Progress::Ready);
-    assert!(connection.takes_requests() && connection.is_ready_for_reuse());
+    assert_eq!(connection.poll(), ConnectionEvent::Ready);
+    assert!(connection.accepts_requests() && connection.is_ready_for_reuse());
 }
 
 #[test]
@@ -75,8 +75,8 @@ fn a_refused_login_is_an_error_of_its_own_and_ends_the_connection() {
         connection.feed(format!("{line}\r\n").as_bytes());
         let failed = expect_failure(connection.poll());
         assert!(matches!(failed.error, Error::LoginRefused { .. }), "{line}");
-        assert_eq!(failed.decision, RetryDecision::End(HealthMark::Bad));
-        assert!(connection.must_close() && !connection.takes_requests());
+        assert_eq!(failed.decision, RetryDecision::Fail(HealthEffect::Bad));
+        assert!(connection.must_close() && !connection.accepts_requests());
         assert_eq!(server.health.is_down(), is_down);
     }
     let mut connection = handle_connected(&server);
@@ -96,12 +96,12 @@ fn a_connection_lost_during_the_login_does_not_count_as_classic_text() {
     connection.handle_disconnect(true, "closed");
     let failed = expect_failure(connection.poll());
     assert!(matches!(failed.error, Error::Unavailable(..)));
-    assert_eq!(failed.decision, RetryDecision::End(HealthMark::Bad));
+    assert_eq!(failed.decision, RetryDecision::Fail(HealthEffect::Bad));
     // After the login a close on the probe still means classic text.
     let mut connection = handle_connected(&server);
     mark_sent(&mut connection);
     connection.feed(b"STORED\r\n");
-    assert_eq!(connection.poll(), Progress::Needs(1));
+    assert_eq!(connection.poll(), ConnectionEvent::NeedsBytes(1));
     mark_sent(&mut connection);
     connection.handle_disconnect(true, "closed");
     assert_eq!(
@@ -112,7 +112,7 @@ fn a_connection_lost_during_the_login_does_not_count_as_classic_text() {
 }
 
 #[test]
-fn a_reply_that_is_none_to_a_login_breaks_the_protocol() {
+fn an_unexpected_reply_to_a_login_is_a_protocol_fault() {
     let server = server(Login::new("foo", "bar"));
     let mut connection = handle_connected(&server);
     mark_sent(&mut connection);

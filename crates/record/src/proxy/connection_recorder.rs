@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use super::commands::{CommandEvent, CommandScanner, MetaGet};
 use super::replies::{ReplyEvent, ReplyScanner};
 use crate::recorder::Recorder;
-use crate::request::{Call, Request};
+use crate::request::{RecordedReads, Request};
 
 /// Reads whose replies are awaited at most; sizes of further ones stay unknown.
 const PENDING_REPLIES_MAX: usize = 100_000;
 
 /// Records what a connection reads.
 #[derive(Debug)]
-pub(super) struct Conversation {
+pub(super) struct ConnectionRecorder {
     recorder: Recorder,
     /// A pause as long ends a request.
     request_gap: Duration,
@@ -45,17 +45,21 @@ enum PendingReply {
 
 /// A recorded read.
 #[derive(Debug, Clone)]
-struct RecordedRead(Option<(Request, Call)>);
+struct RecordedRead(Option<(Request, RecordedReads)>);
 
 impl RecordedRead {
     fn set_size(&self, bytes: u64) {
-        if let Self(Some((request, call))) = self {
-            request.set_size(*call, 0, usize::try_from(bytes).unwrap_or(usize::MAX));
+        if let Self(Some((request, recorded_reads))) = self {
+            request.set_size(
+                *recorded_reads,
+                0,
+                usize::try_from(bytes).unwrap_or(usize::MAX),
+            );
         }
     }
 }
 
-impl Conversation {
+impl ConnectionRecorder {
     pub(super) fn new(recorder: Recorder, request_gap: Duration) -> Self {
         Self {
             recorder,
@@ -79,9 +83,9 @@ impl Conversation {
         let mut events = Vec::new();
         self.commands.scan(bytes, &mut |event| events.push(event));
         for event in events {
-            self.take_command(event, now);
+            self.handle_command(event, now);
         }
-        self.note_activity(now);
+        self.record_activity(now);
     }
 
     /// Takes bytes of the server.
@@ -89,16 +93,16 @@ impl Conversation {
         let mut events = Vec::new();
         self.replies.scan(bytes, &mut |event| events.push(event));
         for event in events {
-            self.take_reply(&event);
+            self.handle_reply(&event);
         }
-        self.note_activity(now);
+        self.record_activity(now);
     }
 
-    fn note_activity(&mut self, now: Instant) {
+    fn record_activity(&mut self, now: Instant) {
         self.last_active = self.last_active.map(|_| now);
     }
 
-    fn take_command(&mut self, event: CommandEvent, now: Instant) {
+    fn handle_command(&mut self, event: CommandEvent, now: Instant) {
         match event {
             CommandEvent::Get(key) => {
                 let read = self.record_read(&key, now);
@@ -108,7 +112,7 @@ impl Conversation {
                 let read = self.record_read(&get.item_key, now);
                 self.await_reply(PendingReply::MetaValue(get, read));
             }
-            CommandEvent::EndExpected => self.await_reply(PendingReply::End),
+            CommandEvent::AwaitEnd => self.await_reply(PendingReply::End),
             CommandEvent::Noop => self.await_reply(PendingReply::Noop),
             CommandEvent::Write => {
                 self.counts.writes += 1;
@@ -123,9 +127,9 @@ impl Conversation {
     fn record_read(&mut self, key: &[u8], now: Instant) -> RecordedRead {
         self.counts.reads += 1;
         RecordedRead(self.current_request(now).map(|request| {
-            let call = request.begin_read([(key, None)]);
+            let recorded_reads = request.begin_read([(key, None)]);
             request.end_call();
-            (request, call)
+            (request, recorded_reads)
         }))
     }
 
@@ -153,8 +157,8 @@ impl Conversation {
         self.pending_replies.push_back(pending_reply);
     }
 
-    /// Notes the size that a reply tells. Replies come in the order of their commands.
-    fn take_reply(&mut self, event: &ReplyEvent) {
+    /// Adds the size of the value in a reply. Replies come in the order of their commands.
+    fn handle_reply(&mut self, event: &ReplyEvent) {
         let is_reply_to = |pending_reply: &PendingReply| match (event, pending_reply) {
             (ReplyEvent::Value(key, _), PendingReply::Value(wanted, _)) => key == wanted,
             (ReplyEvent::End, PendingReply::End) | (ReplyEvent::Noop, PendingReply::Noop) => true,
@@ -182,7 +186,7 @@ impl Conversation {
     }
 }
 
-impl Drop for Conversation {
+impl Drop for ConnectionRecorder {
     fn drop(&mut self) {
         self.finish();
         self.recorder.close();
@@ -204,7 +208,7 @@ mod tests {
     /// A connection whose bytes come at given times after its begin, and its log.
     struct TestConnection {
         folder: tempfile::TempDir,
-        conversation: Conversation,
+        connection_recorder: ConnectionRecorder,
         begun: Instant,
     }
 
@@ -216,7 +220,7 @@ mod tests {
                 ..Options::new(folder.path())
             };
             Self {
-                conversation: Conversation::new(Recorder::open(options).unwrap(), GAP),
+                connection_recorder: ConnectionRecorder::new(Recorder::open(options).unwrap(), GAP),
                 folder,
                 begun: Instant::now(),
             }
@@ -224,17 +228,17 @@ mod tests {
 
         fn client_sends(&mut self, at_ms: u64, bytes: &[u8]) {
             let now = self.begun + Duration::from_millis(at_ms);
-            self.conversation.on_client_bytes(bytes, now);
+            self.connection_recorder.on_client_bytes(bytes, now);
         }
 
         fn server_sends(&mut self, at_ms: u64, bytes: &[u8]) {
             let now = self.begun + Duration::from_millis(at_ms);
-            self.conversation.on_server_bytes(bytes, now);
+            self.connection_recorder.on_server_bytes(bytes, now);
         }
 
         fn log(self) -> RequestLog {
-            let recorder = self.conversation.recorder.clone();
-            drop(self.conversation);
+            let recorder = self.connection_recorder.recorder.clone();
+            drop(self.connection_recorder);
             while !recorder.close() {}
             read_folder(self.folder.path()).unwrap().log
         }
@@ -261,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_ends_a_request_and_a_slow_reply_is_none() {
+    fn a_pause_ends_a_request_and_a_slow_reply_does_not() {
         let mut connection = TestConnection::new();
         connection.client_sends(0, b"get a b\r\nget a\r\n");
         connection.server_sends(
@@ -277,13 +281,14 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_the_requests_is_recorded_and_each_of_them_whole() {
+    fn a_sample_of_the_requests_is_recorded_and_each_of_them_whole() {
         let mut connection = TestConnection::new();
         let options = Options {
             sample: 0.5,
             ..Options::new(connection.folder.path())
         };
-        connection.conversation = Conversation::new(Recorder::open(options).unwrap(), GAP);
+        connection.connection_recorder =
+            ConnectionRecorder::new(Recorder::open(options).unwrap(), GAP);
         for request in 0..100 {
             connection.client_sends(request * 1000, b"get a\r\nget b\r\n");
             connection.client_sends(request * 1000 + 10, b"get c\r\n");
@@ -304,15 +309,15 @@ mod tests {
             b"VA 4 O2\r\nabcd\r\nMN\r\nVA 1 kc\r\nx\r\nEN\r\nVA 2\r\nxy\r\n",
         );
         connection.server_sends(3, b"VA 7 kYQ== b\r\n1234567\r\nSTORED\r\nSTAT pid 1\r\nEND\r\nVALUE g 0 5\r\n12345\r\nEND\r\n");
-        assert!(connection.conversation.pending_replies.is_empty());
+        assert!(connection.connection_recorder.pending_replies.is_empty());
         let counts = Counts {
             reads: 8,
             writes: 1,
         };
-        assert_eq!(connection.conversation.counts, counts);
+        assert_eq!(connection.connection_recorder.counts, counts);
         let folder = connection.folder.path().to_owned();
-        let recorder = connection.conversation.recorder.clone();
-        drop(connection.conversation);
+        let recorder = connection.connection_recorder.recorder.clone();
+        drop(connection.connection_recorder);
         while !recorder.close() {}
         let log = read_folder(&folder).unwrap().log;
         assert_eq!(keys(&log), [vec!["a", "b", "c", "d", "e", "a", "f", "g"]]);

@@ -9,63 +9,63 @@ use crate::request::Request;
 
 /// The steps after a refused value; they end with the error that its caller gets.
 #[derive(Debug)]
-pub struct TooLarge {
+pub struct RefusedValueSteps {
     key: OwnedKey,
     error: Error,
-    stage: Stage,
+    stage: RefusedValueStage,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum RefusedValueStage {
     Removing,
     Querying,
     Finished,
 }
 
-impl TooLarge {
+impl RefusedValueSteps {
     /// Follows `error`, the refusal of a value under `key`.
     pub fn new(key: impl Into<OwnedKey>, error: Error) -> Self {
         Self {
             key: key.into(),
             error,
-            stage: Stage::Removing,
+            stage: RefusedValueStage::Removing,
         }
     }
 
     /// The same where an older value is left to the server, for the key may have been written again meanwhile.
     pub fn without_removal(key: impl Into<OwnedKey>, error: Error) -> Self {
         Self {
-            stage: Stage::Querying,
+            stage: RefusedValueStage::Querying,
             ..Self::new(key, error)
         }
     }
 }
 
-impl Steps for TooLarge {
+impl Steps for RefusedValueSteps {
     type Output = Error;
 
     fn step(&self) -> Option<Step<'_>> {
         let key = self.key.wire_key();
         let request = match self.stage {
-            Stage::Removing => Request::Delete {
+            RefusedValueStage::Removing => Request::Delete {
                 key,
                 noreply: false,
             },
-            Stage::Querying => SETTINGS_REQUEST,
-            Stage::Finished => return None,
+            RefusedValueStage::Querying => SETTINGS_REQUEST,
+            RefusedValueStage::Finished => return None,
         };
         Some(Step { key, request })
     }
 
-    fn take_result(&mut self, reply: Result<StepReply, Error>) {
-        let was_removing = self.stage == Stage::Removing;
-        self.stage = Stage::Finished;
+    fn handle_result(&mut self, reply: Result<StepReply, Error>) {
+        let was_removing = self.stage == RefusedValueStage::Removing;
+        self.stage = RefusedValueStage::Finished;
         match (reply, &mut self.error) {
             // That an older value may be there still is worse than that this one was refused.
             (Err(error), _) if was_removing => self.error = error,
             (Err(Error::Interrupted), _) => self.error = Error::Interrupted,
             (Ok(_), Error::TooLarge { limit: 0, .. }) if was_removing => {
-                self.stage = Stage::Querying;
+                self.stage = RefusedValueStage::Querying;
             }
             (Ok(StepReply::ItemBytesMax(bytes)), Error::TooLarge { limit, .. }) => *limit = bytes,
             _ => {} // the limit stays unknown, or was known before
@@ -80,7 +80,7 @@ impl Steps for TooLarge {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::Outcome;
+    use crate::write_outcome::WriteOutcome;
     use glasscache_protocol::meta::request::WireKey;
 
     const KEY: WireKey<'static> = WireKey {
@@ -88,16 +88,19 @@ mod tests {
         is_base64: false,
     };
 
-    fn steps_after_refusal(limit: u64) -> TooLarge {
+    fn steps_after_refusal(limit: u64) -> RefusedValueSteps {
         let error = Error::TooLarge {
             key: "k".into(),
             bytes: 9,
             limit,
         };
-        TooLarge::new(KEY, error)
+        RefusedValueSteps::new(KEY, error)
     }
 
-    fn run_steps(mut steps: TooLarge, results: [Result<StepReply, Error>; 2]) -> (usize, Error) {
+    fn run_steps(
+        mut steps: RefusedValueSteps,
+        results: [Result<StepReply, Error>; 2],
+    ) -> (usize, Error) {
         let mut results = results.into_iter();
         let mut count = 0;
         while let Some(step) = steps.step() {
@@ -107,7 +110,7 @@ mod tests {
                 (_, request) => panic!("{request:?}"),
             }
             count += 1;
-            steps.take_result(results.next().unwrap());
+            steps.handle_result(results.next().unwrap());
         }
         (count, steps.finish())
     }
@@ -116,7 +119,7 @@ mod tests {
     fn an_unknown_limit_is_queried_and_a_known_one_is_not() {
         let results = || {
             [
-                Ok(StepReply::Outcome(Outcome::NotFound)),
+                Ok(StepReply::WriteOutcome(WriteOutcome::NotFound)),
                 Ok(StepReply::ItemBytesMax(5)),
             ]
         };
@@ -138,13 +141,16 @@ mod tests {
             run_steps(steps_after_refusal(0), results),
             (1, Error::Closed)
         );
-        let results = [Ok(StepReply::Outcome(Outcome::Done)), Err(Error::Closed)];
+        let results = [
+            Ok(StepReply::WriteOutcome(WriteOutcome::Done)),
+            Err(Error::Closed),
+        ];
         assert_eq!(
             run_steps(steps_after_refusal(0), results),
             (2, steps_after_refusal(0).finish())
         );
         let results = [
-            Ok(StepReply::Outcome(Outcome::Done)),
+            Ok(StepReply::WriteOutcome(WriteOutcome::Done)),
             Err(Error::Interrupted),
         ];
         assert_eq!(

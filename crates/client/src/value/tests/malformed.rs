@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_bomb_is_refused_at_the_bound() {
+fn a_decompression_bomb_is_refused_at_the_limit() {
     let zeros = vec![0; 1 << 20];
     let methods = [Method::Zlib, Method::Zstd, Method::Lz4, Method::QuickLz];
     let php =

@@ -1,7 +1,7 @@
 //! Requests in meta commands, each with an opaque; many writes are quiet and closed by one `mn`.
 
 use glasscache_protocol::meta::request::{self as meta, CommonFields, GetFields, WireKey};
-use glasscache_protocol::text::request::StoreLine;
+use glasscache_protocol::text::request::TextStoreParameters;
 
 use super::{COPIED_BODY_BYTES_MAX, Item, Request, RequestWriter, push_body};
 use crate::pipeline::ExpectedReply;
@@ -143,8 +143,8 @@ impl Request<'_> {
 }
 
 /// A meta line marks in another way whether it is quiet.
-fn store_line(item: &Item<'_>, exptime: i64) -> StoreLine {
-    StoreLine {
+fn store_line(item: &Item<'_>, exptime: i64) -> TextStoreParameters {
+    TextStoreParameters {
         flags: item.flags,
         exptime,
         value_bytes: item.body.len(),

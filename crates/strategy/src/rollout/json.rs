@@ -3,15 +3,15 @@
 use std::fmt::Write as _;
 
 use super::counts::{Block, GroupCounts};
-use super::trial::Trial;
+use super::process_rollout::ProcessRollout;
 use crate::notation::Strategy;
 
-/// The document of a process that runs this strategy (docs/reference/json.md).
-pub fn document(strategy: &Strategy, trial: &Trial) -> String {
-    let disabled = trial
+/// The JSON of a process that runs this strategy (docs/reference/json.md).
+pub fn rollout_json(strategy: &Strategy, process_rollout: &ProcessRollout) -> String {
+    let disabled = process_rollout
         .disable_reason()
-        .map_or("null".to_owned(), |miss| format!("\"{miss}\""));
-    let forecast = trial.forecast().iter().map(|line| {
+        .map_or("null".to_owned(), |regression| format!("\"{regression}\""));
+    let forecast = process_rollout.forecast().iter().map(|line| {
         format!(
             "{{\"figure\":{},\"value\":{},\"low\":{},\"high\":{}}}",
             quote_json(&line.figure),
@@ -20,15 +20,15 @@ pub fn document(strategy: &Strategy, trial: &Trial) -> String {
             line.high
         )
     });
-    let groups = trial.groups();
+    let groups = process_rollout.groups();
     format!(
         "{{\"process\":\"{:016x}\",\"strategy\":\"{strategy}\",\"share\":{},\"share_by\":\"{}\",\
          \"disabled\":{disabled},\"warm_up_requests\":{},\"forecast\":[{}],\
          \"groups\":{{\"strategy\":{},\"control\":{}}}}}",
-        trial.process(),
-        trial.share().share,
-        trial.share().by,
-        trial.warm_up_requests(),
+        process_rollout.process_seed(),
+        process_rollout.share().fraction,
+        process_rollout.share().by,
+        process_rollout.warm_up_requests(),
         forecast.collect::<Vec<_>>().join(","),
         group_json(&groups.strategy),
         group_json(&groups.control),
@@ -63,7 +63,7 @@ fn group_json(group: &GroupCounts) -> String {
     )
 }
 
-/// A text in quotes: the name of a figure may be any word of the strategy file.
+/// A text in quotes: the name of a metric may be any word of the strategy file.
 fn quote_json(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
@@ -83,7 +83,7 @@ fn quote_json(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::counts::RequestCost;
-    use super::super::share::Share;
+    use super::super::rollout_share::RolloutShare;
     use super::*;
     use crate::file::Forecast;
 
@@ -95,8 +95,8 @@ mod tests {
             low: 2.0,
             high: 3.0,
         }];
-        let mut trial = Trial::new(forecast, Some(Share::default()), 255);
-        let group = trial.begin_request();
+        let mut process_rollout = ProcessRollout::new(forecast, Some(RolloutShare::default()), 255);
+        let group = process_rollout.begin_request();
         let cost = RequestCost {
             calls: 2,
             keys: 3,
@@ -104,8 +104,8 @@ mod tests {
             added_ns: 100,
             has_failed: false,
         };
-        trial.end_request(group, &cost, true);
-        let text = document(&"lru:3+children".parse().unwrap(), &trial);
+        process_rollout.end_request(group, &cost, true);
+        let text = rollout_json(&"lru:3+children".parse().unwrap(), &process_rollout);
         let expected = concat!(
             r#"{"process":"00000000000000ff","strategy":"lru:3+children","share":1,"share_by":"request","#,
             r#""disabled":null,"warm_up_requests":0,"#,

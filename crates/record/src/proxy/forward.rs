@@ -15,14 +15,14 @@ pub(super) enum Direction {
     ToClient,
 }
 
-/// What the hop itself has cost.
+/// The time that forwarding itself has taken.
 #[derive(Debug, Default)]
-pub(super) struct HopCost {
+pub(super) struct ForwardLatency {
     chunks: AtomicU64,
     sum_ns: AtomicU64,
 }
 
-impl HopCost {
+impl ForwardLatency {
     pub(super) fn mean_us(&self) -> f64 {
         let chunks = self.chunks.load(Relaxed).max(1);
         self.sum_ns.load(Relaxed) as f64 / chunks as f64 / 1e3
@@ -32,7 +32,7 @@ impl HopCost {
 /// Passes bytes on until the sender ends, either side fails, or the proxy is stopped.
 pub(super) fn forward_bytes(
     (mut from, mut to): (&TcpStream, &TcpStream),
-    hop_cost: &HopCost,
+    forward_latency: &ForwardLatency,
     is_stopped: &AtomicBool,
     on_bytes: &mut dyn FnMut(&[u8]),
 ) {
@@ -51,8 +51,8 @@ pub(super) fn forward_bytes(
         if to.write_all(bytes).is_err() {
             return;
         }
-        hop_cost.chunks.fetch_add(1, Relaxed);
-        hop_cost
+        forward_latency.chunks.fetch_add(1, Relaxed);
+        forward_latency
             .sum_ns
             .fetch_add(started.elapsed().as_nanos() as u64, Relaxed);
     }

@@ -24,9 +24,9 @@ pub enum ShareBy {
 
 /// How much of an application runs a strategy.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Share {
+pub struct RolloutShare {
     /// From 0, none, to 1, all.
-    pub share: f64,
+    pub fraction: f64,
     /// What is divided.
     pub by: ShareBy,
 }
@@ -42,33 +42,33 @@ pub enum ShareError {
     By(String),
 }
 
-impl Default for Share {
+impl Default for RolloutShare {
     /// Everything runs the strategy.
     fn default() -> Self {
         Self {
-            share: 1.0,
+            fraction: 1.0,
             by: ShareBy::Request,
         }
     }
 }
 
-impl Share {
+impl RolloutShare {
     /// Refuses numbers that are not a share.
     pub fn check(self) -> Result<Self, ShareError> {
-        if (0.0..=1.0).contains(&self.share) {
+        if (0.0..=1.0).contains(&self.fraction) {
             Ok(self)
         } else {
-            Err(ShareError::Range(self.share))
+            Err(ShareError::Range(self.fraction))
         }
     }
 
-    /// The group of a request by its number in the process; `process` is a random number of that process.
-    pub fn group_of(self, request_number: u64, process: u64) -> Group {
+    /// The group of a request by its number in the process; `process_seed` is a random number of that process.
+    pub fn group_of(self, request_number: u64, process_seed: u64) -> Group {
         let number = match self.by {
             ShareBy::Request => request_number,
-            ShareBy::Process => process,
+            ShareBy::Process => process_seed,
         };
-        if is_within(number, self.share) {
+        if is_within(number, self.fraction) {
             Group::Strategy
         } else {
             Group::Control
@@ -77,23 +77,23 @@ impl Share {
 
     /// The group of reads outside requests; `None`: they are in no group and do not run the strategy, as where only some
     /// of the requests do.
-    pub fn group_outside_requests(self, process: u64) -> Option<Group> {
+    pub fn group_outside_requests(self, process_seed: u64) -> Option<Group> {
         match self.by {
-            ShareBy::Request if self.share < 1.0 => None,
-            ShareBy::Request | ShareBy::Process => Some(self.group_of(0, process)),
+            ShareBy::Request if self.fraction < 1.0 => None,
+            ShareBy::Request | ShareBy::Process => Some(self.group_of(0, process_seed)),
         }
     }
 }
 
-/// Whether a hash of the number is within the share: even in any run of numbers, and another choice than that of the
+/// Whether a hash of the number is within the fraction: even in any run of numbers, and another choice than that of the
 /// recorder, which hashes numbers of requests as well.
-fn is_within(number: u64, share: f64) -> bool {
+fn is_within(number: u64, fraction: f64) -> bool {
     // The finaliser of MurmurHash3, after an increment of its own.
     let mut hash = number.wrapping_add(0xd1b5_4a32_d192_ed03);
     hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     hash ^= hash >> 33;
-    ((hash >> 11) as f64) < share * (1_u64 << 53) as f64
+    ((hash >> 11) as f64) < fraction * (1_u64 << 53) as f64
 }
 
 impl FromStr for ShareBy {
@@ -124,8 +124,8 @@ mod tests {
     #[test]
     fn a_share_by_request_is_even_over_the_numbers_and_the_same_in_every_process() {
         for share in [0.0, 0.1, 0.5, 1.0] {
-            let by_request = Share {
-                share,
+            let by_request = RolloutShare {
+                fraction: share,
                 by: ShareBy::Request,
             };
             for start in [0, 1_000_000] {
@@ -144,11 +144,11 @@ mod tests {
 
     #[test]
     fn a_share_by_process_puts_all_requests_of_a_process_into_one_group() {
-        let share = Share {
-            share: 0.25,
+        let share = RolloutShare {
+            fraction: 0.25,
             by: ShareBy::Process,
         };
-        let group = |process| share.group_of(0, process);
+        let group = |process_seed| share.group_of(0, process_seed);
         let chosen = (0..10_000)
             .filter(|&number| group(number) == Group::Strategy)
             .count();
@@ -160,11 +160,11 @@ mod tests {
     #[test]
     fn reads_outside_requests_run_the_strategy_only_where_all_requests_do() {
         assert_eq!(
-            Share::default().group_outside_requests(1),
+            RolloutShare::default().group_outside_requests(1),
             Some(Group::Strategy)
         );
-        let half = Share {
-            share: 0.5,
+        let half = RolloutShare {
+            fraction: 0.5,
             by: ShareBy::Request,
         };
         assert_eq!(half.group_outside_requests(1), None);
@@ -173,9 +173,9 @@ mod tests {
     #[test]
     fn a_wrong_share_or_division_is_refused_with_what_is_possible() {
         for share in [-0.1, 1.5, f64::NAN] {
-            let share = Share {
-                share,
-                ..Share::default()
+            let share = RolloutShare {
+                fraction: share,
+                ..RolloutShare::default()
             };
             assert!(share.check().is_err());
         }

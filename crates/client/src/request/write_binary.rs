@@ -3,7 +3,9 @@
 
 use glasscache_protocol::KEY_BYTES_MAX;
 use glasscache_protocol::base64;
-use glasscache_protocol::binary::request::{self as binary, ArithParameters, StoreParameters};
+use glasscache_protocol::binary::request::{
+    self as binary, ArithParameters, BinaryStoreParameters,
+};
 use glasscache_protocol::binary::{RequestId, opcode};
 use glasscache_protocol::meta::request::{Arithmetic, WireKey};
 use glasscache_protocol::text::request::StoreMode;
@@ -143,7 +145,7 @@ fn begin_request(writer: &mut RequestWriter<'_>, opcode: u8, quiet: bool) -> Req
         let opcode = opcode::quiet_form(opcode);
         return RequestId { opcode, opaque };
     }
-    expect(writer, BinaryExpect::Outcome { opaque, opcode });
+    expect(writer, BinaryExpect::Status { opaque, opcode });
     RequestId { opcode, opaque }
 }
 
@@ -220,7 +222,7 @@ fn write_store_head(
     exptime: i64,
 ) {
     let value_bytes = item.body.len() as u32;
-    let head = StoreParameters {
+    let head = BinaryStoreParameters {
         flags: item.flags,
         exptime: to_wire_exptime(exptime),
         value_bytes,

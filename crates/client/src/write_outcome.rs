@@ -1,10 +1,10 @@
 //! How a write can end.
 
-use glasscache_protocol::meta::reply::Code;
+use glasscache_protocol::meta::reply::MetaCode;
 
 /// The outcome of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum WriteOutcome {
     /// It was done.
     Done,
     /// The condition of the store did not hold.
@@ -16,13 +16,13 @@ pub enum Outcome {
 }
 
 /// The outcome of a meta code, if it is one of a write.
-pub fn outcome_of_code(code: Code) -> Option<Outcome> {
+pub fn write_outcome_of_code(code: MetaCode) -> Option<WriteOutcome> {
     match code {
-        Code::Done => Some(Outcome::Done),
-        Code::NotStored => Some(Outcome::NotStored),
-        Code::Exists => Some(Outcome::Exists),
+        MetaCode::Done => Some(WriteOutcome::Done),
+        MetaCode::NotStored => Some(WriteOutcome::NotStored),
+        MetaCode::Exists => Some(WriteOutcome::Exists),
         // `mg` without a value, as a touch is sent, misses with `EN`.
-        Code::NotFound | Code::Miss => Some(Outcome::NotFound),
-        Code::Value | Code::Noop => None,
+        MetaCode::NotFound | MetaCode::Miss => Some(WriteOutcome::NotFound),
+        MetaCode::Value | MetaCode::Noop => None,
     }
 }

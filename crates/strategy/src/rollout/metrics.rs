@@ -1,20 +1,20 @@
 //! The figures of a group of requests, each with an interval, and the difference between two groups.
 //!
-//! An interval covers the true figure in 99 of 100 cases. That of a mean comes from blocks of neighbouring requests
+//! An interval covers the true metric in 99 of 100 cases. That of a mean comes from blocks of neighbouring requests
 //! (batch means). That of a percentile comes from ranks, whose spread is that of independent requests, widened by what the
 //! blocks vary more. The interval of a difference combines those of both groups (Zou and Donner 2008, MOVER).
 
 use super::counts::{Block, GroupCounts};
 
-/// The quantile of the normal distribution at 99.5 %: one of 100 intervals misses the figure.
+/// The quantile of the normal distribution at 99.5 %: one of 100 intervals misses the metric.
 const DEVIATIONS: f64 = 2.576;
 
 /// With fewer blocks there is no interval.
 const BLOCKS_MIN: usize = 8;
 
-/// A figure of a group.
+/// A metric of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Figure {
+pub enum Metric {
     /// Mean calls of a request.
     Calls,
     /// Mean keys of a request.
@@ -27,16 +27,16 @@ pub enum Figure {
     AddedP95,
 }
 
-/// Every figure.
-pub const FIGURES: [Figure; 5] = [
-    Figure::Calls,
-    Figure::Keys,
-    Figure::AddedMean,
-    Figure::AddedP50,
-    Figure::AddedP95,
+/// Every metric.
+pub const METRICS: [Metric; 5] = [
+    Metric::Calls,
+    Metric::Keys,
+    Metric::AddedMean,
+    Metric::AddedP50,
+    Metric::AddedP95,
 ];
 
-/// A figure and the interval in which the true one lies.
+/// A metric and the interval in which the true one lies.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
     /// What was measured.
@@ -47,7 +47,7 @@ pub struct Estimate {
     pub high: f64,
 }
 
-impl Figure {
+impl Metric {
     /// Its name: in the strategy file's lines `forecast`, and in JSON.
     pub const fn name(self) -> &'static str {
         match self {
@@ -59,9 +59,9 @@ impl Figure {
         }
     }
 
-    /// The figure under a name.
+    /// The metric under a name.
     pub fn from_name(name: &str) -> Option<Self> {
-        FIGURES.into_iter().find(|figure| figure.name() == name)
+        METRICS.into_iter().find(|metric| metric.name() == name)
     }
 
     /// Whether it depends on how fast servers and network are at the moment.
@@ -69,7 +69,7 @@ impl Figure {
         matches!(self, Self::AddedMean | Self::AddedP50 | Self::AddedP95)
     }
 
-    /// The figure of a group; `None` without requests.
+    /// The metric of a group; `None` without requests.
     pub fn value(self, group: &GroupCounts) -> Option<f64> {
         if group.sum.requests == 0 {
             return None;
@@ -81,7 +81,7 @@ impl Figure {
         })
     }
 
-    /// The figure of a group with its interval; `None` if the requests are too few.
+    /// The metric of a group with its interval; `None` if the requests are too few.
     pub fn estimate(self, group: &GroupCounts) -> Option<Estimate> {
         match self {
             Self::Calls | Self::Keys | Self::AddedMean => self.estimate_of_mean(group),
@@ -137,31 +137,35 @@ impl Figure {
 }
 
 /// Student's quantile at 99.5 %, from the normal one (Abramowitz and Stegun 26.7.5).
-fn student_quantile(degrees: usize) -> f64 {
-    let (z, degrees) = (DEVIATIONS, degrees as f64);
-    z + (z.powi(3) + z) / (4.0 * degrees)
-        + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * degrees.powi(2))
+fn student_quantile(degrees_of_freedom: usize) -> f64 {
+    let (z, degrees_of_freedom) = (DEVIATIONS, degrees_of_freedom as f64);
+    z + (z.powi(3) + z) / (4.0 * degrees_of_freedom)
+        + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * degrees_of_freedom.powi(2))
 }
 
-/// The added time below which this share of the requests is, in milliseconds.
-fn added_ms_at(group: &GroupCounts, share: f64) -> f64 {
-    let rank = (share * group.sum.requests as f64).ceil().max(1.0) as u64;
+/// The added time below which this quantile of the requests is, in milliseconds.
+fn added_ms_at(group: &GroupCounts, quantile: f64) -> f64 {
+    let rank = (quantile * group.sum.requests as f64).ceil().max(1.0) as u64;
     let mut requests_below = 0;
-    let class_of_rank = group.added_ns_counts().find(|(_, count)| {
+    let bucket_of_rank = group.added_ns_counts().find(|(_, count)| {
         requests_below += count;
         requests_below >= rank
     });
-    class_of_rank.map_or(0.0, |(added_ns, _)| added_ns as f64 / 1e6)
+    bucket_of_rank.map_or(0.0, |(added_ns, _)| added_ns as f64 / 1e6)
 }
 
-fn estimate_of_percentile(group: &GroupCounts, share: f64) -> Option<Estimate> {
+fn estimate_of_percentile(group: &GroupCounts, quantile: f64) -> Option<Estimate> {
     let requests = group.sum.requests as f64;
-    let widening = (Figure::AddedMean.variance(group)? / variance_of_one(group)).max(1.0);
-    let widening = if widening.is_finite() { widening } else { 1.0 };
-    let margin = DEVIATIONS * (share * (1.0 - share) * widening / requests).sqrt();
-    let (low, high) = (share - margin, share + margin);
+    let variance_inflation = (Metric::AddedMean.variance(group)? / variance_of_one(group)).max(1.0);
+    let variance_inflation = if variance_inflation.is_finite() {
+        variance_inflation
+    } else {
+        1.0
+    };
+    let margin = DEVIATIONS * (quantile * (1.0 - quantile) * variance_inflation / requests).sqrt();
+    let (low, high) = (quantile - margin, quantile + margin);
     Some(Estimate {
-        value: added_ms_at(group, share),
+        value: added_ms_at(group, quantile),
         low: if low > 0.0 {
             added_ms_at(group, low)
         } else {
@@ -177,7 +181,7 @@ fn estimate_of_percentile(group: &GroupCounts, share: f64) -> Option<Estimate> {
 
 /// The variance of the added time of single requests, in square milliseconds.
 fn variance_of_one(group: &GroupCounts) -> f64 {
-    let mean = Figure::AddedMean.mean(&group.sum);
+    let mean = Metric::AddedMean.mean(&group.sum);
     let squares = group
         .added_ns_counts()
         .map(|(added_ns, count)| (added_ns as f64 / 1e6 - mean).powi(2) * count as f64);
@@ -207,23 +211,23 @@ mod tests {
     #[test]
     fn figures_of_known_requests_are_their_means_and_percentiles() {
         let group = group_of((1..=1000).map(|number| number * 10));
-        assert_eq!(Figure::Calls.value(&group), Some(1.0));
-        assert_eq!(Figure::Keys.value(&group), Some(3.0));
-        let near = |figure: Figure, expected: f64| {
-            let value = figure.value(&group).unwrap();
-            assert!((value / expected - 1.0).abs() < 0.01, "{figure:?} {value}");
+        assert_eq!(Metric::Calls.value(&group), Some(1.0));
+        assert_eq!(Metric::Keys.value(&group), Some(3.0));
+        let near = |metric: Metric, expected: f64| {
+            let value = metric.value(&group).unwrap();
+            assert!((value / expected - 1.0).abs() < 0.01, "{metric:?} {value}");
         };
-        near(Figure::AddedMean, 5.005);
-        near(Figure::AddedP50, 5.0);
-        near(Figure::AddedP95, 9.5);
-        assert_eq!(Figure::AddedP95.value(&GroupCounts::default()), None);
+        near(Metric::AddedMean, 5.005);
+        near(Metric::AddedP50, 5.0);
+        near(Metric::AddedP95, 9.5);
+        assert_eq!(Metric::AddedP95.value(&GroupCounts::default()), None);
     }
 
     #[test]
     fn too_few_requests_have_no_interval_and_a_high_percentile_no_upper_end() {
         let few = group_of(0..100);
-        assert_eq!(Figure::Calls.estimate(&few), None);
-        let estimate = Figure::AddedP95.estimate(&group_of(0..140)).unwrap();
+        assert_eq!(Metric::Calls.estimate(&few), None);
+        let estimate = Metric::AddedP95.estimate(&group_of(0..140)).unwrap();
         assert!(estimate.high.is_infinite());
     }
 
@@ -231,12 +235,12 @@ mod tests {
     fn intervals_cover_the_figures_of_correlated_requests_in_95_of_100_groups() {
         let mut random = Random(11);
         let truth = Traffic::typical().group(400_000, &mut random);
-        let mut outside = [0; FIGURES.len()];
+        let mut outside = [0; METRICS.len()];
         for _ in 0..300 {
             let group = Traffic::typical().group(2000, &mut random);
-            for (figure, outside) in FIGURES.iter().zip(&mut outside) {
-                let estimate = figure.estimate(&group).unwrap();
-                let value = figure.value(&truth).unwrap();
+            for (metric, outside) in METRICS.iter().zip(&mut outside) {
+                let estimate = metric.estimate(&group).unwrap();
+                let value = metric.value(&truth).unwrap();
                 *outside += usize::from(value < estimate.low || value > estimate.high);
             }
         }
@@ -254,18 +258,18 @@ mod tests {
             Traffic::typical().group(2000, &mut random),
         );
         let slow = Traffic::typical().with_calls(2.0).group(2000, &mut random);
-        for figure in FIGURES {
-            let equal = figure.difference(&one, &other).unwrap();
-            assert!(equal.low < 0.0 && equal.high > 0.0, "{figure:?} {equal:?}");
-            let worse = figure.difference(&slow, &one).unwrap();
-            assert!(worse.low > 0.0, "{figure:?} {worse:?}");
+        for metric in METRICS {
+            let equal = metric.difference(&one, &other).unwrap();
+            assert!(equal.low < 0.0 && equal.high > 0.0, "{metric:?} {equal:?}");
+            let worse = metric.difference(&slow, &one).unwrap();
+            assert!(worse.low > 0.0, "{metric:?} {worse:?}");
         }
     }
 
     #[test]
     fn students_quantile_is_that_of_the_tables() {
-        for (degrees, expected) in [(7, 3.499), (15, 2.947), (63, 2.656)] {
-            assert!((student_quantile(degrees) - expected).abs() < 0.05);
+        for (degrees_of_freedom, expected) in [(7, 3.499), (15, 2.947), (63, 2.656)] {
+            assert!((student_quantile(degrees_of_freedom) - expected).abs() < 0.05);
         }
     }
 }

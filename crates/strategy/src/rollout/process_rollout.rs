@@ -6,8 +6,8 @@
 //! process has thousands a day, so after the first window it takes several in succession.
 
 use super::counts::{GroupCounts, RequestCost};
-use super::decision::{REQUESTS_COMPARED, Shortfall, find_shortfall};
-use super::share::{Group, Share};
+use super::decision::{REQUESTS_COMPARED, Regression, find_regression};
+use super::rollout_share::{Group, RolloutShare};
 use crate::file::Forecast;
 
 /// The first window is evaluated each time this many requests have ended.
@@ -42,19 +42,19 @@ impl Groups {
 
 /// The roll-out of a strategy in one process.
 #[derive(Debug, Clone)]
-pub struct Trial {
+pub struct ProcessRollout {
     forecast: Vec<Forecast>,
-    share: Share,
+    share: RolloutShare,
     /// Whether the strategy may disable itself.
     is_rollout: bool,
     /// A random number of this process.
-    process: u64,
+    process_seed: u64,
     next_request: u64,
     groups: Groups,
     warm_up_requests: u64,
     window: Window,
     /// Why the strategy has disabled itself.
-    disable_reason: Option<Shortfall>,
+    disable_reason: Option<Regression>,
 }
 
 /// Requests that are compared with the forecast together.
@@ -68,15 +68,15 @@ struct Window {
     missed_windows: u32,
 }
 
-impl Trial {
-    /// The roll-out of a strategy with this forecast; `process` is a random number of this process. Without a share all
+impl ProcessRollout {
+    /// The roll-out of a strategy with this forecast; `process_seed` is a random number of this process. Without a share all
     /// requests run the strategy, and it stays enabled whatever they need.
-    pub fn new(forecast: Vec<Forecast>, share: Option<Share>, process: u64) -> Self {
+    pub fn new(forecast: Vec<Forecast>, share: Option<RolloutShare>, process_seed: u64) -> Self {
         Self {
             forecast,
             share: share.unwrap_or_default(),
             is_rollout: share.is_some(),
-            process,
+            process_seed,
             next_request: 0,
             groups: Groups::default(),
             warm_up_requests: 0,
@@ -91,7 +91,7 @@ impl Trial {
         self.next_request += 1;
         match self.disable_reason {
             Some(_) => Group::Control,
-            None => self.share.group_of(number, self.process),
+            None => self.share.group_of(number, self.process_seed),
         }
     }
 
@@ -99,7 +99,7 @@ impl Trial {
     pub fn group_outside_requests(&self) -> Option<Group> {
         match self.disable_reason {
             Some(_) => Some(Group::Control),
-            None => self.share.group_outside_requests(self.process),
+            None => self.share.group_outside_requests(self.process_seed),
         }
     }
 
@@ -115,7 +115,7 @@ impl Trial {
         group: Group,
         cost: &RequestCost,
         is_warm: bool,
-    ) -> Option<&Shortfall> {
+    ) -> Option<&Regression> {
         self.window.requests += 1;
         let is_counted = is_warm || self.window.requests > WARM_UP_MAX;
         if is_counted {
@@ -133,23 +133,23 @@ impl Trial {
     }
 
     /// Evaluates the window; begins a new one if this one is complete.
-    fn evaluate_window(&mut self) -> Option<Shortfall> {
+    fn evaluate_window(&mut self) -> Option<Regression> {
         let is_complete = self.window.requests >= REQUESTS_COMPARED
             && self.window.groups.strategy.sum.requests >= STRATEGY_REQUESTS_MIN;
         if self.window.is_after_first && !is_complete {
             return None;
         }
         let groups = &self.window.groups;
-        let shortfall = find_shortfall(&self.forecast, &groups.strategy, &groups.control);
-        let missed_windows = self.window.missed_windows + u32::from(shortfall.is_some());
-        if shortfall.is_some() && (!self.window.is_after_first || missed_windows == WINDOWS_MISSED)
+        let regression = find_regression(&self.forecast, &groups.strategy, &groups.control);
+        let missed_windows = self.window.missed_windows + u32::from(regression.is_some());
+        if regression.is_some() && (!self.window.is_after_first || missed_windows == WINDOWS_MISSED)
         {
-            return shortfall;
+            return regression;
         }
         if is_complete {
             self.window = Window {
                 is_after_first: true,
-                missed_windows: if shortfall.is_some() {
+                missed_windows: if regression.is_some() {
                     missed_windows
                 } else {
                     0
@@ -161,23 +161,23 @@ impl Trial {
     }
 
     /// Leaves the requests of this window out, for what the process kept is gone and has to be fetched again.
-    pub fn note_cleared(&mut self) {
+    pub fn reset_window(&mut self) {
         self.window.groups = Groups::default();
     }
 
     /// Why the strategy has disabled itself.
-    pub fn disable_reason(&self) -> Option<&Shortfall> {
+    pub fn disable_reason(&self) -> Option<&Regression> {
         self.disable_reason.as_ref()
     }
 
     /// How much of the application runs the strategy.
-    pub fn share(&self) -> Share {
+    pub fn share(&self) -> RolloutShare {
         self.share
     }
 
     /// The random number of this process.
-    pub fn process(&self) -> u64 {
-        self.process
+    pub fn process_seed(&self) -> u64 {
+        self.process_seed
     }
 
     /// What the simulator expected.
@@ -198,17 +198,17 @@ impl Trial {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figures::Figure;
-    use super::super::share::ShareBy;
+    use super::super::metrics::Metric;
+    use super::super::rollout_share::ShareBy;
     use super::super::simulated::{Random, Traffic};
     use super::*;
 
     /// Runs of each kind.
     const RUNS: u64 = 100;
 
-    fn line(figure: &str, value: f64, margin: f64) -> Forecast {
+    fn line(metric: &str, value: f64, margin: f64) -> Forecast {
         Forecast {
-            figure: figure.to_owned(),
+            figure: metric.to_owned(),
             value,
             low: value - margin,
             high: value + margin,
@@ -222,52 +222,52 @@ mod tests {
         let samples: Vec<_> = (0..200)
             .map(|_| Traffic::typical().group(2000, &mut random))
             .collect();
-        let of_figure = |figure: Figure| {
-            let value = figure.value(&group).unwrap();
+        let of_metric = |metric: Metric| {
+            let value = metric.value(&group).unwrap();
             let errors = samples
                 .iter()
-                .map(|sample| (figure.value(sample).unwrap() - value).powi(2));
+                .map(|sample| (metric.value(sample).unwrap() - value).powi(2));
             let deviation = (errors.sum::<f64>() / samples.len() as f64).sqrt();
-            line(figure.name(), value, 3.5 * deviation)
+            line(metric.name(), value, 3.5 * deviation)
         };
         [
-            Figure::Calls,
-            Figure::Keys,
-            Figure::AddedP50,
-            Figure::AddedP95,
+            Metric::Calls,
+            Metric::Keys,
+            Metric::AddedP50,
+            Metric::AddedP95,
         ]
-        .map(of_figure)
+        .map(of_metric)
         .to_vec()
     }
 
-    fn trial(share: f64) -> Trial {
-        let share = Share {
-            share,
+    fn process_rollout(share: f64) -> ProcessRollout {
+        let share = RolloutShare {
+            fraction: share,
             by: ShareBy::Request,
         };
-        Trial::new(forecast(), Some(share), 1)
+        ProcessRollout::new(forecast(), Some(share), 1)
     }
 
     /// The number of the request after which the strategy was disabled.
     fn disabled_after(
-        trial: &mut Trial,
+        process_rollout: &mut ProcessRollout,
         requests: u64,
         (mut strategy, mut control): (Traffic, Traffic),
         random: &mut Random,
     ) -> Option<u64> {
         (1..=requests).find(|_| {
-            let group = trial.begin_request();
+            let group = process_rollout.begin_request();
             let cost = match group {
                 Group::Strategy => strategy.draw_request(random),
                 Group::Control => control.draw_request(random),
             };
-            trial.end_request(group, &cost, true).is_some()
+            process_rollout.end_request(group, &cost, true).is_some()
         })
     }
 
     fn disabled_runs(share: f64, strategy: Traffic) -> usize {
         let control = Traffic::typical().with_calls(3.0);
-        let first = trial(share);
+        let first = process_rollout(share);
         let is_disabled = |&seed: &u64| {
             let random = &mut Random(seed * 7919 + 1);
             disabled_after(&mut first.clone(), 2000, (strategy, control), random).is_some()
@@ -297,78 +297,90 @@ mod tests {
 
     #[test]
     fn a_good_strategy_is_kept_over_a_hundred_windows_and_a_change_is_noticed() {
-        let mut trial = trial(0.2);
+        let mut process_rollout = process_rollout(0.2);
         let (control, random) = (Traffic::typical().with_calls(3.0), &mut Random(21));
         let groups = (Traffic::typical(), control);
-        assert_eq!(disabled_after(&mut trial, 200_000, groups, random), None);
+        assert_eq!(
+            disabled_after(&mut process_rollout, 200_000, groups, random),
+            None
+        );
         let now_slower = (Traffic::typical().with_calls(1.8), control);
-        let after = disabled_after(&mut trial, 20_000, now_slower, random).unwrap();
+        let after = disabled_after(&mut process_rollout, 20_000, now_slower, random).unwrap();
         assert_eq!(after, 6000, "three windows");
     }
 
     #[test]
     fn a_disabled_strategy_runs_in_no_request_and_reports_once() {
-        let mut trial = trial(1.0);
+        let mut process_rollout = process_rollout(1.0);
         let bad = Traffic::typical().with_calls(3.0);
         let random = &mut Random(1);
         assert_eq!(
-            disabled_after(&mut trial, 2000, (bad, bad), random),
+            disabled_after(&mut process_rollout, 2000, (bad, bad), random),
             Some(500)
         );
-        assert!(trial.disable_reason().is_some() && trial.is_control_process());
-        assert_eq!(disabled_after(&mut trial, 5000, (bad, bad), random), None);
-        assert_eq!(trial.groups().strategy.sum.requests, 500);
-        assert_eq!(trial.groups().control.sum.requests, 5000);
+        assert!(process_rollout.disable_reason().is_some() && process_rollout.is_control_process());
+        assert_eq!(
+            disabled_after(&mut process_rollout, 5000, (bad, bad), random),
+            None
+        );
+        assert_eq!(process_rollout.groups().strategy.sum.requests, 500);
+        assert_eq!(process_rollout.groups().control.sum.requests, 5000);
     }
 
     #[test]
     fn a_strategy_that_is_not_rolled_out_stays_enabled_whatever_its_requests_need() {
-        let mut trial = Trial::new(forecast(), None, 1);
+        let mut process_rollout = ProcessRollout::new(forecast(), None, 1);
         let bad = Traffic::typical().with_calls(3.0);
         let random = &mut Random(1);
-        assert_eq!(disabled_after(&mut trial, 10_000, (bad, bad), random), None);
-        assert_eq!(trial.groups().strategy.sum.requests, 10_000);
+        assert_eq!(
+            disabled_after(&mut process_rollout, 10_000, (bad, bad), random),
+            None
+        );
+        assert_eq!(process_rollout.groups().strategy.sum.requests, 10_000);
     }
 
     #[test]
     fn requests_of_a_cold_process_are_left_out_up_to_half_a_window() {
-        let mut trial = trial(1.0);
+        let mut process_rollout = process_rollout(1.0);
         let mut bad = Traffic::typical().with_calls(3.0);
         let mut random = Random(2);
         let after = (1..=2000).find(|_| {
-            let group = trial.begin_request();
+            let group = process_rollout.begin_request();
             let cost = bad.draw_request(&mut random);
-            trial.end_request(group, &cost, false).is_some()
+            process_rollout.end_request(group, &cost, false).is_some()
         });
-        assert_eq!((after, trial.warm_up_requests()), (Some(1500), 1000));
-        assert_eq!(trial.groups().strategy.sum.requests, 500);
+        assert_eq!(
+            (after, process_rollout.warm_up_requests()),
+            (Some(1500), 1000)
+        );
+        assert_eq!(process_rollout.groups().strategy.sum.requests, 500);
     }
 
     #[test]
     fn a_window_whose_values_were_cleared_begins_its_counts_anew() {
-        let mut trial = trial(1.0);
+        let mut process_rollout = process_rollout(1.0);
         let bad = Traffic::typical().with_calls(3.0);
         let mut random = Random(2);
         assert_eq!(
-            disabled_after(&mut trial, 499, (bad, bad), &mut random),
+            disabled_after(&mut process_rollout, 499, (bad, bad), &mut random),
             None
         );
-        trial.note_cleared();
+        process_rollout.reset_window();
         let good = Traffic::typical();
         assert_eq!(
-            disabled_after(&mut trial, 1501, (good, good), &mut random),
+            disabled_after(&mut process_rollout, 1501, (good, good), &mut random),
             None
         );
     }
 
     #[test]
     fn a_small_share_decides_when_it_has_enough_requests() {
-        let mut trial = trial(0.01);
+        let mut process_rollout = process_rollout(0.01);
         let bad = (
             Traffic::typical().with_calls(3.0),
             Traffic::typical().with_calls(3.0),
         );
-        let after = disabled_after(&mut trial, 20_000, bad, &mut Random(3)).unwrap();
+        let after = disabled_after(&mut process_rollout, 20_000, bad, &mut Random(3)).unwrap();
         assert!(after <= 5000, "{after}");
     }
 }

@@ -1,4 +1,4 @@
-//! A cache inside the client's process: values by key, kept by one of the policies.
+//! The local cache: values by key in the process of the client, kept by one of the policies.
 //!
 //! Policies know slots; this file assigns a slot to every key, stores the values and reuses slots. A
 //! key whose value was evicted may keep its slot for a while, if the policy remembers it (S3-FIFO's
@@ -18,7 +18,7 @@ struct Slot<K, V> {
 
 /// A bounded map from keys to values that forgets by policy.
 #[derive(Debug)]
-pub struct NearCache<K, V> {
+pub struct LocalCache<K, V> {
     policy: AnyPolicy,
     slot_by_key: HashMap<K, u32>,
     slots: Vec<Option<Slot<K, V>>>,
@@ -29,7 +29,7 @@ pub struct NearCache<K, V> {
     has_evicted: bool,
 }
 
-impl<K: Clone + Eq + Hash, V> NearCache<K, V> {
+impl<K: Clone + Eq + Hash, V> LocalCache<K, V> {
     /// An empty cache under `policy`.
     pub fn new(policy: AnyPolicy) -> Self {
         Self {
@@ -117,7 +117,7 @@ impl<K: Clone + Eq + Hash, V> NearCache<K, V> {
         value
     }
 
-    /// Forgets everything.
+    /// Removes everything.
     pub fn clear(&mut self) {
         self.policy.clear();
         self.slot_by_key.clear();
@@ -127,7 +127,7 @@ impl<K: Clone + Eq + Hash, V> NearCache<K, V> {
         self.has_evicted = false;
     }
 
-    /// How many values are held.
+    /// The number of values.
     pub fn len(&self) -> usize {
         self.value_count
     }
@@ -137,13 +137,13 @@ impl<K: Clone + Eq + Hash, V> NearCache<K, V> {
         self.has_evicted || matches!(self.policy, AnyPolicy::Nothing)
     }
 
-    /// The keys and values that are held, in no order.
+    /// The keys and values, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         let slots = self.slots.iter().flatten();
         slots.filter_map(|slot| Some((&slot.key, slot.value.as_ref()?)))
     }
 
-    /// Whether nothing is held.
+    /// Whether it has no value.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -7,12 +7,12 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use glasscache_protocol::meta::reply::Code;
+use glasscache_protocol::meta::reply::MetaCode;
 use glasscache_protocol::text::reply::REPLY_LINE_BYTES_MAX;
 
 use super::server::ServerState;
 use super::uncertain::{WrittenKeys, keys_left_uncertain};
-use crate::near::WriteMark;
+use crate::near::NearWriteGuard;
 use crate::request::Request;
 
 /// Quiet writes, one after the other, whose outcome is not known yet.
@@ -30,7 +30,7 @@ pub struct PendingWrites {
     /// The keys of those that may leave an older value.
     keys: WrittenKeys,
     /// The keys that they change, which are not kept in the process until they are acknowledged.
-    write_marks: Vec<WriteMark>,
+    near_write_guards: Vec<NearWriteGuard>,
 }
 
 impl PendingWrites {
@@ -52,25 +52,26 @@ impl PendingWrites {
         self.count as usize * REPLY_LINE_BYTES_MAX
     }
 
-    /// Notes one more write.
+    /// Adds one more write.
     pub fn add_write(&mut self, request: &Request<'_>) {
         self.count += 1;
         self.write_count += 1;
         keys_left_uncertain(request).for_each(|key| self.keys.add(key));
         if let Some(server) = self.server.upgrade() {
-            self.write_marks.extend(server.mark_quiet_write(request));
+            self.near_write_guards
+                .extend(server.guard_quiet_write(request));
         }
     }
 
-    /// Notes removals of uncertain keys, after which no more writes come.
-    pub fn note_removals(&mut self, count: u32) {
+    /// Adds removals of uncertain keys, after which no more writes come.
+    pub fn add_removals(&mut self, count: u32) {
         self.count += count;
         self.removal_count += count;
     }
 
-    /// Notes that the caller of the last writes gets their error; their keys are uncertain only if any of
+    /// Excludes the last writes, whose caller gets their error; their keys are uncertain only if any of
     /// them was sent.
-    pub fn withdraw(&mut self, requests: &[Request<'_>], was_sent: bool) {
+    pub fn exclude_reported(&mut self, requests: &[Request<'_>], was_sent: bool) {
         self.write_count = self.write_count.saturating_sub(requests.len() as u32);
         if !was_sent {
             self.keys
@@ -80,7 +81,7 @@ impl PendingWrites {
 
     /// Notes that the server has acknowledged them, and what it did not do: some by their index, others without. A key
     /// that was gone when it was to be removed is not a failure.
-    pub fn acknowledge(mut self, failed_replies: &[(usize, Code)], unnamed_count: usize) {
+    pub fn acknowledge(mut self, failed_replies: &[(usize, MetaCode)], unnamed_count: usize) {
         let writes = (self.count - self.removal_count) as usize;
         let refused_count = failed_replies
             .iter()
@@ -95,8 +96,8 @@ impl PendingWrites {
         }
     }
 
-    /// Forgets them: they are another process's.
-    pub fn forget(mut self) {
+    /// Drops them without counting them: they are another process's.
+    pub fn drop_uncounted(mut self) {
         self.server = Weak::new();
     }
 }

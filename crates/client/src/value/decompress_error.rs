@@ -2,7 +2,7 @@
 
 /// Why bytes did not decompress.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum DecompressError {
     /// They would pass the bound.
     TooLarge,
     /// They do not match their flags.

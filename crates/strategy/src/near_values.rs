@@ -1,4 +1,4 @@
-//! What a process keeps under a strategy: the fixed set and the near cache, and the context of a request over them.
+//! What a process keeps under a strategy: the fixed set and the local cache, and the context of a request over them.
 //!
 //! [`ClientContext`] combines these with the scope of a request for [`crate::rules`], as the simulator does with
 //! arrays. Whether a value may still be served depends on time and writes, which the caller knows ([`Validity`]).
@@ -7,25 +7,25 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use crate::near::NearCache;
+use crate::local_cache::LocalCache;
 use crate::policy::AnyPolicy;
 use crate::rules::RequestContext;
 use crate::scope::Scope;
 
-/// The fixed set and the near cache of one process.
+/// The values that one process serves itself: those of the fixed set and of the local cache.
 #[derive(Debug)]
-pub struct KeptValues<K, V> {
+pub struct NearValues<K, V> {
     /// The fixed set; `None`: its value is not loaded.
     fixed: HashMap<K, Option<V>>,
-    near: NearCache<K, V>,
+    local_cache: LocalCache<K, V>,
 }
 
-impl<K: Clone + Eq + Hash, V> KeptValues<K, V> {
-    /// Nothing but the keys of the fixed set and an empty near cache.
+impl<K: Clone + Eq + Hash, V> NearValues<K, V> {
+    /// Nothing but the keys of the fixed set and an empty local cache.
     pub fn new(fixed_keys: impl IntoIterator<Item = K>, policy: AnyPolicy) -> Self {
         Self {
             fixed: fixed_keys.into_iter().map(|key| (key, None)).collect(),
-            near: NearCache::new(policy),
+            local_cache: LocalCache::new(policy),
         }
     }
 
@@ -34,9 +34,9 @@ impl<K: Clone + Eq + Hash, V> KeptValues<K, V> {
         &self.fixed
     }
 
-    /// The near cache.
-    pub fn near(&self) -> &NearCache<K, V> {
-        &self.near
+    /// The local cache.
+    pub fn local_cache(&self) -> &LocalCache<K, V> {
+        &self.local_cache
     }
 
     /// Returns a value that may be served and records the use.
@@ -50,7 +50,7 @@ impl<K: Clone + Eq + Hash, V> KeptValues<K, V> {
         let fixed = self.fixed.get(key).and_then(Option::as_ref);
         fixed
             .filter(|value| is_fresh(value))
-            .or_else(|| self.near.get(key))
+            .or_else(|| self.local_cache.get(key))
     }
 
     /// Removes a value that may not be served. What the policy remembers of a key without a value stays.
@@ -59,21 +59,25 @@ impl<K: Clone + Eq + Hash, V> KeptValues<K, V> {
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        if self.near.peek(key).is_some_and(|value| !is_fresh(value)) {
-            self.near.remove(key);
+        if self
+            .local_cache
+            .peek(key)
+            .is_some_and(|value| !is_fresh(value))
+        {
+            self.local_cache.remove(key);
         }
     }
 
-    /// Keeps a value: in the fixed set if the key belongs to it, else in the near cache, where it counts `bytes`.
+    /// Caches a value: in the fixed set if the key belongs to it, else in the local cache, where it counts `bytes`.
     pub fn insert(&mut self, key: &K, value: V, bytes: u32) {
         if let Some(fixed) = self.fixed.get_mut(key) {
             *fixed = Some(value);
         } else {
-            self.near.insert(key, value, bytes);
+            self.local_cache.insert(key, value, bytes);
         }
     }
 
-    /// Forgets the value under `key`, for example after a write.
+    /// Removes the value under `key`, for example after a write.
     pub fn remove<Q>(&mut self, key: &Q)
     where
         K: Borrow<Q>,
@@ -85,15 +89,15 @@ impl<K: Clone + Eq + Hash, V> KeptValues<K, V> {
         self.remove_stale(key, |_| false);
     }
 
-    /// Forgets all values.
+    /// Removes all values.
     pub fn clear(&mut self) {
         self.fixed.values_mut().for_each(|value| *value = None);
-        self.near.clear();
+        self.local_cache.clear();
     }
 }
 
-/// How items belong together: the tree that the application knows, and the rules that were learned.
-pub trait Tree<K> {
+/// Which items belong to an item: in the tree that the application knows, and by the rules that were learned.
+pub trait RelatedItems<K> {
     /// Appends the children of `key` in ascending order.
     fn children(&self, key: &K, list: &mut Vec<K>);
     /// Sorts one level of a subtree in ascending order.
@@ -106,9 +110,9 @@ pub trait Tree<K> {
 
 /// Whether values may still be served.
 pub trait Validity<K, V> {
-    /// Whether a kept value may be served now.
+    /// Whether a cached value may be served now.
     fn is_fresh(&self, value: &V) -> bool;
-    /// Whether a value that a request holds may be served within it.
+    /// Whether a value in the scope of a request may be served within it.
     fn is_current(&self, key: &K, value: &V) -> bool;
 }
 
@@ -117,21 +121,21 @@ pub trait Validity<K, V> {
 pub struct FetchedValue<V> {
     /// The value.
     pub value: V,
-    /// The bytes that it counts in the near cache; `None`: it is not kept, but the request holds it.
-    pub kept_bytes: Option<u32>,
+    /// The bytes that it counts in the local cache; `None`: it is not cached, but the scope of the request gets it.
+    pub cached_bytes: Option<u32>,
 }
 
 /// The context of a request in a client.
 #[derive(Debug)]
 pub struct ClientContext<'a, K, V, T, F> {
-    /// Fixed set and near cache of this process.
-    pub kept: &'a mut KeptValues<K, V>,
+    /// Fixed set and local cache of this process.
+    pub near_values: &'a mut NearValues<K, V>,
     /// The scope of this request.
     pub scope: &'a mut Scope<K, V>,
     /// Values of the last fetch that are not yet stored.
     pub fetched_values: &'a HashMap<K, FetchedValue<V>>,
-    /// The children of each item.
-    pub tree: &'a T,
+    /// The items that belong to each item.
+    pub related_items: &'a T,
     /// Which values may be served.
     pub validity: &'a F,
 }
@@ -140,70 +144,73 @@ impl<K, V, T, F> RequestContext for ClientContext<'_, K, V, T, F>
 where
     K: Clone + Eq + Hash,
     V: Clone,
-    T: Tree<K>,
+    T: RelatedItems<K>,
     F: Validity<K, V>,
 {
     type Key = K;
 
-    fn note_first_use(&mut self, key: &K) -> bool {
-        self.scope.note_first_use(key.clone())
+    fn mark_requested(&mut self, key: &K) -> bool {
+        self.scope.mark_requested(key.clone())
     }
 
     fn is_fixed(&self, key: &K) -> bool {
-        let value = self.kept.fixed.get(key).and_then(Option::as_ref);
+        let value = self.near_values.fixed.get(key).and_then(Option::as_ref);
         value.is_some_and(|value| self.validity.is_fresh(value))
     }
 
-    fn is_held(&self, key: &K) -> bool {
-        let held_value = self.scope.get(key);
-        held_value.is_some_and(|value| self.validity.is_current(key, value))
+    fn scope_contains(&self, key: &K) -> bool {
+        let scope_value = self.scope.get(key);
+        scope_value.is_some_and(|value| self.validity.is_current(key, value))
     }
 
-    fn hold(&mut self, key: &K) {
+    fn scope_insert(&mut self, key: &K) {
         let fetched_value = self
             .fetched_values
             .get(key)
             .map(|fetched_value| &fetched_value.value);
-        if let Some(value) = fetched_value.or_else(|| self.kept.near.peek(key)).cloned() {
-            self.scope.hold(key.clone(), value);
+        if let Some(value) = fetched_value
+            .or_else(|| self.near_values.local_cache.peek(key))
+            .cloned()
+        {
+            self.scope.insert(key.clone(), value);
         }
     }
 
     fn local_get(&mut self, key: &K) -> bool {
         let validity = self.validity;
-        self.kept
+        self.near_values
             .remove_stale(key, |value| validity.is_fresh(value));
-        self.kept.near.get(key).is_some()
+        self.near_values.local_cache.get(key).is_some()
     }
 
     fn local_contains(&self, key: &K) -> bool {
-        let near_value = self.kept.near.peek(key);
-        near_value.is_some_and(|value| self.validity.is_fresh(value))
+        let local_value = self.near_values.local_cache.peek(key);
+        local_value.is_some_and(|value| self.validity.is_fresh(value))
     }
 
     fn local_insert(&mut self, key: &K) {
         if let Some(FetchedValue {
             value,
-            kept_bytes: Some(bytes),
+            cached_bytes: Some(bytes),
         }) = self.fetched_values.get(key)
         {
-            self.kept.insert(key, value.clone(), *bytes);
+            self.near_values.insert(key, value.clone(), *bytes);
         }
     }
 
     fn children(&self, key: &K, list: &mut Vec<K>) {
-        self.tree.children(key, list);
+        self.related_items.children(key, list);
     }
 
     fn sort_level(&self, level: &mut [K]) {
-        self.tree.sort_level(level);
+        self.related_items.sort_level(level);
     }
 
     fn companions(&self, key: &K, list: &mut Vec<K>) {
-        self.tree.companions(key, list);
+        self.related_items.companions(key, list);
     }
 
     fn page_companions(&self, page: &K, list: &mut Vec<K>) {
-        self.tree.page_companions(page, list);
+        self.related_items.page_companions(page, list);
     }
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use crate::engine::pending::PendingWrites;
+use crate::engine::pending_writes::PendingWrites;
 use crate::engine::server::ServerState;
 use crate::fork::random_opaque;
 use crate::pipeline::Pipeline;
@@ -30,17 +30,17 @@ const BURST_GAP_MAX: Duration = Duration::from_micros(100);
 
 /// What is gathered for one server.
 #[derive(Debug, Default)]
-pub(crate) struct QuietWrites {
+pub(crate) struct WriteBuffer {
     /// Whether anything is gathered, or taken and not sent yet. Relaxed: a thread that may rely on an earlier write has
     /// synchronised with it, and any other call may begin before it.
     has_buffered: AtomicBool,
-    state: Mutex<QuietBuffer>,
+    state: Mutex<WriteBufferState>,
     /// What was taken is sent.
     batch_sent: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct QuietBuffer {
+struct WriteBufferState {
     out: Vec<u8>,
     pending: PendingWrites,
     /// When the first of them was enqueued.
@@ -82,8 +82,8 @@ pub(crate) enum BufferResult {
     BatchFull,
 }
 
-impl QuietWrites {
-    fn state(&self) -> MutexGuard<'_, QuietBuffer> {
+impl WriteBuffer {
+    fn state(&self) -> MutexGuard<'_, WriteBufferState> {
         // Nothing in this file can panic with the state half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -152,12 +152,12 @@ impl QuietWrites {
         self.state().sender = SenderState::None;
     }
 
-    /// Takes what is gathered, to be sent before anything else; waits while another call is about to send
-    /// what was gathered before. `None`: there is nothing. An error: the deadline passed first.
-    pub(crate) fn take(
+    /// Takes the buffered writes, to be sent before anything else; waits while another call is about to send
+    /// what was buffered before. `None`: there is nothing. An error: the deadline passed first.
+    pub(crate) fn take_batch(
         self: &Arc<Self>,
         deadline: Instant,
-    ) -> Result<Option<QuietBatch>, BatchWaitTimedOut> {
+    ) -> Result<Option<WriteBatch>, BatchWaitTimedOut> {
         if !self.has_buffered() {
             return Ok(None);
         }
@@ -177,11 +177,11 @@ impl QuietWrites {
         }
         state.is_being_sent = true;
         state.oldest_enqueued_at = None;
-        Ok(Some(QuietBatch {
+        Ok(Some(WriteBatch {
             out: std::mem::take(&mut state.out),
             pending: std::mem::take(&mut state.pending),
             end_offset: 0,
-            quiet_writes: self.clone(),
+            write_buffer: self.clone(),
         }))
     }
 
@@ -214,7 +214,7 @@ pub(crate) enum SenderStep {
     Park,
 }
 
-impl QuietBuffer {
+impl WriteBufferState {
     fn enqueue(&mut self, server: &Arc<ServerState>, request: &Request<'_>, now: Instant) {
         if self.pending.is_empty() {
             if self.next_opaque == 0 {
@@ -245,25 +245,25 @@ pub(crate) struct BatchWaitTimedOut;
 
 /// Quiet writes taken by a call; others wait until it has sent them.
 #[derive(Debug)]
-pub(crate) struct QuietBatch {
+pub(crate) struct WriteBatch {
     pub(crate) out: Vec<u8>,
     pub(crate) pending: PendingWrites,
     /// Where they end in all output of the connection.
     pub(crate) end_offset: u64,
-    quiet_writes: Arc<QuietWrites>,
+    write_buffer: Arc<WriteBuffer>,
 }
 
-impl QuietBatch {
+impl WriteBatch {
     /// Forgets the writes in a child after a fork: they are the parent's, and so is the lock of their server.
     pub(crate) fn abandon(mut self) {
-        std::mem::take(&mut self.pending).forget();
+        std::mem::take(&mut self.pending).drop_uncounted();
         std::mem::forget(self);
     }
 }
 
-impl Drop for QuietBatch {
+impl Drop for WriteBatch {
     fn drop(&mut self) {
-        let quiet = &self.quiet_writes;
+        let quiet = &self.write_buffer;
         let mut state = quiet.state();
         state.is_being_sent = false;
         quiet

@@ -1,7 +1,7 @@
 //! Requests in classic text, for a proxy without meta commands.
 
 use glasscache_protocol::meta::request::WireKey;
-use glasscache_protocol::text::request::{self as text, StoreLine, StoreMode};
+use glasscache_protocol::text::request::{self as text, StoreMode, TextStoreParameters};
 
 use super::{Item, Request, RequestWriter, Unsupported, push_body};
 use crate::pipeline::ExpectedReply;
@@ -119,7 +119,7 @@ fn write_classic_store(
     exptime: i64,
     noreply: bool,
 ) {
-    let head = StoreLine {
+    let head = TextStoreParameters {
         flags: item.flags,
         exptime,
         value_bytes: item.body.len(),

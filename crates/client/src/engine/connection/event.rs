@@ -1,10 +1,10 @@
-//! What a connection and its driver exchange: tickets of calls, attempts, and how they progress or end.
+//! What a connection and its driver exchange: tickets of calls, attempts, events and failures.
 
 use std::time::Instant;
 
 #[cfg(doc)]
 use super::Connection;
-use crate::engine::health::HealthMark;
+use crate::engine::health::HealthEffect;
 use crate::engine::retry::RetryDecision;
 use crate::error::Error;
 use crate::pipeline::Reply;
@@ -31,7 +31,7 @@ pub struct Attempt {
 
 /// How the wait for a reply ended without one.
 #[derive(Debug, Clone, Copy)]
-pub enum End<'a> {
+pub enum NoReplyReason<'a> {
     /// The connection was closed.
     Closed {
         /// By its peer, without an error.
@@ -54,25 +54,25 @@ pub struct Failure {
 
 impl Failure {
     /// How the failure counts for the health of the server.
-    pub(super) fn health_mark(&self) -> HealthMark {
+    pub(super) fn health_effect(&self) -> HealthEffect {
         match self.decision {
-            RetryDecision::End(health_mark) => health_mark,
-            RetryDecision::Retry | RetryDecision::RetryClassic => HealthMark::None,
+            RetryDecision::Fail(health_effect) => health_effect,
+            RetryDecision::Retry | RetryDecision::RetryClassic => HealthEffect::None,
         }
     }
 }
 
 /// The next event of a connection, for its driver.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// It takes requests.
+pub enum ConnectionEvent {
+    /// It accepts requests.
     Ready,
     /// A reply; its values are in [`Connection::pipeline`] until [`Connection::release`].
     Reply(Ticket, Reply),
     /// A call ended without a reply.
     Failed(Ticket, Box<Failure>),
     /// At least this many bytes are missing.
-    Needs(usize),
+    NeedsBytes(usize),
     /// Nothing is in flight.
     Idle,
 }

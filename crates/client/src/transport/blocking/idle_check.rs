@@ -6,19 +6,19 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use super::{Link, receive_bytes};
-use crate::engine::connection::Progress;
+use super::{SocketConnection, receive_bytes};
+use crate::engine::connection::ConnectionEvent;
 
-impl Link {
+impl SocketConnection {
     /// Whether an idle connection is still good: not closed by the peer, and without unsolicited bytes.
     ///
     /// Acknowledgements that have come are taken. Error lines of quiet writes without an `mn` after them are left
     /// to the next call.
     pub(crate) fn is_still_idle(&mut self) -> bool {
-        if self.engine.acknowledgements_in_flight() > 0 && !self.take_acknowledgements() {
+        if self.state_machine.acknowledgements_in_flight() > 0 && !self.take_acknowledgements() {
             return false;
         }
-        if self.engine.has_unacknowledged_writes() {
+        if self.state_machine.has_unacknowledged_writes() {
             return true;
         }
         if let Some(tls) = &mut self.tls {
@@ -35,17 +35,17 @@ impl Link {
     /// Takes the acknowledgements of quiet writes that have come, without waiting; false: the connection is lost.
     fn take_acknowledgements(&mut self) -> bool {
         loop {
-            match self.engine.poll() {
-                Progress::Needs(missing_bytes) => {
-                    let room = self.engine.receive_space(missing_bytes);
+            match self.state_machine.poll() {
+                ConnectionEvent::NeedsBytes(missing_bytes) => {
+                    let room = self.state_machine.receive_space(missing_bytes);
                     let flags = RecvFlags::DONTWAIT;
                     match receive_bytes(&self.fd, self.tls.as_deref_mut(), room, flags) {
                         Ok(0) => return false,
-                        Ok(bytes) => self.engine.mark_received(bytes),
+                        Ok(bytes) => self.state_machine.mark_received(bytes),
                         Err(error) => return error == Errno::AGAIN,
                     }
                 }
-                Progress::Idle => return self.engine.takes_requests(),
+                ConnectionEvent::Idle => return self.state_machine.accepts_requests(),
                 _ => return false,
             }
         }
