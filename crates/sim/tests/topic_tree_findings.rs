@@ -10,7 +10,7 @@ use glasscache_sim::strategy::figures::{Figures, figures};
 use glasscache_sim::strategy::fixed::choose_fixed;
 use glasscache_sim::strategy::learn::LearnedItems;
 use glasscache_sim::strategy::prepare::PreparedLog;
-use glasscache_sim::strategy::run::{Choices, Pricing, RequestStats, run};
+use glasscache_sim::strategy::run::{Choices, CostMode, RequestStats, run};
 use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTreeConfig, topic_tree};
 use glasscache_strategy::file::Strategy;
 
@@ -25,7 +25,7 @@ fn replay(prepared: &PreparedLog<'_>, cost: &CostModel, notation: &str) -> Vec<R
             fixed: &fixed,
             learned: &LearnedItems::default(),
         },
-        Pricing::Median,
+        CostMode::Median,
         prepared.len(),
     )
 }

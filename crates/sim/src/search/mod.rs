@@ -13,7 +13,7 @@ use crate::strategy::cost::CostModel;
 use crate::strategy::fixed::choose_fixed_on;
 use crate::strategy::learn::{LearnedItems, learn};
 use crate::strategy::prepare::PreparedLog;
-use crate::strategy::run::{Choices, Pricing, run_each};
+use crate::strategy::run::{Choices, CostMode, run_each};
 use crate::strategy::{FixedRule, LocalRule, Prefetch, Strategy};
 
 /// Budgets tried, as shares of the largest: each doubles the one before.
@@ -198,7 +198,7 @@ pub fn added_ns(
         cost,
         strategy,
         choices,
-        Pricing::Median,
+        CostMode::Median,
         evaluation.evaluation_requests(prepared),
         |_, stats| {
             sum += stats.added_ns;
