@@ -13,7 +13,7 @@
 )]
 
 #[allow(dead_code, reason = "one of several files of tests that share it")]
-mod live;
+mod live_server;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -35,14 +35,14 @@ const CALM_REQUESTS: usize = 4000;
 
 fn hasher() -> std::sync::Arc<Store> {
     Store::new(glasscache_store::Config {
-        hash_seed: live::config().hash_seed.unwrap(),
+        hash_seed: live_server::config().hash_seed.unwrap(),
         ..glasscache_store::Config::default()
     })
     .unwrap()
 }
 
 fn connect(server: &RunningServer) -> TcpStream {
-    let stream = live::connect(server);
+    let stream = live_server::connect(server);
     stream.set_nodelay(true).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_mins(1)))
@@ -161,7 +161,7 @@ fn keys_of_one_bucket_delay_only_themselves() {
         std::env::var("GLASSCACHE_TEST_COLLISIONS").map_or(4000, |text| text.parse().unwrap());
     let server = start(Config {
         memory_bytes: 64 << 20,
-        ..live::config()
+        ..live_server::config()
     })
     .unwrap();
     let store = hasher();

@@ -16,7 +16,7 @@
 )]
 
 #[allow(dead_code, reason = "one of several files of tests that share it")]
-mod live;
+mod live_server;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -208,7 +208,7 @@ fn nothing_that_was_acknowledged_before_a_flush_is_readable_after_it() {
     let server = elsewhere.is_none().then(|| {
         start(Config {
             memory_bytes: 64 << 20,
-            ..live::config()
+            ..live_server::config()
         })
         .unwrap()
     });

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use glasscache_protocol::binary::request::{self, StoreParameters};
 use glasscache_protocol::binary::{RequestId, Status, opcode, reply};
 use glasscache_server::{
-    Address, Config, Listen, Protocols, Replay, ReplayWorker, RunningServer, UsersFile,
+    Address, Config, InMemorySession, InMemoryWorker, Listen, Protocols, RunningServer, UsersFile,
     UsersFileFormat, pieces, start,
 };
 use proptest::prelude::*;
@@ -42,9 +42,9 @@ fn settings(users: &str, protocol: Protocols) -> (TempDir, Config) {
     (folder, config)
 }
 
-fn replay() -> Replay {
+fn replay() -> InMemorySession {
     let (_folder, config) = settings("foo:bar\nbaaaz:quux\n", Protocols::Any);
-    Replay::new(config).unwrap()
+    InMemorySession::new(config).unwrap()
 }
 
 fn text(reply: Vec<u8>) -> String {
@@ -129,7 +129,7 @@ fn empty_lines_and_endless_ones_close_before_the_login() {
 #[test]
 fn wrong_credentials_are_refused_and_the_right_ones_hold_for_one_connection_only() {
     let (_folder, config) = settings("foo:bar\nbaaaz:quux\n", Protocols::Any);
-    let mut worker = ReplayWorker::group(config, 1).unwrap().pop().unwrap();
+    let mut worker = InMemoryWorker::group(config, 1).unwrap().pop().unwrap();
     let mut right = worker.connect();
     let reply = worker.feed(&mut right, LOGIN, 2);
     assert_eq!(text(reply), "STORED\r\n");
@@ -202,7 +202,7 @@ fn binary_is_no_way_around_a_login() {
         assert!(server.is_closed());
     }
     let (_folder, config) = settings("foo:bar\n", Protocols::Text);
-    let mut server = Replay::new(config).unwrap();
+    let mut server = InMemorySession::new(config).unwrap();
     assert_eq!(server.feed(&sasl(b"bar"), 2), b"");
     assert!(server.is_closed());
 }

@@ -8,17 +8,17 @@
 )]
 
 #[allow(dead_code, reason = "one of several files of tests that share it")]
-mod live;
+mod live_server;
 
 use std::io::{BufRead, BufReader, Write};
 
-use glasscache_server::{Config, Replay, start};
+use glasscache_server::{Config, InMemorySession, start};
 
-fn server(config: Config) -> Replay {
-    Replay::new(config).unwrap()
+fn server(config: Config) -> InMemorySession {
+    InMemorySession::new(config).unwrap()
 }
 
-fn text(server: &mut Replay, request: &[u8]) -> String {
+fn text(server: &mut InMemorySession, request: &[u8]) -> String {
     String::from_utf8_lossy(&server.feed(request, 10)).into_owned()
 }
 
@@ -26,7 +26,7 @@ fn text(server: &mut Replay, request: &[u8]) -> String {
 fn a_server_that_refuses_flushes_refuses_those_of_prefixes() {
     let mut server = server(Config {
         flush_enabled: false,
-        ..live::config()
+        ..live_server::config()
     });
     let refused = "CLIENT_ERROR flush_prefix not allowed\r\n";
     let replies = text(
@@ -41,7 +41,7 @@ fn a_server_that_refuses_flushes_refuses_those_of_prefixes() {
 
 #[test]
 fn listings_and_statistics_agree_about_flushed_items() {
-    let mut server = server(live::config());
+    let mut server = server(live_server::config());
     text(
         &mut server,
         b"set a:1 0 0 1\r\n1\r\nset b:1 0 0 1\r\n1\r\nmf a: q\r\nflush_prefix a:\r\n",
@@ -70,7 +70,7 @@ fn listings_and_statistics_agree_about_flushed_items() {
 
 #[test]
 fn a_prefix_beyond_the_maximum_is_refused_with_a_reason() {
-    let mut server = server(live::config());
+    let mut server = server(live_server::config());
     text(&mut server, b"set kept 0 0 1\r\n1\r\n");
     for block in 0..64 {
         let lines = (0..1024).map(|line| format!("flush_prefix {block}-{line}: noreply\r\n"));
@@ -89,15 +89,15 @@ fn a_prefix_beyond_the_maximum_is_refused_with_a_reason() {
 
 #[test]
 fn a_watcher_of_deletions_gets_one_line_for_a_flushed_prefix() {
-    let server = start(live::config()).unwrap();
-    let (mut watcher, mut client) = (live::connect(&server), live::connect(&server));
-    live::talk(&mut watcher, b"watch deletions\r\n", b"OK\r\n");
-    live::talk(
+    let server = start(live_server::config()).unwrap();
+    let (mut watcher, mut client) = (live_server::connect(&server), live_server::connect(&server));
+    live_server::expect_reply(&mut watcher, b"watch deletions\r\n", b"OK\r\n");
+    live_server::expect_reply(
         &mut client,
         b"flush_prefix a b\r\n",
         b"CLIENT_ERROR bad command line format\r\n",
     );
-    live::talk(
+    live_server::expect_reply(
         &mut client,
         b"flush_prefix a:\r\nmf YSBi b\r\n",
         b"OK\r\nHD\r\n",

@@ -8,7 +8,7 @@ use crate::counters::CounterId;
 use crate::item::bits;
 use crate::lookup::LocatedItem;
 use crate::request::{DeleteOptions, DeleteOutcome, Expiry, KeyHash, NoRoomYet};
-use crate::write::{CopyChanges, NewCopy, RetryReason, Stored, WriteOperation};
+use crate::write::{CopyChanges, NewCopy, PublishedCopy, RetryReason, WriteOperation};
 
 /// Removes an item, or marks it as meta `md` requests.
 pub(crate) fn run(
@@ -70,7 +70,7 @@ fn invalidate(
     write: &WriteOperation<'_>,
     old: &LocatedItem,
     options: &DeleteOptions,
-) -> Result<Stored, RetryReason> {
+) -> Result<PublishedCopy, RetryReason> {
     let change = CopyChanges {
         expiry: options.expiry.unwrap_or(old.header.expiry),
         unique: write.unique(options.new_unique),
@@ -87,7 +87,7 @@ fn clear(
     write: &WriteOperation<'_>,
     old: &LocatedItem,
     options: &DeleteOptions,
-) -> Result<Stored, RetryReason> {
+) -> Result<PublishedCopy, RetryReason> {
     let unique = if options.invalidate || options.new_unique.is_some() {
         write.unique(options.new_unique)
     } else {

@@ -234,10 +234,10 @@ mod interleaved {
     struct NoSegments;
 
     impl SegmentSource for NoSegments {
-        fn take(&self) -> Option<SegmentId> {
+        fn allocate_segment(&self) -> Option<SegmentId> {
             None
         }
-        fn give(&self, _segment: SegmentId) {}
+        fn free_segment(&self, _segment: SegmentId) {}
     }
 
     /// A key with one item of generation 0, and memory for a copy whose segment may be opened at any time.

@@ -115,7 +115,7 @@ pub use request::*;
 pub use reservation::Reservation;
 #[cfg(not(any(miri, loom)))]
 pub use restart::{
-    Handover, MappedMemory, MemorySize, Snapshot, SnapshotError, Stop, UncommittedBytes,
+    MappedMemory, MemoryHandover, MemorySize, Snapshot, SnapshotError, Stop, UncommittedBytes,
 };
 pub use store::{Config, Store, index_outside_bytes};
 pub use uploads::IdleUpload;

@@ -7,7 +7,7 @@ use crate::item::bits;
 use crate::lookup::LocatedItem;
 use crate::memory::Addr;
 use crate::request::{CasUnique, Expiry, KeyHash, NoRoomYet, SetMode, SetOptions, SetOutcome};
-use crate::write::{NewCopy, RetryReason, Stored, WriteOperation};
+use crate::write::{NewCopy, PublishedCopy, RetryReason, WriteOperation};
 
 /// Appending to a chain rewrites its last piece while that is shorter than this, so that a key appended to in a
 /// loop has few pieces and each append copies little.
@@ -110,7 +110,7 @@ impl Set<'_> {
         &self,
         write: &WriteOperation<'_>,
         copy: Overwrite,
-    ) -> Result<Stored, RetryReason> {
+    ) -> Result<PublishedCopy, RetryReason> {
         write.publish(&NewCopy {
             flags: self.options.flags,
             expiry: copy.expiry,
@@ -192,7 +192,7 @@ impl Set<'_> {
     }
 }
 
-fn stored(stored: Stored) -> SetOutcome {
+fn stored(stored: PublishedCopy) -> SetOutcome {
     SetOutcome::Stored(stored.unique)
 }
 

@@ -129,7 +129,7 @@ impl Store {
         arena: &Arc<Arena>,
     ) -> Arc<Store> {
         let segments = layout.build_segments(&config, arena);
-        let first_index_segment = segments.take_index_segment(0).unwrap_or(SegmentId(0));
+        let first_index_segment = segments.allocate_index_segment(0).unwrap_or(SegmentId(0));
         let index = Index::new(
             Lines::new(Arc::clone(arena)),
             first_index_segment,
@@ -489,11 +489,11 @@ fn budget(
 
 /// The index takes segments while items do not need the last ones.
 impl SegmentSource for Store {
-    fn take(&self) -> Option<SegmentId> {
-        self.segments.take_index_segment(SEGMENTS_FOR_EVICTION)
+    fn allocate_segment(&self) -> Option<SegmentId> {
+        self.segments.allocate_index_segment(SEGMENTS_FOR_EVICTION)
     }
 
-    fn give(&self, segment: SegmentId) {
-        self.segments.return_index_segment(segment);
+    fn free_segment(&self, segment: SegmentId) {
+        self.segments.free_index_segment(segment);
     }
 }

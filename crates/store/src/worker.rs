@@ -273,7 +273,7 @@ impl Worker {
 
     /// Takes the pending reports for `watch evictions`.
     pub fn take_evicted(&self, visit: &mut dyn FnMut(&EvictedItem)) {
-        self.store.reports.take().iter().for_each(visit);
+        self.store.reports.drain().iter().for_each(visit);
     }
 
     /// Every operation calls this first; false for a worker that was never registered.
@@ -319,7 +319,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.sweeper.put_back(&self.store);
+        self.sweeper.release_unfinished(&self.store);
         self.appender.seal(None);
     }
 }

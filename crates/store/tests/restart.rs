@@ -90,7 +90,7 @@ fn operations_before_and_after_restarts_agree_with_a_map() {
             worker.go_online();
             let keys: Vec<Vec<u8>> = model.entries.keys().cloned().collect();
             for key in keys {
-                model.settle(&worker, &key);
+                model.remove_if_evicted(&worker, &key);
                 let Some(expected) = model.alive(&key).cloned() else {
                     continue;
                 };
@@ -98,7 +98,7 @@ fn operations_before_and_after_restarts_agree_with_a_map() {
                 assert_eq!((value, flags), (expected.value.clone(), expected.flags));
                 assert_eq!(expiry, expected.expiry);
                 assert!(expected.may_have(unique));
-                model.learn(&worker, &key);
+                model.read_unique(&worker, &key);
             }
         }
     }

@@ -126,7 +126,7 @@ impl Flush {
     }
 
     /// From here on no reader may read what was acknowledged before.
-    fn print(&self, shared: &Shared) {
+    fn record_flushed_versions(&self, shared: &Shared) {
         for (truth, &version) in shared.truth.iter().zip(&self.acknowledged) {
             truth.flushed.fetch_max(version, Ordering::SeqCst);
         }
@@ -348,12 +348,12 @@ fn work(shared: &Shared, me: usize, seed: u64) -> u64 {
         // Every fourth phase has flushes in a row, the others enough time between them for evictions.
         let phase = shared.clock.elapsed().as_millis() as u64 / PHASE_MS;
         if rng.below(if phase % 4 == 3 { 300 } else { 20_000 }) == 0 {
-            Flush::call(shared, 0).print(shared);
+            Flush::call(shared, 0).record_flushed_versions(shared);
         }
         if rng.below(500) == 0 {
             let digits = 1 + rng.below(4) as u32;
             let number = rng.below(10_u64.pow(digits)) as usize;
-            Flush::call_for_prefix(shared, number).print(shared);
+            Flush::call_for_prefix(shared, number).record_flushed_versions(shared);
         }
         // Only one thread delays: another's delay would replace its own. A flush at once may, as it comes sooner.
         if me == 0 && delayed.is_none() && phase % 4 == 2 {
@@ -362,7 +362,7 @@ fn work(shared: &Shared, me: usize, seed: u64) -> u64 {
         delayed = delayed.filter(|flush| {
             let is_due = flush.at <= shared.now();
             if is_due {
-                flush.print(shared);
+                flush.record_flushed_versions(shared);
             }
             !is_due
         });

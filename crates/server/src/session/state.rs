@@ -6,13 +6,13 @@ use glasscache_protocol::binary::{MAGIC_REQUEST, RequestId};
 use glasscache_protocol::command::GetHead;
 use glasscache_store::Reservation;
 
+use crate::session::connection_effect::ConnectionEffect;
 use crate::session::dump::Dump;
 use crate::session::execute::store::PendingWrite;
 use crate::session::execute::{StopReason, StoppedLookup};
-use crate::session::outcome::Outcome;
 use crate::session::output::OutputPosition;
 use crate::shared::config::Protocols;
-use crate::shared::info::CloseReason;
+use crate::shared::connection_info::CloseReason;
 use crate::shared::logins::Attempt;
 use crate::shared::peer_memory::Charge;
 use crate::shared::watchers::Watching;
@@ -179,12 +179,12 @@ impl RunEnd {
     }
 
     /// How a run continues after a command; `None` continues the run.
-    pub(super) fn after_command(outcome: Outcome) -> Option<RunEnd> {
-        match outcome {
-            Outcome::Done => None,
-            Outcome::Close(reason) => Some(RunEnd::Close(reason)),
-            Outcome::Watch(watching) => Some(RunEnd::Watch(watching)),
-            Outcome::Dump(dump) => Some(RunEnd::Dump(dump)),
+    pub(super) fn after_command(effect: ConnectionEffect) -> Option<RunEnd> {
+        match effect {
+            ConnectionEffect::Done => None,
+            ConnectionEffect::Close(reason) => Some(RunEnd::Close(reason)),
+            ConnectionEffect::Watch(watching) => Some(RunEnd::Watch(watching)),
+            ConnectionEffect::Dump(dump) => Some(RunEnd::Dump(dump)),
         }
     }
 }

@@ -180,13 +180,13 @@ impl Watchers {
 
     /// The pending lines of one watcher, and after them the number of lines it missed: a watcher that has caught up
     /// and waits is informed at once, not with the next event. A watcher with heartbeats gets one at the end.
-    pub(crate) fn take(&self, serial: u64) -> Vec<u8> {
+    pub(crate) fn drain_lines(&self, serial: u64) -> Vec<u8> {
         let mut watchers = lock(&self.list);
         let watcher = watchers.iter_mut().find(|watcher| watcher.serial == serial);
         let Some(watcher) = watcher else {
             return Vec::new();
         };
-        let mut lines = watcher.take();
+        let mut lines = watcher.drain_lines();
         if watcher.watching.sends_heartbeat {
             let elapsed_ms = self.heartbeat_origin.elapsed().as_millis();
             // Writing to a vector cannot fail.
@@ -197,10 +197,10 @@ impl Watchers {
 
     /// The pending lines of one watcher of a server that was replaced. No heartbeat follows them: the successor changes
     /// items already, of which this server has no lines.
-    pub(crate) fn take_last(&self, serial: u64) -> Vec<u8> {
+    pub(crate) fn drain_final_lines(&self, serial: u64) -> Vec<u8> {
         let mut watchers = lock(&self.list);
         let watcher = watchers.iter_mut().find(|watcher| watcher.serial == serial);
-        watcher.map_or_else(Vec::new, Watcher::take)
+        watcher.map_or_else(Vec::new, Watcher::drain_lines)
     }
 
     /// The serial numbers of the urgent watchers.
@@ -270,7 +270,7 @@ impl Watcher {
         }
     }
 
-    fn take(&mut self) -> Vec<u8> {
+    fn drain_lines(&mut self) -> Vec<u8> {
         let mut lines = std::mem::take(&mut self.unsent_lines);
         self.charge.set(0);
         if self.skipped_lines > 0 {
@@ -308,13 +308,13 @@ mod tests {
         for _ in 0..300 {
             watchers.publish(kind::FETCHERS, Subject::Any, &text);
         }
-        let lines = String::from_utf8(watchers.take(1)).unwrap();
+        let lines = String::from_utf8(watchers.drain_lines(1)).unwrap();
         let last = lines.lines().last().unwrap();
         assert!(lines.len() - last.len() - 1 <= 256 << 10);
         let missed: usize = last.strip_prefix("skipped=").unwrap().parse().unwrap();
         assert_eq!(lines.lines().count() - 1 + missed, 300);
         watchers.publish(kind::FETCHERS, Subject::Any, &text);
-        assert!(watchers.take(1).starts_with(b"ts="));
+        assert!(watchers.drain_lines(1).starts_with(b"ts="));
         watchers.remove(1);
         assert!(!watchers.has_watchers());
     }
@@ -334,7 +334,7 @@ mod tests {
         waker.clear();
         watchers.publish(kind::FETCHERS, Subject::Any, &[b'x'; 500]);
         assert!(!is_woken(), "the worker knows of it already");
-        assert!(watchers.take(1).len() > 1000);
+        assert!(watchers.drain_lines(1).len() > 1000);
         assert!(watchers.urgent().is_empty());
     }
 
@@ -344,8 +344,8 @@ mod tests {
         let waker = Waker::new().unwrap();
         assert!(watchers.add(1, watching("fetchers heartbeat"), waker));
         for (take, has_heartbeat) in [
-            (Watchers::take as fn(&Watchers, u64) -> Vec<u8>, true),
-            (Watchers::take_last, false),
+            (Watchers::drain_lines as fn(&Watchers, u64) -> Vec<u8>, true),
+            (Watchers::drain_final_lines, false),
         ] {
             watchers.publish(kind::FETCHERS, Subject::Any, b"type=item_get");
             let lines = String::from_utf8(take(&watchers, 1)).unwrap();
@@ -370,7 +370,7 @@ mod tests {
         ] {
             watchers.publish(kind, subject, text.as_bytes());
         }
-        let lines = String::from_utf8(watchers.take(1)).unwrap();
+        let lines = String::from_utf8(watchers.drain_lines(1)).unwrap();
         let texts: Vec<_> = lines
             .lines()
             .filter_map(|line| line.split(' ').nth(2))
@@ -383,7 +383,7 @@ mod tests {
         let watchers = Watchers::new(256 << 10, memory());
         assert!(watchers.add(1, watching("mutations heartbeat"), Waker::new().unwrap()));
         watchers.publish(kind::MUTATIONS, Subject::Any, b"line");
-        let lines = String::from_utf8(watchers.take(1)).unwrap();
+        let lines = String::from_utf8(watchers.drain_lines(1)).unwrap();
         assert_eq!(lines.lines().count(), 2);
         let heartbeat = lines.lines().last().unwrap();
         let elapsed_ms = heartbeat.strip_prefix("type=heartbeat ms=").unwrap();

@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 
 use super::choose::{Chooser, SweepGoal, SweepReason};
 use super::relocation::{CopyOutcome, Relocation};
-use crate::append::Log;
+use crate::append::SegmentKind;
 use crate::counters::CounterId;
 use crate::index::Hit;
 use crate::item::{Record, piece_record_bytes};
@@ -98,10 +98,10 @@ impl Sweep {
         (prefetched, count)
     }
 
-    fn log_for_survivors(&self) -> Log {
+    fn segment_kind_for_survivors(&self) -> SegmentKind {
         match self.queue {
-            Queue::Small => Log::SmallSurvivors,
-            Queue::Main => Log::MainSurvivors,
+            Queue::Small => SegmentKind::SmallSurvivors,
+            Queue::Main => SegmentKind::MainSurvivors,
         }
     }
 }
@@ -187,7 +187,7 @@ impl Sweeper {
     }
 
     /// Returns an unfinished segment so that others can sweep it.
-    pub(crate) fn put_back(&mut self, store: &Store) {
+    pub(crate) fn release_unfinished(&mut self, store: &Store) {
         if let Some(sweep) = self.current.get_mut().take() {
             store.segments.stop_sweep(sweep.id);
         }
@@ -288,15 +288,15 @@ impl RecordHandler<'_> {
         }
         let bytes = self.store().record_bytes(&item);
         let frequency = hit.entry.frequency();
-        let (log, frequency) = match self.decide_item(&item, frequency, bytes) {
+        let (segment_kind, frequency) = match self.decide_item(&item, frequency, bytes) {
             Decision::Evict { remember } => {
                 self.remove(&item, Some(remember));
                 return RecordOutcome::Continue;
             }
-            Decision::Promote { frequency } => (Log::Main, frequency),
-            Decision::Stay { frequency } => (self.sweep.log_for_survivors(), frequency),
+            Decision::Promote { frequency } => (SegmentKind::Main, frequency),
+            Decision::Stay { frequency } => (self.sweep.segment_kind_for_survivors(), frequency),
         };
-        let copy_outcome = self.relocate(&item, log, frequency).copy_item();
+        let copy_outcome = self.relocate(&item, segment_kind, frequency).copy_item();
         self.finish_item(&item, copy_outcome, bytes)
     }
 
@@ -335,13 +335,13 @@ impl RecordHandler<'_> {
         } else {
             self.decide_item(head, frequency, bytes)
         };
-        let (log, next_frequency) = match decision {
+        let (segment_kind, next_frequency) = match decision {
             Decision::Evict { remember } => {
                 self.remove(head, Some(remember));
                 return RecordOutcome::Continue;
             }
-            Decision::Promote { frequency } => (Log::Main, frequency),
-            Decision::Stay { frequency } => (sweep.log_for_survivors(), frequency),
+            Decision::Promote { frequency } => (SegmentKind::Main, frequency),
+            Decision::Stay { frequency } => (sweep.segment_kind_for_survivors(), frequency),
         };
         let next_frequency = if first_piece == addr {
             next_frequency
@@ -352,7 +352,7 @@ impl RecordHandler<'_> {
             && sweep.reason == SweepReason::Evict
         {
             hit.set_frequency(next_frequency);
-            let queue = if log == Log::Main {
+            let queue = if segment_kind == SegmentKind::Main {
                 Queue::Main
             } else {
                 sweep.queue
@@ -361,18 +361,25 @@ impl RecordHandler<'_> {
             self.spend_keep_budget(bytes);
             return RecordOutcome::Requeued;
         }
-        let copy_outcome = self.relocate(head, log, next_frequency).copy_piece(addr);
+        let copy_outcome = self
+            .relocate(head, segment_kind, next_frequency)
+            .copy_piece(addr);
         self.finish_item(head, copy_outcome, bytes)
     }
 
-    fn relocate<'a>(&'a self, item: &'a LocatedItem, log: Log, frequency: u8) -> Relocation<'a> {
+    fn relocate<'a>(
+        &'a self,
+        item: &'a LocatedItem,
+        segment_kind: SegmentKind,
+        frequency: u8,
+    ) -> Relocation<'a> {
         Relocation {
             context: self.context,
             written_bytes: &self.sweeper.written_bytes,
             queue_position: self.sweep.queue_position,
             hash: self.hash,
             item,
-            log,
+            segment_kind,
             frequency,
         }
     }

@@ -151,7 +151,7 @@ impl<'i> Bucket<'i> {
         let (id, line) = self
             .index
             .overflow
-            .take(&self.index.lines, source)
+            .allocate_line(&self.index.lines, source)
             .ok_or(ChainFull)?;
         line.control_word
             .store(self.number as u64, Ordering::Relaxed);
@@ -211,7 +211,7 @@ impl<'i> Bucket<'i> {
                     .control_word
                     .load(Ordering::Relaxed),
             );
-            self.index.overflow.give(&self.index.lines, id);
+            self.index.overflow.free_line(&self.index.lines, id);
         }
     }
 

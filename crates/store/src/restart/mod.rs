@@ -11,7 +11,7 @@ mod check;
 mod handover;
 mod snapshot;
 
-pub use handover::{Handover, MappedMemory, MemorySize, UncommittedBytes};
+pub use handover::{MappedMemory, MemoryHandover, MemorySize, UncommittedBytes};
 pub use snapshot::{Snapshot, SnapshotError, Stop};
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::policy::PolicyKind;
 use crate::store::{Config, Layout, Store, segment_shift};
 
 use bytes::checksum;
-use check::{Check, Entries, Reason, compare_checksum};
+use check::{Entries, Reason, SegmentVerifier, compare_checksum};
 
 impl Store {
     /// Bytes of memory of an empty store with these settings, which a file for it must have.
@@ -169,7 +169,7 @@ fn recover(
     store.index.check(&snapshot.index, |bucket, entry| {
         entries.add(&store, bucket, entry);
     })?;
-    let check = Check {
+    let check = SegmentVerifier {
         store: &store,
         segments: item_segments,
         checksums,

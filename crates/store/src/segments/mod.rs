@@ -237,7 +237,7 @@ impl Segments {
         queue: Queue,
         base_time: Seconds,
     ) -> Option<SegmentId> {
-        let id = self.take(spare_min, SegmentState::Open)?;
+        let id = self.allocate(spare_min, SegmentState::Open)?;
         let (meta, origin) = (self.meta(id), self.origin(id));
         meta.is_main
             .store(u32::from(queue == Queue::Main), Ordering::Relaxed);
@@ -255,8 +255,8 @@ impl Segments {
     }
 
     /// Takes a segment for lines if more than `spare_min` are spare.
-    pub(crate) fn take_index_segment(&self, spare_min: usize) -> Option<SegmentId> {
-        self.take(spare_min, SegmentState::Lines)
+    pub(crate) fn allocate_index_segment(&self, spare_min: usize) -> Option<SegmentId> {
+        self.allocate(spare_min, SegmentState::Lines)
     }
 
     /// Whether the next segments opened would be memory that was never written, while sparse ones could be emptied
@@ -270,8 +270,8 @@ impl Segments {
     }
 
     /// Takes a segment from the list of sparse ones; `None` if none is still sparse.
-    pub(crate) fn take_sparse(&self) -> Option<SegmentView> {
-        while let Some(id) = self.sparse.take() {
+    pub(crate) fn pop_sparse(&self) -> Option<SegmentView> {
+        while let Some(id) = self.sparse.pop() {
             let view = self.view(id);
             if view.has_state(SegmentState::Sealed)
                 && !view.is_pinned
@@ -284,7 +284,7 @@ impl Segments {
     }
 
     /// Returns a segment of lines that nothing refers to any more.
-    pub(crate) fn return_index_segment(&self, id: SegmentId) {
+    pub(crate) fn free_index_segment(&self, id: SegmentId) {
         self.index_lines_in_use.fetch_sub(1, Ordering::Relaxed);
         self.retire(id);
     }

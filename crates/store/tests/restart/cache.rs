@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use glasscache_store::{
-    Config, DeleteOptions, Expiry, Handover, MappedFile, MappedMemory, Seconds, SetOptions,
+    Config, DeleteOptions, Expiry, MappedFile, MappedMemory, MemoryHandover, Seconds, SetOptions,
     Snapshot, SnapshotError, Stop, Store, UncommittedBytes,
 };
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -93,7 +93,7 @@ impl Cache {
         let memory = MappedMemory::new(&config, self.mapped(), bytes).unwrap();
         let handover = store.hand_over(STOP, &UncommittedBytes::default()).unwrap();
         drop(store);
-        Store::take_over(config, memory, &Handover::decode(&handover)?, |_| ())
+        Store::take_over(config, memory, &MemoryHandover::decode(&handover)?, |_| ())
     }
 
     /// The store of a process that has handed over and is not used any more, although it is still there.
@@ -106,7 +106,7 @@ impl Cache {
         let bytes = store.memory_size().file_bytes(&self.config).unwrap();
         let memory = MappedMemory::new(&self.config, self.mapped(), bytes).unwrap();
         let handover = store.hand_over(STOP, uncommitted)?;
-        let handover = Handover::decode(&handover).unwrap();
+        let handover = MemoryHandover::decode(&handover).unwrap();
         Some(Store::take_over(self.config.clone(), memory, &handover, |_| ()).unwrap())
     }
 

@@ -108,7 +108,7 @@ impl Table<'_, '_, '_> {
         self.write_row("stat_key_prefix", char::from(config.prefix_delimiter));
         self.write_row(
             "detail_enabled",
-            yes_or_no(self.context.shared.detail.is_on()),
+            yes_or_no(self.context.shared.prefix_table.is_on()),
         );
         self.write_row("reqs_per_event", config.requests_per_event);
         self.write_row("cas_enabled", yes_or_no(config.cas_enabled));
@@ -131,7 +131,7 @@ impl Table<'_, '_, '_> {
         let chunk_max = self
             .context
             .shared
-            .classes
+            .slab_classes
             .chunks()
             .last()
             .copied()

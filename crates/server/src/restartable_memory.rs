@@ -8,15 +8,15 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use crate::shared::error::Error;
 
-/// Memory that outlives the workers of a group; see [`crate::ReplayWorker::group_in`].
+/// Memory that outlives the workers of a group; see [`crate::InMemoryWorker::group_in`].
 #[derive(Debug)]
-pub struct ReplayMemory {
+pub struct RestartableMemory {
     file: OwnedFd,
     /// What the last group left beside its memory, if it was stopped.
     snapshot: Option<Vec<u8>>,
 }
 
-impl ReplayMemory {
+impl RestartableMemory {
     /// Memory that no server has used.
     ///
     /// # Errors
