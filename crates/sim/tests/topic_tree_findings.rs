@@ -102,12 +102,12 @@ fn speed_of_a_search() {
     let cost = CostModel::parse(LATENCY_JSON).unwrap();
     let prepared = PreparedLog::new(&log, |_| true);
     let begin = computed_ns();
-    let lessons = LearnedByShare::learn(&prepared, Evaluation::Past);
+    let lessons = LearnedByShare::learn(&prepared, Evaluation::OutOfSample);
     let candidates = candidates(&prepared, 16 << 20, &lessons);
     let mut sums = [0; 2];
     for (sum, evaluation) in sums
         .iter_mut()
-        .zip([Evaluation::Past, Evaluation::Hindsight])
+        .zip([Evaluation::OutOfSample, Evaluation::Hindsight])
     {
         let mut best_so_far = BestSoFar::default();
         let lessons = LearnedByShare::learn(&prepared, evaluation);

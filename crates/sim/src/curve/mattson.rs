@@ -68,7 +68,7 @@ pub fn mattson(trace: &PreparedTrace, should_continue: &dyn Fn() -> bool) -> Opt
         }
         for &id in ids {
             let weight = trace.sizes().get(id as usize).copied().unwrap_or(1);
-            if let Some(distance) = distances.note_use(id, weight) {
+            if let Some(distance) = distances.record_use(id, weight) {
                 histogram.add(distance, 1.0);
             }
         }

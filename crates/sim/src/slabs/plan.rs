@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn small_factor_is_a_trap_for_large_values() {
+    fn a_small_factor_leaves_a_gap_below_the_largest_class() {
         let small = SlabConfig {
             factor: 1.08,
             ..SlabConfig::default()

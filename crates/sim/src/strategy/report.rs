@@ -1,9 +1,9 @@
 //! Evaluates one strategy: choose the fixed set, replay, compute the figures.
 
 use super::cost::CostModel;
-use super::draw::Dependence;
 use super::figures::{Figures, figures};
 use super::fixed::choose_fixed;
+use super::latency_sample::Dependence;
 use super::learn::learn;
 use super::prepare::PreparedLog;
 use super::run::{Choices, CostMode, RequestStats, run};

@@ -7,8 +7,8 @@ use glasscache_strategy::policy::{AnyPolicy, Lru, LruBytes, Policy, S3Fifo};
 use glasscache_strategy::rules::{RequestContext, Rules, store_fetched};
 
 use super::cost::{CostModel, round_half_up};
-use super::draw::{Dependence, Quantiles, uniform_draw};
 use super::fixed::FixedSet;
+use super::latency_sample::{Dependence, Quantiles, uniform_draw};
 use super::learn::LearnedItems;
 use super::prepare::PreparedLog;
 use super::tree::Tree;

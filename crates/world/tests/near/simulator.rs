@@ -11,12 +11,12 @@ use glasscache_client::near::{
 };
 use glasscache_client::request::{Item, Request};
 use glasscache_server::InMemoryWorker;
+use glasscache_sim::strategy::build_file::strategy_file;
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::fixed::choose_fixed;
 use glasscache_sim::strategy::learn::learn;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::run::{Choices, CostMode, RequestStats, run};
-use glasscache_sim::strategy::save::strategy_file;
 use glasscache_sim::strategy::{Strategy, StrategyFile};
 use glasscache_sim::trace::log::{Items, NONE, RequestLog, Requests};
 

@@ -4,9 +4,9 @@ use glasscache_strategy::file::{Strategy, StrategyFile};
 use glasscache_strategy::rules::Prefetch;
 
 use super::cost::CostModel;
-use super::draw::Dependence;
 use super::fixed::choose_fixed;
 use super::forecast::forecast;
+use super::latency_sample::Dependence;
 use super::learn::learn;
 use super::prepare::PreparedLog;
 use super::run::{Choices, CostMode, run};
