@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use glasscache_store::{Config, MappedFile, Seconds, Snapshot, SnapshotError, Stop, Store};
+use glasscache_store::{Config, MappedFile, Seconds, Snapshot, SnapshotError, StopTime, Store};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use crate::shared::error::Error;
@@ -45,7 +45,7 @@ impl RestartableMemory {
 
     /// Keeps what a store needs beside its memory. False while there is a worker that could write.
     pub(crate) fn save(&mut self, store: &Store, now: Seconds) -> bool {
-        let stop = Stop {
+        let stop = StopTime {
             second: now,
             unix_ms: 0,
         };

@@ -225,7 +225,7 @@ impl SuccessorThread {
         let memory = self.shared.store.hand_over(stop, &uncommitted);
         let memory = memory.ok_or("a worker has not ended its work")?;
         let mut fields = FieldWriter::default();
-        let clock = self.shared.clock.handed_over();
+        let clock = self.shared.clock.handover_numbers();
         for number in clock {
             fields.i64(number);
         }

@@ -18,7 +18,7 @@ fn server(config: Config) -> InMemorySession {
     InMemorySession::new(config).unwrap()
 }
 
-fn text(server: &mut InMemorySession, request: &[u8]) -> String {
+fn send_text(server: &mut InMemorySession, request: &[u8]) -> String {
     String::from_utf8_lossy(&server.feed(request, 10)).into_owned()
 }
 
@@ -29,7 +29,7 @@ fn a_server_that_refuses_flushes_refuses_those_of_prefixes() {
         ..live_server::config()
     });
     let refused = "CLIENT_ERROR flush_prefix not allowed\r\n";
-    let replies = text(
+    let replies = send_text(
         &mut server,
         b"set a 0 0 1\r\n1\r\nflush_prefix a\r\nmf a\r\nget a\r\n",
     );
@@ -42,17 +42,17 @@ fn a_server_that_refuses_flushes_refuses_those_of_prefixes() {
 #[test]
 fn listings_and_statistics_agree_about_flushed_items() {
     let mut server = server(live_server::config());
-    text(
+    send_text(
         &mut server,
         b"set a:1 0 0 1\r\n1\r\nset b:1 0 0 1\r\n1\r\nmf a: q\r\nflush_prefix a:\r\n",
     );
-    let listed = text(&mut server, b"lru_crawler metadump all\r\n");
+    let listed = send_text(&mut server, b"lru_crawler metadump all\r\n");
     assert!(
         listed.contains("key=b%3A1") && !listed.contains("a%3A1"),
         "{listed}"
     );
-    text(&mut server, b"get a:1 b:1\r\n");
-    let stats = text(&mut server, b"stats\r\n");
+    send_text(&mut server, b"get a:1 b:1\r\n");
+    let stats = send_text(&mut server, b"stats\r\n");
     for row in [
         "curr_items 1",
         "get_hits 1",
@@ -62,7 +62,7 @@ fn listings_and_statistics_agree_about_flushed_items() {
     ] {
         assert!(stats.contains(&format!("STAT {row}\r\n")), "{row}: {stats}");
     }
-    let stats = text(&mut server, b"stats glasscache\r\n");
+    let stats = send_text(&mut server, b"stats glasscache\r\n");
     for row in ["prefix_flushes 2", "flushed_prefixes 1"] {
         assert!(stats.contains(&format!("STAT {row}\r\n")), "{row}: {stats}");
     }
@@ -71,19 +71,19 @@ fn listings_and_statistics_agree_about_flushed_items() {
 #[test]
 fn a_prefix_beyond_the_maximum_is_refused_with_a_reason() {
     let mut server = server(live_server::config());
-    text(&mut server, b"set kept 0 0 1\r\n1\r\n");
+    send_text(&mut server, b"set kept 0 0 1\r\n1\r\n");
     for block in 0..64 {
         let lines = (0..1024).map(|line| format!("flush_prefix {block}-{line}: noreply\r\n"));
-        let replies = text(&mut server, lines.collect::<String>().as_bytes());
+        let replies = send_text(&mut server, lines.collect::<String>().as_bytes());
         assert_eq!(replies, "");
     }
     let refused = "SERVER_ERROR flush_prefix failed: 65536 prefixes are remembered; flush fewer prefixes or everything\r\n";
-    let replies = text(
+    let replies = send_text(
         &mut server,
         b"flush_prefix more\r\nmf more q\r\nflush_prefix 0-0:\r\n",
     );
     assert_eq!(replies, format!("{refused}{refused}OK\r\n"));
-    let replies = text(&mut server, b"flush_all\r\nflush_prefix more\r\n");
+    let replies = send_text(&mut server, b"flush_all\r\nflush_prefix more\r\n");
     assert_eq!(replies, "OK\r\nOK\r\n");
 }
 

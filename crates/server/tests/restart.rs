@@ -189,7 +189,7 @@ fn a_memory_file_serves_one_server_at_a_time() {
 }
 
 #[test]
-fn a_snapshot_that_is_none_ends_the_start() {
+fn an_invalid_snapshot_fails_the_start() {
     for foreign in [&b""[..], b"Tmain\nKmaxbytes 67108864\n"] {
         let folder = Folder::new();
         fs::write(folder.snapshot(), foreign).unwrap();

@@ -1,7 +1,7 @@
 //! Deleting: the decisions of `delete` and meta `md`, whether an item is removed, marked stale, or kept without a
 //! value.
 
-use crate::accounts::Accounts;
+use crate::accounting::ItemAccounting;
 use crate::append::UniqueSource;
 use crate::chain::ValuePart;
 use crate::counters::CounterId;
@@ -20,7 +20,7 @@ pub(crate) fn run(
         |write, reason| match reason {
             // After a thousand changes it has another unique.
             RetryReason::Changed if options.required_cas.is_some() => DeleteOutcome::Exists,
-            _ => remove_instead_of_mark(write.allocator.context.accounts, write.key, write.hash),
+            _ => remove_instead_of_mark(write.allocator.context.accounting, write.key, write.hash),
         },
     )
 }
@@ -28,12 +28,12 @@ pub(crate) fn run(
 /// Removes an item that could not be marked: that is at least as strong as the mark.
 #[cold]
 pub(crate) fn remove_instead_of_mark(
-    accounts: &Accounts,
+    accounting: &ItemAccounting,
     key: &[u8],
     hash: KeyHash,
 ) -> DeleteOutcome {
-    accounts.count(CounterId::Refused, 1);
-    accounts.remove_key(key, hash);
+    accounting.count(CounterId::Refused, 1);
+    accounting.remove_key(key, hash);
     DeleteOutcome::Deleted
 }
 
@@ -56,11 +56,11 @@ fn attempt(
     } else if options.invalidate {
         invalidate(write, &old, options)?;
     } else {
-        let accounts = write.allocator.context.accounts;
-        if !accounts.remove_from_index(write.hash, old.addr) {
+        let accounting = write.allocator.context.accounting;
+        if !accounting.remove_from_index(write.hash, old.addr) {
             return Err(RetryReason::Changed);
         }
-        accounts.release_item(&old, &[]);
+        accounting.release_item(&old, &[]);
     }
     Ok(DeleteOutcome::Deleted)
 }
@@ -76,7 +76,7 @@ fn invalidate(
         unique: write.unique(options.new_unique),
         state_bits: bits::STALE,
         inherited_bits: bits::FETCHED,
-        is_use: false,
+        counts_as_access: false,
     };
     write.rewrite(old, change)
 }

@@ -58,7 +58,7 @@ fn publish_touch(write: &WriteOperation<'_>) -> Result<PublishedCopy, RetryReaso
         unique: UniqueSource::Exactly(write.store().unique_of(&old)),
         state_bits: 0,
         inherited_bits: bits::COPIED_MARKS,
-        is_use: true,
+        counts_as_access: true,
     };
     write.rewrite(&old, change)
 }

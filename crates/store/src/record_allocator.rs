@@ -43,7 +43,7 @@ pub(crate) struct RecordAllocator<'w> {
 impl RecordAllocator<'_> {
     #[inline]
     pub(crate) fn store(&self) -> &Store {
-        self.context.accounts.store()
+        self.context.accounting.store()
     }
 
     /// The share of keeping segments free that belongs to `bytes` written.
@@ -142,7 +142,7 @@ impl RecordAllocator<'_> {
         if shortage == Shortage::Permanent {
             return false;
         }
-        self.context.accounts.count(CounterId::EpochWaits, 1);
+        self.context.accounting.count(CounterId::EpochWaits, 1);
         let may_restart =
             attempts.count_reader_wait() && self.participant.pass_if_nothing_borrowed();
         if may_restart {

@@ -56,13 +56,13 @@ impl Worker {
         }
         let value_bytes = value_bytes as usize;
         if self.store.is_too_large(key, value_bytes, options.flags) {
-            set::remove_refused(&self.accounts, key, hash, options);
+            set::remove_refused(&self.accounting, key, hash, options);
             return Err(Refusal::TooLarge);
         }
         let is_small = HEADER_BYTES_MAX + key.len() + value_bytes <= self.store.inline_bytes_max();
         let missing_bytes = if is_small { 0 } else { value_bytes as u64 };
         if missing_bytes > self.store.upload_bytes_max() {
-            set::remove_refused(&self.accounts, key, hash, options);
+            set::remove_refused(&self.accounting, key, hash, options);
             return Err(Refusal::NoMemory);
         }
         Ok(Reservation {
@@ -100,7 +100,7 @@ impl Worker {
         let Reservation {
             key, hash, options, ..
         } = reservation;
-        set::refuse(&self.accounts, key, *hash, options)
+        set::refuse(&self.accounting, key, *hash, options)
     }
 
     /// Makes a completely filled reservation visible at once; an incomplete or already committed one is not stored.
@@ -189,7 +189,7 @@ impl Reservation {
         if bytes < wanted_bytes {
             uploads.return_unused(self.id, (wanted_bytes - bytes) as u64);
         }
-        uploads.note_progress(self.id, now);
+        uploads.record_progress(self.id, now);
         self.pieces.push(piece);
         allocator.sweep_proportionally(bytes);
         let data = piece.plus(PIECE_HEADER_BYTES);

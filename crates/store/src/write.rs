@@ -58,7 +58,7 @@ pub(crate) struct CopyChanges {
     pub(crate) state_bits: u16,
     pub(crate) inherited_bits: u16,
     /// Whether this is an access.
-    pub(crate) is_use: bool,
+    pub(crate) counts_as_access: bool,
 }
 
 /// A copy that was published.
@@ -176,7 +176,7 @@ impl<'w> WriteOperation<'w> {
         if let Some(dead) = self.found.present.filter(|_| !self.found.is_alive) {
             self.allocator
                 .context
-                .accounts
+                .accounting
                 .remove_dead(self.hash, &dead);
         }
     }
@@ -243,8 +243,8 @@ impl<'w> WriteOperation<'w> {
         chain.mark_published();
         let (old, was_alive) = (self.found.present.as_ref(), self.found.is_alive);
         context
-            .accounts
-            .note_replaced(old, was_alive, appended.addr, chain.pieces());
+            .accounting
+            .count_replaced(old, was_alive, appended.addr, chain.pieces());
         self.allocator
             .sweep_proportionally(appended.bytes + chain.new_piece_bytes());
         Ok(PublishedCopy {
@@ -265,7 +265,7 @@ impl<'w> WriteOperation<'w> {
             ValuePart::Bytes(store.inline_value(old)),
             ValuePart::Pieces(&pieces),
         ];
-        let access = if change.is_use {
+        let access = if change.counts_as_access {
             self.now()
         } else {
             Store::access_of(old, store.state_word_of(old.addr))
@@ -313,8 +313,8 @@ impl<'w> WriteOperation<'w> {
             store.queue_of(old.addr)
         } else {
             let is_remembered = store.ghost.forget(self.hash);
-            let accounts = self.allocator.context.accounts;
-            accounts.count(CounterId::GhostHits, i64::from(is_remembered));
+            let accounting = self.allocator.context.accounting;
+            accounting.count(CounterId::GhostHits, i64::from(is_remembered));
             store.policy.queue_of_new_item(is_remembered)
         };
         match queue {

@@ -53,7 +53,7 @@ const ORDERS: &[(&str, &[&[&str]])] = &[
             &["record_allocator"],
             &["eviction", "epoch_participant"],
             &["publish"],
-            &["accounts"],
+            &["accounting"],
             &["lookup"],
             &["append"],
             &["store"],

@@ -2,7 +2,7 @@
 
 use crate::session::dump::Dump;
 use crate::shared::connection_info::CloseReason;
-use crate::shared::watchers::Watching;
+use crate::shared::watchers::WatchFilter;
 
 /// How the connection continues after a command.
 #[derive(Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub(crate) enum ConnectionEffect {
     /// Send the pending output and close.
     Close(CloseReason),
     /// The connection becomes a log.
-    Watch(Watching),
+    Watch(WatchFilter),
     /// The connection receives a listing.
     Dump(Dump),
 }

@@ -12,7 +12,7 @@ use glasscache_protocol::replies;
 
 use super::Session;
 use super::run::Run;
-use super::state::{Login, Protocol, RunEnd, State};
+use super::state::{LoginState, Protocol, RunEnd, State};
 use crate::session::context::Context;
 use crate::session::execute;
 use crate::shared::connection_info::CloseReason;
@@ -198,12 +198,12 @@ impl Session {
     }
 
     /// The state of the login, to be put back: from now on the connection has to log in, also if it was logged in.
-    fn begin_unauthenticated(&mut self, context: &Context<'_>) -> Login {
+    fn begin_unauthenticated(&mut self, context: &Context<'_>) -> LoginState {
         let connections = &context.shared.connections;
         connections.set_awaits_login(context.connection, true);
         match std::mem::take(&mut self.state) {
             State::Login(login) => *login,
-            _ => Login::default(),
+            _ => LoginState::default(),
         }
     }
 

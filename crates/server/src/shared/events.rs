@@ -13,7 +13,7 @@ use crate::shared::Shared;
 use crate::shared::connection_info::{ConnectionInfo, Peer};
 use crate::shared::watchers::{Subject, kind};
 
-/// Publishes a line to the watchers whom it concerns.
+/// Publishes a line to the watchers whose filter it matches.
 pub(crate) fn publish(shared: &Shared, kind: u16, subject: Subject<'_>, text: &[u8]) {
     if let Some(serial) = shared.watchers.publish(kind, subject, text)
         && shared.logs_at(1)

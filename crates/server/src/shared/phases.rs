@@ -27,11 +27,11 @@ pub(crate) enum Phase {
 pub(crate) struct Phases<H = Handover> {
     /// A copy for the loops of the threads.
     current: AtomicU8,
-    state: Mutex<State<H>>,
+    state: Mutex<PhaseState<H>>,
     changed: Condvar,
 }
 
-struct State<H> {
+struct PhaseState<H> {
     phase: Phase,
     /// The last handover that began.
     handover: Option<Arc<H>>,
@@ -49,7 +49,7 @@ struct State<H> {
 
 impl<H> Default for Phases<H> {
     fn default() -> Self {
-        let state = State {
+        let state = PhaseState {
             phase: Phase::Running,
             handover: None,
             pause_number: 0,
@@ -180,7 +180,7 @@ impl<H> Phases<H> {
         self.wait_for_end(state);
     }
 
-    fn wait_for_end(&self, mut state: MutexGuard<'_, State<H>>) {
+    fn wait_for_end(&self, mut state: MutexGuard<'_, PhaseState<H>>) {
         let pause_number = state.pause_number;
         while state.phase == Phase::Pausing && state.pause_number == pause_number {
             state = self.wait(state, Duration::from_secs(1));
@@ -220,21 +220,21 @@ impl<H> Phases<H> {
         is_sent
     }
 
-    fn set(&self, state: &mut State<H>, phase: Phase) {
+    fn set(&self, state: &mut PhaseState<H>, phase: Phase) {
         state.phase = phase;
         self.current.store(phase as u8, Ordering::Release);
         self.changed.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<H>> {
+    fn lock(&self) -> MutexGuard<'_, PhaseState<H>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wait<'s>(
         &self,
-        state: MutexGuard<'s, State<H>>,
+        state: MutexGuard<'s, PhaseState<H>>,
         timeout: Duration,
-    ) -> MutexGuard<'s, State<H>> {
+    ) -> MutexGuard<'s, PhaseState<H>> {
         let waited = self.changed.wait_timeout(state, timeout);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }

@@ -41,7 +41,7 @@ pub(super) struct Relocation<'a> {
 impl Relocation<'_> {
     /// Copies the item.
     pub(super) fn copy_item(&self) -> CopyOutcome {
-        let (store, item) = (self.context.accounts.store(), self.item);
+        let (store, item) = (self.context.accounting.store(), self.item);
         let pieces: Vec<Addr> = store.pieces_of(item).collect();
         let value = [store.inline_value(item)];
         let body = if item.header.is_chained {
@@ -57,7 +57,7 @@ impl Relocation<'_> {
 
     /// Copies the piece at `addr` and writes a new head, which names the copy.
     pub(super) fn copy_piece(&self, addr: Addr) -> CopyOutcome {
-        let store = self.context.accounts.store();
+        let store = self.context.accounting.store();
         let data = store.piece_data(addr);
         let mut copies = Vec::new();
         let mut copied_bytes = 0;
@@ -113,7 +113,7 @@ impl Relocation<'_> {
     }
 
     fn publish(&self, body: Body<'_>, pieces: &[Addr]) -> CopyOutcome {
-        let (store, item) = (self.context.accounts.store(), self.item);
+        let (store, item) = (self.context.accounting.store(), self.item);
         let new_record = NewRecord {
             key: store.key_of(item),
             flags: item.header.flags,
@@ -142,9 +142,9 @@ impl Relocation<'_> {
             has_new_unique,
         };
         if publication.publish(self.context) {
-            let accounts = self.context.accounts;
-            accounts.count_new(&store.locate(appended.addr));
-            accounts.release_item(item, pieces);
+            let accounting = self.context.accounting;
+            accounting.count_new(&store.locate(appended.addr));
+            accounting.release_item(item, pieces);
             CopyOutcome::Done
         } else {
             appender.undo(&appended);

@@ -143,7 +143,7 @@ impl Sweeper {
         let Ok(mut current_sweep) = self.current.try_borrow_mut() else {
             return false;
         };
-        let store = context.accounts.store();
+        let store = context.accounting.store();
         let mut bytes_left = bytes;
         let mut has_progressed = false;
         while bytes_left > 0 {
@@ -163,7 +163,7 @@ impl Sweeper {
             };
             if sweep.cursor == 0 && sweep.reason == SweepReason::Evict {
                 self.grant_keep_budget(sweep.used_bytes, store);
-                context.accounts.resize_ghost();
+                context.accounting.resize_ghost();
             }
             has_progressed = true;
             match self.sweep_slice(context, &mut sweep, &mut bytes_left) {
@@ -202,7 +202,7 @@ impl Sweeper {
         sweep: &mut Sweep,
         bytes_left: &mut usize,
     ) -> RecordOutcome {
-        let store = context.accounts.store();
+        let store = context.accounting.store();
         while *bytes_left > 0 && sweep.cursor < sweep.used_bytes {
             let start = sweep.cursor;
             let (prefetched, count) = sweep.prefetch_next(store);
@@ -251,7 +251,7 @@ struct RecordHandler<'a> {
 
 impl RecordHandler<'_> {
     fn store(&self) -> &Store {
-        self.context.accounts.store()
+        self.context.accounting.store()
     }
 
     fn handle_record(&self, record: &PrefetchedRecord) -> RecordOutcome {
@@ -403,7 +403,7 @@ impl RecordHandler<'_> {
             queue: self.sweep.queue,
             frequency,
             bytes: Store::user_bytes(item),
-            mean_bytes: self.context.accounts.newcomer_bytes(),
+            mean_bytes: self.context.accounting.new_item_bytes_mean(),
         };
         match self.store().policy.decide(&candidate) {
             evict @ Decision::Evict { .. } => evict,
@@ -432,9 +432,9 @@ impl RecordHandler<'_> {
         match copy_outcome {
             CopyOutcome::Done => {
                 self.spend_keep_budget(bytes);
-                let accounts = self.context.accounts;
-                accounts.count(CounterId::MovedItems, 1);
-                accounts.count(CounterId::MovedBytes, bytes as i64);
+                let accounting = self.context.accounting;
+                accounting.count(CounterId::MovedItems, 1);
+                accounting.count(CounterId::MovedBytes, bytes as i64);
             }
             CopyOutcome::Changed => {}
             CopyOutcome::NoRoom if self.store().config().evict => self.remove(item, Some(false)),
@@ -445,19 +445,19 @@ impl RecordHandler<'_> {
 
     /// Removes an item for good: evicted (`Some`, whether to remember it) or found dead.
     fn remove(&self, item: &LocatedItem, remember_if_evicted: Option<bool>) {
-        let accounts = self.context.accounts;
-        if !accounts.remove_from_index(self.hash, item.addr) {
+        let accounting = self.context.accounting;
+        if !accounting.remove_from_index(self.hash, item.addr) {
             return;
         }
         match remember_if_evicted {
             Some(remember) => {
-                accounts.count_evicted(item, self.context.now);
+                accounting.count_evicted(item, self.context.now);
                 if remember {
                     self.store().ghost.remember(self.hash);
                 }
             }
-            None => accounts.count_expired(item),
+            None => accounting.count_expired(item),
         }
-        accounts.release_item(item, &[]);
+        accounting.release_item(item, &[]);
     }
 }

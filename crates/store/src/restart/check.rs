@@ -7,7 +7,7 @@
 
 use std::sync::PoisonError;
 
-use crate::accounts::count_item;
+use crate::accounting::count_item;
 use crate::counters::{CounterBlock, CounterId};
 use crate::index::{Entry, TAG_BITS, bucket_of};
 use crate::item::{

@@ -18,7 +18,7 @@ use crate::worker::Worker;
 
 use super::bytes::{Reader, Writer};
 use super::snapshot::{self, LAYOUT_VERSION, Snapshot, SnapshotError};
-use super::{Stop, recover, restore};
+use super::{StopTime, recover, restore};
 
 /// The first bytes of every version.
 const MAGIC: &[u8; 8] = b"GLASSHND";
@@ -192,7 +192,7 @@ impl Store {
 
     /// What the next process needs beside the memory; `None` while a worker does not rest, or an upload is not in
     /// `uncommitted`. The store can be used again if the next process does not take it over.
-    pub fn hand_over(&self, stop: Stop, uncommitted: &UncommittedBytes) -> Option<Vec<u8>> {
+    pub fn hand_over(&self, stop: StopTime, uncommitted: &UncommittedBytes) -> Option<Vec<u8>> {
         let (snapshot, live_bytes) = self.snapshot_without_checksums(stop, uncommitted)?;
         let Counters {
             items,

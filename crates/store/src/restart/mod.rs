@@ -12,7 +12,7 @@ mod handover;
 mod snapshot;
 
 pub use handover::{MappedMemory, MemoryHandover, MemorySize, UncommittedBytes};
-pub use snapshot::{Snapshot, SnapshotError, Stop};
+pub use snapshot::{Snapshot, SnapshotError, StopTime};
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -76,7 +76,7 @@ impl Store {
     }
 
     /// What [`Store::recover`] needs beside the memory file; `None` while there is a worker that could write.
-    pub fn snapshot(&self, stop: Stop) -> Option<Vec<u8>> {
+    pub fn snapshot(&self, stop: StopTime) -> Option<Vec<u8>> {
         let arena = self.arena();
         let uncommitted = UncommittedBytes::default();
         let (mut snapshot, _) = self.snapshot_without_checksums(stop, &uncommitted)?;
@@ -89,7 +89,7 @@ impl Store {
     /// A snapshot, and the live bytes of its segments of items.
     fn snapshot_without_checksums(
         &self,
-        stop: Stop,
+        stop: StopTime,
         uncommitted: &UncommittedBytes,
     ) -> Option<(Snapshot, Vec<u32>)> {
         let arena = self.arena();

@@ -6,7 +6,7 @@
 //! everything else here is atomics.
 
 mod hold;
-mod life;
+mod lifecycle;
 mod pools;
 mod ranking;
 mod snapshot;
@@ -164,7 +164,7 @@ impl Segments {
             base_time: AtomicU32::new(0),
         };
         let count = arena.segments();
-        let plan = SegmentPools {
+        let pools = SegmentPools {
             free: Vec::new(),
             limbo: VecDeque::new(),
             discarded: Vec::new(),
@@ -176,7 +176,7 @@ impl Segments {
             epochs: Epochs::new(workers),
             metas: (0..count).map(|_| meta()).collect(),
             origins: (0..count).map(|_| origin()).collect(),
-            pools: Mutex::new(plan),
+            pools: Mutex::new(pools),
             sequence: AtomicU64::new(1),
             counted_unique: AtomicU64::new(0),
             queue_position: AtomicU64::new(1),
@@ -298,7 +298,7 @@ impl Segments {
     /// The lowest generation of a segment that may hold items or may still be read.
     pub(crate) fn oldest_generation(&self) -> u64 {
         // Under the lock no segment is taken, so one that is free here is opened with a later generation.
-        let plan = self.lock();
+        let pools = self.lock();
         let is_readable = |meta: &SegmentMeta| {
             let state = meta.state.load(Ordering::SeqCst);
             state != SegmentState::Free as u32 && state != SegmentState::Lines as u32
@@ -307,7 +307,7 @@ impl Segments {
             .metas
             .iter()
             .zip(&self.origins)
-            .take(plan.first_never_used as usize);
+            .take(pools.first_never_used as usize);
         used.filter(|(meta, _)| is_readable(meta))
             .map(|(_, origin)| origin.generation.load(Ordering::Acquire))
             .min()

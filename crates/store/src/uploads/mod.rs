@@ -100,7 +100,7 @@ impl Uploads {
         });
     }
 
-    pub(crate) fn note_progress(&self, id: u64, now: Seconds) {
+    pub(crate) fn record_progress(&self, id: u64, now: Seconds) {
         self.lock().change(id, |upload| upload.last_progress = now);
     }
 
@@ -224,7 +224,7 @@ mod tests {
             Some((first, true))
         );
         assert!(uploads.try_grant(first, 2, 16, NOW));
-        uploads.note_progress(first, NOW);
+        uploads.record_progress(first, NOW);
         assert_eq!(uploads.last_progress(), Some(NOW));
     }
 
@@ -294,7 +294,7 @@ mod tests {
                         upload.held_bytes += bytes;
                         upload.missing_bytes = upload.missing_bytes.saturating_sub(bytes);
                         upload.last_progress = now;
-                        uploads.note_progress(id, now);
+                        uploads.record_progress(id, now);
                         granted += 1;
                     } else {
                         refused += 1;
@@ -359,7 +359,7 @@ mod tests {
         for _ in 0..1_000 {
             let id = uploads.begin(8, NOW);
             assert!(uploads.try_grant(id, 8, 16, NOW));
-            uploads.note_progress(id, NOW);
+            uploads.record_progress(id, NOW);
             uploads.end(id);
         }
         let examined = uploads.lock().steps.get() - before;

@@ -149,7 +149,7 @@ const ROOMY: Shape = Shape {
     large: 300_000,
     steps: 4000,
     evict: true,
-    policy: PolicyKind::Weighed,
+    policy: PolicyKind::S3FifoSizeAware,
 };
 
 #[test]

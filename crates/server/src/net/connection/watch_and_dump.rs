@@ -9,16 +9,16 @@ use crate::session::context::Context;
 use crate::session::output::Output;
 use crate::shared::connection_info::{CloseReason, STATE_WATCHING};
 use crate::shared::peer_memory::Pressure;
-use crate::shared::watchers::Watching;
+use crate::shared::watchers::WatchFilter;
 
 impl Connection {
-    pub(super) fn start_watch(&mut self, watching: Watching, context: &Context<'_>) -> NextStep {
+    pub(super) fn start_watch(&mut self, filter: WatchFilter, context: &Context<'_>) -> NextStep {
         let serial = self.info.id.serial;
         self.info.set_state(STATE_WATCHING);
         let is_added = context
             .shared
             .watchers
-            .add(serial, watching, context.waker.clone());
+            .add(serial, filter, context.waker.clone());
         context.shared.refresh_is_observed();
         let reply: &[u8] = if is_added {
             replies::OK

@@ -14,7 +14,7 @@ use crate::session::events;
 use crate::session::output::Output;
 use crate::session::stats;
 use crate::shared::connection_info::CloseReason;
-use crate::shared::watchers::Watching;
+use crate::shared::watchers::WatchFilter;
 
 /// Maximum number of tokens of one line; more are ignored.
 const TOKENS_MAX: usize = 8;
@@ -177,7 +177,7 @@ fn watch(arguments: &[u8], context: &Context<'_>, out: &mut Output<'_>) -> Conne
     } else if !out.is_delivered() {
         replies::WATCH_IN_PIPELINE
     } else {
-        match Watching::parse(arguments) {
+        match WatchFilter::parse(arguments) {
             Some(watching) => return ConnectionEffect::Watch(watching),
             None => replies::ERROR,
         }
