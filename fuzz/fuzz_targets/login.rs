@@ -6,7 +6,7 @@
 use std::sync::OnceLock;
 
 use glasscache_protocol::login;
-use glasscache_server::{Config, Replay, UsersFile, UsersFileFormat, pieces};
+use glasscache_server::{Config, InMemorySession, UsersFile, UsersFileFormat, pieces};
 use libfuzzer_sys::fuzz_target;
 
 /// The longest unfinished login: a line and a value, or a packet.
@@ -15,14 +15,14 @@ const PENDING_MAX: usize = 1100;
 /// Long enough that no mutation finds it.
 const PASSWORD: &str = "correct horse battery staple 5f0c1d7a9b3e";
 
-fn server() -> Replay {
+fn server() -> InMemorySession {
     static FILE: OnceLock<std::path::PathBuf> = OnceLock::new();
     let path = FILE.get_or_init(|| {
         let path = std::env::temp_dir().join(format!("glasscache-fuzz-users-{}", std::process::id()));
         std::fs::write(&path, format!("user:{PASSWORD}\n")).expect("a file of users");
         path
     });
-    Replay::new(Config {
+    InMemorySession::new(Config {
         hash_seed: Some(1),
         memory_bytes: 4 << 20,
         users: Some(UsersFile { path: path.clone(), form: UsersFileFormat::AuthFile }),

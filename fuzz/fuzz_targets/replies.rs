@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 const VALUE_BYTES_MAX: u64 = 1 << 12;
 
 /// A pipeline that waits for one reply of each kind named by a byte of `kinds`.
-fn waiting_for(kinds: &[u8]) -> Pipeline {
+fn pipeline_expecting(kinds: &[u8]) -> Pipeline {
     let mut pipeline = Pipeline::new(VALUE_BYTES_MAX);
     for (opaque, kind) in (1..).zip(kinds) {
         let expect = match kind % 6 {
@@ -31,12 +31,12 @@ fn waiting_for(kinds: &[u8]) -> Pipeline {
     pipeline
 }
 
-/// What came of the replies: each answer with its values, and whether it ended in a fault.
-type Seen = (Vec<(Reply, Vec<(FoundValue, Vec<u8>)>)>, bool);
+/// The result of reading the replies: each reply with its values, and whether it ended in a fault.
+type ReadResult = (Vec<(Reply, Vec<(FoundValue, Vec<u8>)>)>, bool);
 
 /// Feeds `bytes` in pieces of 1 to `longest` bytes and reads all there is after each.
-fn read(kinds: &[u8], bytes: &[u8], longest: usize) -> Seen {
-    let mut pipeline = waiting_for(kinds);
+fn read(kinds: &[u8], bytes: &[u8], longest: usize) -> ReadResult {
+    let mut pipeline = pipeline_expecting(kinds);
     let mut replies = Vec::new();
     for (index, piece) in bytes.chunks(longest).enumerate() {
         let (head, rest) = piece.split_at((index * 7 + 1) % (piece.len() + 1));
@@ -76,9 +76,9 @@ fuzz_target!(|input: (Vec<u8>, u8, &[u8])| {
         }
     }
     // Where the bytes lie in the buffer depends on the cut; what they are must not.
-    let meaning = |seen: &Seen| -> Vec<(Reply, Vec<(usize, u32, u64, Vec<u8>)>)> {
+    let without_offsets = |result: &ReadResult| -> Vec<(Reply, Vec<(usize, u32, u64, Vec<u8>)>)> {
         let plain = |(found, value): &(FoundValue, Vec<u8>)| (found.key_index, found.flags, found.cas, value.clone());
-        seen.0.iter().map(|(reply, values)| (reply.clone(), values.iter().map(plain).collect())).collect()
+        result.0.iter().map(|(reply, values)| (reply.clone(), values.iter().map(plain).collect())).collect()
     };
-    assert_eq!((meaning(&whole), whole.1), (meaning(&pieces), pieces.1));
+    assert_eq!((without_offsets(&whole), whole.1), (without_offsets(&pieces), pieces.1));
 });

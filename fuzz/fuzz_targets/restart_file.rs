@@ -3,35 +3,35 @@
 
 #![no_main]
 
-#[path = "../../crates/store/tests/restart/cache.rs"]
-mod cache;
+#[path = "../../crates/store/tests/restart/restartable_store.rs"]
+mod restartable_store;
 
 use std::sync::OnceLock;
 
 use glasscache_store::Snapshot;
 use libfuzzer_sys::fuzz_target;
 
-use cache::{Cache, STOP, config, damage, fill};
+use restartable_store::{RestartableStore, STOP, config, damage, fill};
 
 /// The file, the snapshot, and the memory before any damage.
-fn stopped() -> &'static (Cache, Vec<u8>, Vec<u8>) {
-    static STOPPED: OnceLock<(Cache, Vec<u8>, Vec<u8>)> = OnceLock::new();
+fn stopped() -> &'static (RestartableStore, Vec<u8>, Vec<u8>) {
+    static STOPPED: OnceLock<(RestartableStore, Vec<u8>, Vec<u8>)> = OnceLock::new();
     STOPPED.get_or_init(|| {
-        let cache = Cache::new(config(1 << 20));
-        let store = cache.empty();
+        let restartable_store = RestartableStore::new(config(1 << 20));
+        let store = restartable_store.empty();
         fill(&store);
         let snapshot = store.snapshot(STOP).expect("nothing runs");
         drop(store);
-        let memory = cache.read();
-        (cache, snapshot, memory)
+        let memory = restartable_store.read();
+        (restartable_store, snapshot, memory)
     })
 }
 
 fuzz_target!(|input: &[u8]| {
     let _ = Snapshot::decode(input);
-    let (cache, snapshot, memory) = stopped();
+    let (restartable_store, snapshot, memory) = stopped();
     let mut rest = input.iter();
-    damage(cache, snapshot, memory, |bound| {
+    damage(restartable_store, snapshot, memory, |bound| {
         // Four bytes for a large choice, one for a small one; zeros at the end.
         let count = if bound > 256 { 4 } else { 1 };
         let number = rest.by_ref().take(count).fold(0, |number, &byte| number << 8 | u64::from(byte));

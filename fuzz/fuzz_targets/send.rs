@@ -2,7 +2,7 @@
 //!
 //! The client's receive buffer is small and it reads pieces whose lengths the input chooses, so that the server's sends
 //! end short in rendered bytes, in values sent from where they lie, and in values that were copied for lack of room.
-//! The input also chooses what is asked for, and for which keys the value is overwritten while its reply is under way.
+//! The input also chooses what is requested, and for which keys the value is overwritten while its reply is under way.
 
 #![no_main]
 
@@ -49,9 +49,9 @@ fn value(size: usize) -> Vec<u8> {
     (0..size).map(|at| (at.wrapping_mul(2_654_435_761) >> 7) as u8 | 1).collect()
 }
 
-fn store(stream: &mut TcpStream, which: usize) {
-    let value = value(SIZES[which]);
-    let head = format!("set k{which} 5 0 {}\r\n", value.len());
+fn store(stream: &mut TcpStream, index: usize) {
+    let value = value(SIZES[index]);
+    let head = format!("set k{index} 5 0 {}\r\n", value.len());
     stream.write_all(&[head.as_bytes(), &value, b"\r\n"].concat()).expect("a set");
     let mut reply = [0; 8];
     stream.read_exact(&mut reply).expect("a reply to a set");
@@ -59,30 +59,30 @@ fn store(stream: &mut TcpStream, which: usize) {
 }
 
 /// The reply to one request, where its value is present.
-fn reply(which: usize, form: u8) -> (String, Vec<u8>) {
-    let value = value(SIZES[which]);
+fn reply(index: usize, form: u8) -> (String, Vec<u8>) {
+    let value = value(SIZES[index]);
     let length = value.len();
     let (request, head, tail): (_, _, &[u8]) = match form {
-        0 => (format!("get k{which}\r\n"), format!("VALUE k{which} 5 {length}\r\n"), b"\r\nEND\r\n"),
-        1 => (format!("mg k{which} v f k\r\n"), format!("VA {length} f5 kk{which}\r\n"), b"\r\n"),
-        2 => (format!("gat 0 k{which}\r\n"), format!("VALUE k{which} 5 {length}\r\n"), b"\r\nEND\r\n"),
+        0 => (format!("get k{index}\r\n"), format!("VALUE k{index} 5 {length}\r\n"), b"\r\nEND\r\n"),
+        1 => (format!("mg k{index} v f k\r\n"), format!("VA {length} f5 kk{index}\r\n"), b"\r\n"),
+        2 => (format!("gat 0 k{index}\r\n"), format!("VALUE k{index} 5 {length}\r\n"), b"\r\nEND\r\n"),
         _ => return ("mn\r\n".to_owned(), b"MN\r\n".to_vec()),
     };
     (request, [head.as_bytes(), &value, tail].concat())
 }
 
 fuzz_target!(|input: &[u8]| {
-    let Some((asked, cuts)) = input.split_at_checked(input.len() / 2) else { return };
-    let asked = &asked[..asked.len().min(REQUESTS_MAX)];
-    if asked.is_empty() || cuts.is_empty() {
+    let Some((chosen_requests, cuts)) = input.split_at_checked(input.len() / 2) else { return };
+    let chosen_requests = &chosen_requests[..chosen_requests.len().min(REQUESTS_MAX)];
+    if chosen_requests.is_empty() || cuts.is_empty() {
         return;
     }
     let mut writer = connect();
-    for which in 0..SIZES.len() {
-        store(&mut writer, which);
+    for index in 0..SIZES.len() {
+        store(&mut writer, index);
     }
     let (mut requests, mut expected) = (Vec::new(), Vec::new());
-    for byte in asked {
+    for byte in chosen_requests {
         let (request, reply) = reply(usize::from(byte & 7), byte >> 3 & 3);
         requests.extend(request.into_bytes());
         expected.extend(reply);
@@ -103,8 +103,8 @@ fuzz_target!(|input: &[u8]| {
         let most = if most < 512 && expected.len() > 1 << 20 { 512.min(expected.len() - read) } else { most };
         let got = reader.read(&mut piece[..most]).expect("bytes within the time-out");
         assert!(got > 0, "closed after {read} of {} bytes", expected.len());
-        let place = piece[..got].iter().zip(&expected[read..]).position(|(got, wanted)| got != wanted);
-        assert_eq!(place, None, "a wrong byte in the piece from {read}");
+        let position = piece[..got].iter().zip(&expected[read..]).position(|(got, wanted)| got != wanted);
+        assert_eq!(position, None, "a wrong byte in the piece from {read}");
         read += got;
     }
 });

@@ -5,30 +5,30 @@
 
 use std::cell::RefCell;
 
-use glasscache_server::{Config, Replay, pieces};
+use glasscache_server::{Config, InMemorySession, pieces};
 use libfuzzer_sys::fuzz_target;
 
 /// The longest unfinished command: a value below the upload size and its line.
 const PENDING_MAX: usize = (64 << 10) + 4096;
 
-fn server() -> Replay {
+fn server() -> InMemorySession {
     let config = Config {
         hash_seed: Some(1),
         memory_bytes: 8 << 20,
         debug: false,
         ..Config::default()
     };
-    Replay::new(config).expect("memory for a small store")
+    InMemorySession::new(config).expect("memory for a small store")
 }
 
 thread_local! {
-    static BUSY: RefCell<Option<(Replay, Replay)>> = const { RefCell::new(None) };
+    static REUSED_SERVERS: RefCell<Option<(InMemorySession, InMemorySession)>> = const { RefCell::new(None) };
 }
 
 fuzz_target!(|input: &[u8]| {
     let Some((lengths, stream)) = input.split_first_chunk::<4>() else { return };
-    // Stores are dear to make: two of equal history serve until they are closed.
-    let (mut whole, mut cut) = BUSY.take().unwrap_or_else(|| (server(), server()));
+    // Making a store takes long: two of equal history serve until they are closed.
+    let (mut whole, mut cut) = REUSED_SERVERS.take().unwrap_or_else(|| (server(), server()));
     let expected = whole.feed(stream, 10);
     let mut replies = Vec::new();
     for piece in pieces(stream, lengths) {
@@ -40,6 +40,6 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(replies, expected);
     }
     if !whole.is_closed() && whole.pending_bytes() == 0 {
-        BUSY.set(Some((whole, cut)));
+        REUSED_SERVERS.set(Some((whole, cut)));
     }
 });

@@ -1,13 +1,13 @@
-//! Two sessions on one store, their bytes interleaved in random pieces, beside a witness whose values must be its own.
+//! Two sessions on one store, their bytes interleaved in random pieces, beside a client whose values are checked.
 //!
-//! The strangers may evict, flush or delete what the witness stored, which it then misses; what it finds must be what it
-//! wrote last. Its values are small, or uploads that are under way while the strangers go on.
+//! The random sessions may evict, flush or delete what the checked client stored, index it then misses; what it finds must
+//! be what it wrote last. Its values are small, or uploads that are under way while the random sessions go on.
 
 #![no_main]
 
 use std::cell::RefCell;
 
-use glasscache_server::{Config, Replay};
+use glasscache_server::{Config, InMemorySession};
 use libfuzzer_sys::fuzz_target;
 
 /// The longest unfinished command: a value below the upload size and its line.
@@ -16,25 +16,25 @@ const PENDING_MAX: usize = (64 << 10) + 4096;
 /// Larger than what is received in one piece, so that it is written where it will lie.
 const UPLOAD_BYTES: usize = 100_000;
 
-/// A key that no stranger guesses.
+/// A key that no random session guesses.
 const KEY: &str = "witness-5f0c1d7a9b3e";
 
-struct Witness {
-    session: Replay,
+struct CheckedClient {
+    session: InMemorySession,
     /// What was acknowledged last; nothing after a delete or a miss.
     value: Option<Vec<u8>>,
     serial: u64,
-    /// It waits for room that a stranger's unfinished upload has.
+    /// It waits for memory that an unfinished upload of a random session holds.
     is_waiting: bool,
 }
 
-impl Witness {
+impl CheckedClient {
     fn send(&mut self, request: &[u8], now: u32) -> Vec<u8> {
-        assert!(!self.session.is_closed(), "the witness was closed");
+        assert!(!self.session.is_closed(), "the checked client was closed");
         self.session.feed(request, now)
     }
 
-    fn make(&mut self, bytes: usize) -> Vec<u8> {
+    fn new_value(&mut self, bytes: usize) -> Vec<u8> {
         self.serial += 1;
         let serial = self.serial;
         (0..bytes as u64).map(|at| (serial.wrapping_mul(at + 77) >> 3) as u8).collect()
@@ -42,7 +42,7 @@ impl Witness {
 
     /// Begins to store a value; `rest` of it is sent by `finish`.
     fn begin(&mut self, bytes: usize, now: u32) -> (Vec<u8>, Vec<u8>) {
-        let value = self.make(bytes);
+        let value = self.new_value(bytes);
         let half = value.len() / 2;
         let head = format!("set {KEY} 7 0 {}\r\n", value.len());
         let reply = self.send(&[head.as_bytes(), &value[..half]].concat(), now);
@@ -74,7 +74,7 @@ impl Witness {
     }
 
     fn append(&mut self, now: u32) {
-        let value = self.make(300);
+        let value = self.new_value(300);
         let head = format!("append {KEY} 0 0 {}\r\n", value.len());
         let reply = self.send(&[head.as_bytes(), &value, b"\r\n"].concat(), now);
         match (reply.as_slice(), &mut self.value) {
@@ -94,8 +94,8 @@ impl Witness {
 
 struct Group {
     now: u32,
-    strangers: [Replay; 2],
-    witness: Witness,
+    random_sessions: [InMemorySession; 2],
+    checked_client: CheckedClient,
 }
 
 fn group() -> Group {
@@ -105,46 +105,46 @@ fn group() -> Group {
         debug: false,
         ..Config::default()
     };
-    let mut sessions = Replay::group(config, 3).expect("memory for a small store");
+    let mut sessions = InMemorySession::group(config, 3).expect("memory for a small store");
     let mut next = || sessions.pop().expect("three sessions");
     Group {
         now: 10,
-        strangers: [next(), next()],
-        witness: Witness { session: next(), value: None, serial: 0, is_waiting: false },
+        random_sessions: [next(), next()],
+        checked_client: CheckedClient { session: next(), value: None, serial: 0, is_waiting: false },
     }
 }
 
 thread_local! {
-    static BUSY: RefCell<Option<Group>> = const { RefCell::new(None) };
+    static REUSED_SERVER: RefCell<Option<Group>> = const { RefCell::new(None) };
 }
 
 fuzz_target!(|input: &[u8]| {
     let Some((steps, streams)) = input.split_first_chunk::<8>() else { return };
-    // Stores are dear to make: one serves until a stranger is closed or left in the middle of a command.
-    let mut group = BUSY.take().unwrap_or_else(group);
+    // Making a store takes long: one serves until a random session is closed or left in the middle of a command.
+    let mut group = REUSED_SERVER.take().unwrap_or_else(group);
     let (first, second) = streams.split_at(streams.len() / 2);
     let mut rests = [first, second];
     let mut upload = None;
     for (step, number) in steps.iter().cycle().zip(1_u32..) {
         group.now += u32::from(number.is_multiple_of(64));
         let now = group.now;
-        // The other one where this one has said everything, so that the loop ends.
+        // The other one if this one has sent everything, so that the loop ends.
         let chosen = usize::from(step & 1);
-        let which = if rests[chosen].is_empty() { 1 - chosen } else { chosen };
-        let (piece, tail) = rests[which].split_at(usize::from(step >> 1).max(1).min(rests[which].len()));
-        rests[which] = tail;
-        group.strangers[which].feed(piece, now);
-        assert!(group.strangers[which].pending_bytes() <= PENDING_MAX);
-        let witness = &mut group.witness;
+        let index = if rests[chosen].is_empty() { 1 - chosen } else { chosen };
+        let (piece, tail) = rests[index].split_at(usize::from(step >> 1).max(1).min(rests[index].len()));
+        rests[index] = tail;
+        group.random_sessions[index].feed(piece, now);
+        assert!(group.random_sessions[index].pending_bytes() <= PENDING_MAX);
+        let checked_client = &mut group.checked_client;
         match (step >> 1 & 7, upload.take()) {
-            (_, Some(begun)) => witness.finish(begun, now),
-            (0, None) => upload = Some(witness.begin(UPLOAD_BYTES, now)),
-            (1, None) => upload = Some(witness.begin(100, now)),
-            (2, None) => witness.append(now),
-            (3, None) => witness.delete(now),
-            (_, None) => witness.read(now),
+            (_, Some(begun)) => checked_client.finish(begun, now),
+            (0, None) => upload = Some(checked_client.begin(UPLOAD_BYTES, now)),
+            (1, None) => upload = Some(checked_client.begin(100, now)),
+            (2, None) => checked_client.append(now),
+            (3, None) => checked_client.delete(now),
+            (_, None) => checked_client.read(now),
         }
-        if witness.is_waiting {
+        if checked_client.is_waiting {
             return;
         }
         if rests.iter().all(|rest| rest.is_empty()) {
@@ -152,14 +152,14 @@ fuzz_target!(|input: &[u8]| {
         }
     }
     if let Some(begun) = upload {
-        group.witness.finish(begun, group.now);
-        if group.witness.is_waiting {
+        group.checked_client.finish(begun, group.now);
+        if group.checked_client.is_waiting {
             return;
         }
     }
-    group.witness.read(group.now);
-    let is_between = |session: &Replay| !session.is_closed() && session.pending_bytes() == 0;
-    if group.strangers.iter().all(is_between) {
-        BUSY.set(Some(group));
+    group.checked_client.read(group.now);
+    let is_between = |session: &InMemorySession| !session.is_closed() && session.pending_bytes() == 0;
+    if group.random_sessions.iter().all(is_between) {
+        REUSED_SERVER.set(Some(group));
     }
 });

@@ -36,7 +36,7 @@ fuzz_target!(|program: &[u8]| {
         hash_seed: u64::from(shape),
         slab_chunk_bytes: vec![96, 192, 1184, 8192, 1 << 20],
     };
-    let store = Store::with_policy(config, PolicyKind::Weighed).expect("memory for a small store");
+    let store = Store::with_policy(config, PolicyKind::S3FifoSizeAware).expect("memory for a small store");
     let mut workers = [store.worker(), store.worker()];
     workers.iter_mut().for_each(Worker::go_online);
     let mut model = Model {

@@ -5,12 +5,12 @@
 
 use glasscache_sim::trace::log::RequestLog;
 use glasscache_sim::trace::writer::Writer;
-use glasscache_sim::trace::{Batch, Columns, Format, Memory, open};
+use glasscache_sim::trace::{Batch, Columns, Format, InMemoryFile, open};
 use libfuzzer_sys::fuzz_target;
 
 /// The first batch of a stream, if it has one.
 fn first(name: &str, bytes: &[u8]) -> Option<Batch> {
-    let mut stream = open(name, Memory::new(bytes), Columns::ALL).ok()?;
+    let mut stream = open(name, InMemoryFile::new(bytes), Columns::ALL).ok()?;
     let mut batch = Batch::default();
     stream.read(&mut batch).ok()?;
     Some(batch)
@@ -20,11 +20,11 @@ fuzz_target!(|input: (u8, &[u8], &[u8])| {
     let (which, bytes, more) = input;
     match which % 5 {
         3 => {
-            let (items, requests) = (Memory::new(bytes), Memory::new(more));
+            let (items, requests) = (InMemoryFile::new(bytes), InMemoryFile::new(more));
             let _ = RequestLog::read(("items.jsonl", items), ("requests.jsonl", requests));
         }
         4 => {
-            let (items, requests) = (Memory::new(bytes), Memory::new(more));
+            let (items, requests) = (InMemoryFile::new(bytes), InMemoryFile::new(more));
             let _ = RequestLog::read(("items.parquet", items), ("requests.parquet", requests));
         }
         which => {

@@ -19,9 +19,9 @@ use crate::running::RunningServer;
 use crate::shared::clock::Clock;
 use crate::shared::cluster::Cluster;
 use crate::shared::config::Config;
+use crate::shared::connection_info::{ConnectionId, ConnectionInfo, Peer};
 use crate::shared::counters::{ClassCounters, Counters};
 use crate::shared::error::Error;
-use crate::shared::info::{ConnectionId, ConnectionInfo, Peer};
 use crate::shared::log::{Log, LogReceiver};
 use crate::shared::logins::LoginMessage;
 use crate::shared::memory_file::{MemoryFile, PreparedStore};
@@ -116,9 +116,9 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
     if let Some((channel, cancellation)) = predecessor {
         replacement::commit(&channel, &cancellation)?;
     }
-    running.threads.open_gate();
+    running.threads.release_start_latch();
     if let Some(file) = memory_file {
-        running.own_memory_file(file, &outcome);
+        running.attach_memory_file(file, &outcome);
     }
     Ok(running)
 }
@@ -138,12 +138,12 @@ fn make_shared(
 ) -> Result<SharedAndReceivers, Error> {
     let PreparedParts {
         config,
-        classes,
+        slab_classes,
         logins,
         tls,
     } = parts;
     let new_counters = || {
-        let by_class = (0..=classes.chunks().len())
+        let by_class = (0..=slab_classes.chunks().len())
             .map(|_| ClassCounters::default())
             .collect();
         Arc::new(Counters {
@@ -170,7 +170,7 @@ fn make_shared(
         clock,
         store,
         workers,
-        classes,
+        slab_classes,
         cluster,
         logins,
         tls,
@@ -210,7 +210,7 @@ fn adopt_connections(
         registry.total.fetch_add(1, Ordering::Relaxed);
         registry.set_awaits_login(&info, state.awaits_login());
         registry.insert(Arc::clone(&info));
-        accept_queues.hand_over(AcceptedConnection {
+        accept_queues.assign(AcceptedConnection {
             stream: Stream::Plain(socket),
             info,
             inherited: Some(Box::new(state)),
@@ -228,7 +228,7 @@ fn make_successor_thread(
 ) -> Option<SuccessorThread> {
     let thread = SuccessorThread::new(shared, bound, memory_file, control);
     let log = |error: &_| {
-        shared.log.line(format!(
+        shared.log.queue_line(format!(
             "glasscache: this server cannot be replaced while it runs: {error}"
         ));
     };

@@ -18,31 +18,31 @@
 )]
 
 mod failure;
+mod in_memory;
 mod launch;
 mod login_thread;
 mod net;
 mod prepared;
-#[cfg(test)]
-mod reference;
 mod replacement;
-mod replay;
-mod replay_memory;
+mod restartable_memory;
 mod running;
 mod server_control;
 mod session;
 mod shared;
-mod start_gate;
+mod start_latch;
+#[cfg(test)]
+mod statistics_page_test;
 mod successor;
 mod systemd;
 mod threads;
 mod watchdog;
 
+pub use in_memory::{InMemoryConnection, InMemorySession, InMemoryWorker, pieces};
 pub use ipnet::IpNet;
 pub use launch::start;
 pub use prepared::{PreparedServer, prepare};
 pub use replacement::{ConnectedReplacement, PreparedReplacement, prepare_replacement};
-pub use replay::{Replay, ReplayConnection, ReplayWorker, pieces};
-pub use replay_memory::ReplayMemory;
+pub use restartable_memory::RestartableMemory;
 pub use running::RunningServer;
 pub use server_control::ServerControl;
 pub use shared::address::Address;

@@ -17,12 +17,12 @@ use crate::shared::logins::{Attempt, LoginMessage};
 const FAILURE_DELAY: Duration = Duration::from_millis(100);
 
 /// How much nicer the thread is than the workers: where processors are short, connected clients go first.
-const NICER_BY: i32 = 10;
+const NICE_INCREMENT: i32 = 10;
 
 /// Verifies attempts until the server has stopped.
 pub(crate) fn run(shared: &Shared, messages: &Receiver<LoginMessage>) {
     // On Linux this is the priority of one thread. If it cannot be lowered the thread shares as the others do.
-    let _ = nice(NICER_BY);
+    let _ = nice(NICE_INCREMENT);
     // All wait equally long, so the oldest is due first.
     let mut failed_attempts: VecDeque<(Instant, Arc<Attempt>)> = VecDeque::new();
     loop {
@@ -33,7 +33,7 @@ pub(crate) fn run(shared: &Shared, messages: &Receiver<LoginMessage>) {
         match message {
             Ok(LoginMessage::Attempt(attempt)) => {
                 if let Some(line) = shared.logins.refresh() {
-                    shared.log.line(format!("glasscache: {line}"));
+                    shared.log.queue_line(format!("glasscache: {line}"));
                 }
                 if shared.logins.verify(&attempt) {
                     attempt.decide(true);

@@ -9,19 +9,19 @@ use crate::net::connection::{InheritedInfo, InheritedState};
 use crate::net::listener::{self, BoundSocket};
 use crate::shared::address::Address;
 use crate::shared::cancellation::Cancellation;
-use crate::shared::classes::Classes;
 use crate::shared::clock::Clock;
 use crate::shared::config::{Config, random_seed};
 use crate::shared::control_channel::ControlChannel;
 use crate::shared::error::Error;
 use crate::shared::logins::Logins;
 use crate::shared::memory_file::{MemoryFile, PreparedStore};
+use crate::shared::slab_classes::SlabClassTable;
 use crate::shared::tls::Tls;
 
 /// What a server needs besides sockets and memory.
 pub(crate) struct PreparedParts {
     pub(crate) config: Config,
-    pub(crate) classes: Classes,
+    pub(crate) slab_classes: SlabClassTable,
     pub(crate) logins: Logins,
     pub(crate) tls: Option<Tls>,
 }
@@ -64,7 +64,7 @@ pub fn prepare(config: Config) -> Result<PreparedServer, Error> {
     let bound_sockets = listener::bind(config)?;
     let memory_file = config.memory_file.as_deref().map(MemoryFile::open);
     let memory_file = memory_file.transpose()?;
-    let memory = make_store(config, &parts.classes, memory_file.as_ref())?;
+    let memory = make_store(config, &parts.slab_classes, memory_file.as_ref())?;
     Ok(PreparedServer {
         parts,
         bound_sockets,
@@ -79,33 +79,36 @@ pub(crate) fn prepare_parts(config: Config) -> Result<PreparedParts, Error> {
     check_config(&config)?;
     let logins = Logins::new(config.users.as_ref())?;
     let tls = Tls::new(config.tls.as_ref(), &config.listeners)?;
-    let classes = Classes::new(&config);
+    let slab_classes = SlabClassTable::new(&config);
     Ok(PreparedParts {
         config,
-        classes,
+        slab_classes,
         logins,
         tls,
     })
 }
 
 /// The settings of the store.
-pub(crate) fn store_config(config: &Config, classes: &Classes) -> glasscache_store::Config {
+pub(crate) fn store_config(
+    config: &Config,
+    slab_classes: &SlabClassTable,
+) -> glasscache_store::Config {
     glasscache_store::Config {
         memory_bytes: config.memory_bytes,
         item_bytes_max: config.item_bytes_max,
         evict: config.evict,
         workers: config.workers,
         hash_seed: config.hash_seed.unwrap_or_else(random_seed),
-        slab_chunk_bytes: classes.chunks().to_vec(),
+        slab_chunk_bytes: slab_classes.chunks().to_vec(),
     }
 }
 
 fn make_store(
     config: &Config,
-    classes: &Classes,
+    slab_classes: &SlabClassTable,
     memory_file: Option<&MemoryFile>,
 ) -> Result<PreparedStore, Error> {
-    let config = store_config(config, classes);
+    let config = store_config(config, slab_classes);
     match memory_file {
         Some(file) => file.make_store(&config),
         None => Ok(PreparedStore {

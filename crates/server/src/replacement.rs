@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use glasscache_store::{Handover, MappedMemory, MemorySize, Store};
+use glasscache_store::{MappedMemory, MemoryHandover, MemorySize, Store};
 use rustix::net::SocketAddrUnix;
 
 use crate::net::connection::{InheritedState, LoginRules};
@@ -48,7 +48,7 @@ pub struct ConnectedReplacement {
     bound_sockets: Vec<BoundSocket>,
     /// For each listening socket of the running server, which of the bound ones it is.
     adopted_listeners: Vec<Option<usize>>,
-    memory: Memory,
+    memory: ReplacementMemory,
     rules: LoginRules,
 }
 
@@ -91,7 +91,7 @@ impl PreparedReplacement {
         let path = parts.config.memory_file.clone().unwrap_or_default();
         let channel = Arc::new(connect(&path)?);
         cancellation.watch(&channel);
-        let (offer, mut descriptors) = greet(&channel, &parts.config)?;
+        let (offer, mut descriptors) = exchange_hello(&channel, &parts.config)?;
         if descriptors.len() < 2 {
             return Err(failure("the running server sent no sockets"));
         }
@@ -100,7 +100,7 @@ impl PreparedReplacement {
             return Err(failure("the running server sent no sockets"));
         };
         let (bound_sockets, adopted_listeners) = adopt_listeners(&parts.config, listening_sockets)?;
-        let memory = Memory::prepare(&path, &parts, file, &offer)?;
+        let memory = ReplacementMemory::prepare(&path, &parts, file, &offer)?;
         let rules = LoginRules {
             requires_login: parts.logins.are_required(),
             previous_required_login: offer.required_login,
@@ -141,9 +141,9 @@ impl ConnectedReplacement {
             rules,
         } = self;
         send(&channel, FrameKind::Ready, &[])?;
-        let (connections, handed_over) =
-            receive_all(&channel, rules, &adopted_listeners, &bound_sockets)?;
-        let (memory_file, memory) = memory.into_store(&parts, &handed_over)?;
+        let (connections, memory_frame) =
+            receive_connections_and_memory(&channel, rules, &adopted_listeners, &bound_sockets)?;
+        let (memory_file, memory) = memory.into_store(&parts, &memory_frame)?;
         Ok(PreparedServer {
             parts,
             bound_sockets,
@@ -205,7 +205,10 @@ struct Offer {
     required_login: bool,
 }
 
-fn greet(channel: &ControlChannel, config: &Config) -> Result<(Offer, Vec<OwnedFd>), Error> {
+fn exchange_hello(
+    channel: &ControlChannel,
+    config: &Config,
+) -> Result<(Offer, Vec<OwnedFd>), Error> {
     let mut hello = FieldWriter::default();
     hello.u32(CONTROL_VERSION);
     hello.u64(u64::from(config.drain_s) * 1000);
@@ -304,7 +307,7 @@ fn is_for(listen: &Listen, address: &Address) -> bool {
 }
 
 /// What came with the last message of the running server.
-struct HandedOver {
+struct MemoryFrame {
     clock: [i64; 3],
     uniques_end: u64,
     memory: Vec<u8>,
@@ -312,12 +315,12 @@ struct HandedOver {
 
 /// The connections of the running server, and the rest of what it sends while it pauses. `listeners` has, for each of its
 /// sockets, the index among `bound_sockets`.
-fn receive_all(
+fn receive_connections_and_memory(
     channel: &ControlChannel,
     rules: LoginRules,
     listeners: &[Option<usize>],
     bound_sockets: &[BoundSocket],
-) -> Result<(Vec<InheritedConnection>, HandedOver), Error> {
+) -> Result<(Vec<InheritedConnection>, MemoryFrame), Error> {
     let mut connections = Vec::new();
     loop {
         let frame = receive(channel)?;
@@ -345,14 +348,14 @@ fn receive_all(
             }
             FrameKind::Memory => {
                 let mut read = || {
-                    Some(HandedOver {
+                    Some(MemoryFrame {
                         clock: [fields.i64()?, fields.i64()?, fields.i64()?],
                         uniques_end: fields.u64()?,
                         memory: fields.bytes()?.to_vec(),
                     })
                 };
-                let handed_over = read().ok_or_else(malformed)?;
-                return Ok((connections, handed_over));
+                let memory_frame = read().ok_or_else(malformed)?;
+                return Ok((connections, memory_frame));
             }
             _ => return Err(malformed()),
         }
@@ -363,34 +366,34 @@ fn receive_all(
 }
 
 /// The memory that the new server will have.
-enum Memory {
+enum ReplacementMemory {
     /// That of the running server.
     Continued(MemoryFile, MappedMemory),
     /// A new one, with the reason.
     Empty(MemoryFile, Arc<Store>, String),
 }
 
-impl Memory {
+impl ReplacementMemory {
     /// Maps the memory of the running server; if it cannot be continued, makes a new one.
     fn prepare(
         path: &Path,
         parts: &PreparedParts,
         file: OwnedFd,
         offer: &Offer,
-    ) -> Result<Memory, Error> {
-        let config = store_config(&parts.config, &parts.classes);
+    ) -> Result<ReplacementMemory, Error> {
+        let config = store_config(&parts.config, &parts.slab_classes);
         let file = MemoryFile::inherited(path, file);
-        let mapped = if offer.version == Handover::VERSION {
+        let mapped = if offer.version == MemoryHandover::VERSION {
             file.map_ahead(&config, offer.size)?
         } else {
             Err("the running server has another layout".to_owned())
         };
         match mapped {
-            Ok(mapped) => Ok(Memory::Continued(file, mapped)),
+            Ok(mapped) => Ok(ReplacementMemory::Continued(file, mapped)),
             Err(reason) => {
                 let file = MemoryFile::make_replacement(path)?;
                 let store = file.make_empty_store(&config)?;
-                Ok(Memory::Empty(file, store, reason))
+                Ok(ReplacementMemory::Empty(file, store, reason))
             }
         }
     }
@@ -398,15 +401,15 @@ impl Memory {
     fn into_store(
         self,
         parts: &PreparedParts,
-        handed_over: &HandedOver,
+        memory_frame: &MemoryFrame,
     ) -> Result<(MemoryFile, PreparedStore), Error> {
-        let clock = Clock::inherited(handed_over.clock);
+        let clock = Clock::inherited(memory_frame.clock);
         let path = parts.config.memory_file.clone().unwrap_or_default();
         match self {
-            Memory::Continued(file, mapped) => {
-                let config = store_config(&parts.config, &parts.classes);
+            ReplacementMemory::Continued(file, mapped) => {
+                let config = store_config(&parts.config, &parts.slab_classes);
                 let workers = config.workers;
-                let handover = Handover::decode(&handed_over.memory).map_err(failure)?;
+                let handover = MemoryHandover::decode(&memory_frame.memory).map_err(failure)?;
                 let store = Store::take_over(config, mapped, &handover, |check| {
                     std::thread::scope(|scope| (1..workers).for_each(|_| drop(scope.spawn(check))));
                 });
@@ -420,8 +423,8 @@ impl Memory {
                 };
                 Ok((file, store))
             }
-            Memory::Empty(file, store, reason) => {
-                store.begin_uniques_at(handed_over.uniques_end);
+            ReplacementMemory::Empty(file, store, reason) => {
+                store.begin_uniques_at(memory_frame.uniques_end);
                 let outcome = format!("{} starts empty: {reason}", path.display());
                 let store = PreparedStore {
                     store,

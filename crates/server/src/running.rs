@@ -28,14 +28,14 @@ impl RunningServer {
     }
 
     /// Takes the memory file, logs what came back in it, and gives one that was made beside another its name.
-    pub(crate) fn own_memory_file(&mut self, mut file: MemoryFile, outcome: &str) {
+    pub(crate) fn attach_memory_file(&mut self, mut file: MemoryFile, outcome: &str) {
         let log = &self.shared.log;
-        log.line(format!("glasscache: memory file {outcome}"));
+        log.queue_line(format!("glasscache: memory file {outcome}"));
         if let Some(path) = &self.shared.config.memory_file
             && let Err(error) = file.rename_over(path)
         {
             let path = path.display();
-            log.line(format!(
+            log.queue_line(format!(
                 "glasscache: memory file {path}: cannot be renamed: {error}"
             ));
         }
@@ -86,7 +86,7 @@ impl RunningServer {
         if let Some(file) = self.memory_file.take() {
             self.save(&file);
         }
-        self.shared.log.end();
+        self.shared.log.wait_until_written();
     }
 
     /// Saves the items if the server was stopped to do so and no successor uses their memory; all threads have ended.
@@ -96,7 +96,7 @@ impl RunningServer {
             return;
         }
         let path = file.path().display();
-        shared.log.line(match file.save(&shared.store, shared.clock.stop_time()) {
+        shared.log.queue_line(match file.save(&shared.store, shared.clock.stop_time()) {
             Ok(()) => {
                 let items = shared.store.counters().items;
                 format!("glasscache: memory file {path}: {items} items are saved")

@@ -24,13 +24,19 @@ impl ServerControl {
     /// A file that cannot be read changes nothing.
     pub fn reload(&self) {
         let outcome = self.0.cluster.reload();
-        self.0.log.line(format!("glasscache: SIGHUP: {outcome}"));
+        self.0
+            .log
+            .queue_line(format!("glasscache: SIGHUP: {outcome}"));
         if let Some(outcome) = self.0.logins.reload() {
-            self.0.log.line(format!("glasscache: SIGHUP: {outcome}"));
+            self.0
+                .log
+                .queue_line(format!("glasscache: SIGHUP: {outcome}"));
         }
         if let Some(tls) = &self.0.tls {
             let (Ok(outcome) | Err(outcome)) = tls.reload(self.0.clock.now().0);
-            self.0.log.line(format!("glasscache: SIGHUP: {outcome}"));
+            self.0
+                .log
+                .queue_line(format!("glasscache: SIGHUP: {outcome}"));
         }
     }
 }

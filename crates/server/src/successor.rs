@@ -41,11 +41,11 @@ pub(crate) struct SuccessorThread {
 }
 
 /// What a handover has cost.
-struct Pause {
+struct HandoverCost {
     /// The time in which no request was served.
-    duration: Duration,
+    paused_for: Duration,
     /// Connections that were closed before all of their output was sent, for want of memory.
-    cut: usize,
+    closed_early: usize,
 }
 
 impl SuccessorThread {
@@ -108,16 +108,19 @@ impl SuccessorThread {
             }
         };
         match self.hand_over_on(channel) {
-            Ok(Pause { duration, cut }) => {
-                let ms = duration.as_secs_f64() * 1000.0;
-                let cut = match cut {
+            Ok(HandoverCost {
+                paused_for,
+                closed_early,
+            }) => {
+                let ms = paused_for.as_secs_f64() * 1000.0;
+                let early_closes = match closed_early {
                     0 => String::new(),
                     _ => format!(
-                        "; {cut} connections were closed before their output, which did not fit into memory"
+                        "; {closed_early} connections were closed before their output, which did not fit into memory"
                     ),
                 };
-                self.shared.log.line(format!(
-                    "glasscache: a new process has taken over, after a pause of {ms:.1} ms{cut}"
+                self.shared.log.queue_line(format!(
+                    "glasscache: a new process has taken over, after a pause of {ms:.1} ms{early_closes}"
                 ));
             }
             Err(reason) => self.log_failure(&reason),
@@ -125,13 +128,13 @@ impl SuccessorThread {
     }
 
     fn log_failure(&self, reason: &str) {
-        self.shared.log.line(format!(
+        self.shared.log.queue_line(format!(
             "glasscache: a new process has not taken over: {reason}; this one goes on"
         ));
     }
 
     /// A whole conversation.
-    fn hand_over_on(&self, channel: ControlChannel) -> Result<Pause, String> {
+    fn hand_over_on(&self, channel: ControlChannel) -> Result<HandoverCost, String> {
         self.wait_for_message(&channel, PAUSE_STEP_MAX)?;
         let hello = receive(&channel, FrameKind::Hello)?;
         let mut hello = FieldReader(&hello);
@@ -153,7 +156,7 @@ impl SuccessorThread {
             channel,
             sender: Mutex::default(),
             uncommitted: Mutex::default(),
-            cut_connections: AtomicUsize::default(),
+            closed_early: AtomicUsize::default(),
             drain: Duration::from_millis(drain_ms),
         });
         let outcome = self.pause_and_commit(&handover);
@@ -162,9 +165,9 @@ impl SuccessorThread {
             handover.refuse(reason);
         }
         self.shared.wake_all();
-        outcome.map(|()| Pause {
-            duration: pause_start.elapsed(),
-            cut: handover.cut_connections.load(Ordering::Relaxed),
+        outcome.map(|()| HandoverCost {
+            paused_for: pause_start.elapsed(),
+            closed_early: handover.closed_early.load(Ordering::Relaxed),
         })
     }
 
@@ -200,7 +203,7 @@ impl SuccessorThread {
     fn offer(&self) -> (Vec<u8>, Vec<BorrowedFd<'_>>) {
         let size = self.shared.store.memory_size();
         let mut offer = FieldWriter::default();
-        offer.u64(glasscache_store::Handover::VERSION);
+        offer.u64(glasscache_store::MemoryHandover::VERSION);
         offer.u64(size.memory_bytes);
         offer.u64(size.segments);
         offer.bool(self.shared.logins.are_required());
@@ -222,7 +225,7 @@ impl SuccessorThread {
         let memory = self.shared.store.hand_over(stop, &uncommitted);
         let memory = memory.ok_or("a worker has not ended its work")?;
         let mut fields = FieldWriter::default();
-        let clock = self.shared.clock.handed_over();
+        let clock = self.shared.clock.handover_numbers();
         for number in clock {
             fields.i64(number);
         }

@@ -1,4 +1,4 @@
-//! The threads of a server: started behind a gate, watched, and joined in an order.
+//! The threads of a server: started but waiting for a latch, watched, and joined in an order.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
@@ -11,7 +11,7 @@ use crate::login_thread;
 use crate::shared::Shared;
 use crate::shared::error::Error;
 use crate::shared::logins::LoginMessage;
-use crate::start_gate::StartGate;
+use crate::start_latch::StartLatch;
 use crate::watchdog;
 
 /// The threads of one server.
@@ -24,7 +24,7 @@ pub(crate) struct Threads {
     /// The thread that verifies passwords.
     login_thread: Option<JoinHandle<()>>,
     /// Where they wait until they may serve.
-    gate: Arc<StartGate>,
+    start_latch: Arc<StartLatch>,
     /// The exit code of the process if one of them panics.
     failure_exit_code: i32,
 }
@@ -42,7 +42,7 @@ impl Threads {
             ids: Vec::new(),
             watchdog: None,
             login_thread: None,
-            gate: Arc::default(),
+            start_latch: Arc::default(),
             failure_exit_code,
         }
     }
@@ -61,7 +61,7 @@ impl Threads {
         name: String,
         run: impl FnOnce() + Send + 'static,
     ) -> Result<(), Error> {
-        let thread = self.spawn_behind_gate(name, run)?;
+        let thread = self.spawn_after_start(name, run)?;
         self.serving.push(thread);
         Ok(())
     }
@@ -79,7 +79,7 @@ impl Threads {
         if shared.logins.are_required() {
             let shared = Arc::clone(shared);
             let run = move || login_thread::run(&shared, &receiver);
-            self.login_thread = Some(self.spawn_behind_gate("gc-login".to_owned(), run)?);
+            self.login_thread = Some(self.spawn_after_start("gc-login".to_owned(), run)?);
         }
         Ok(())
     }
@@ -106,13 +106,13 @@ impl Threads {
     }
 
     /// Lets them serve.
-    pub(crate) fn open_gate(&self) {
-        self.gate.open();
+    pub(crate) fn release_start_latch(&self) {
+        self.start_latch.release();
     }
 
     /// Ends them, unless they serve.
     pub(crate) fn abandon(&self) {
-        self.gate.abandon();
+        self.start_latch.abandon();
     }
 
     /// Waits until all have ended.
@@ -136,20 +136,20 @@ impl Threads {
     }
 
     /// Starts a thread that the server depends on: if it panics, the process ends.
-    fn spawn_behind_gate(
+    fn spawn_after_start(
         &mut self,
         name: String,
         run: impl FnOnce() + Send + 'static,
     ) -> Result<JoinHandle<()>, Error> {
         let exit_code = self.failure_exit_code;
         let thread_name = name.clone();
-        let gate = Arc::clone(&self.gate);
+        let start_latch = Arc::clone(&self.start_latch);
         let (sender, receiver) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name(name)
             .spawn(move || {
                 let _ = sender.send(gettid().as_raw_nonzero().get());
-                if !gate.wait() {
+                if !start_latch.wait() {
                     return;
                 }
                 // Nothing that the thread leaves behind is used again: the process ends.

@@ -15,13 +15,13 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the watchdog observed of one worker.
 #[derive(Debug, Default, Clone, Copy)]
-struct ObservedPulse {
+struct ObservedProgress {
     count: Option<u64>,
     ticks: u32,
 }
 
-impl ObservedPulse {
-    /// Records the pulse at this tick and returns for how many ticks it has not changed while working.
+impl ObservedProgress {
+    /// Records the count at this tick and returns for how many ticks it has not changed while working.
     fn ticks_without_progress(&mut self, count_now: Option<u64>) -> u32 {
         self.ticks = if count_now.is_some() && count_now == self.count {
             self.ticks + 1
@@ -36,12 +36,14 @@ impl ObservedPulse {
 /// Checks the workers once a second until `stop_receiver` is closed.
 pub(crate) fn run(shared: &Arc<Shared>, stop_receiver: &Receiver<()>) {
     let ticks_max = shared.config.watchdog_ticks;
-    let mut observed = vec![ObservedPulse::default(); shared.workers.len()];
+    let mut observed = vec![ObservedProgress::default(); shared.workers.len()];
     while stop_receiver.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-        for (index, (observed_pulse, (counters, _))) in
+        for (index, (observed_progress, (counters, _))) in
             observed.iter_mut().zip(&shared.workers).enumerate()
         {
-            if observed_pulse.ticks_without_progress(counters.pulse.count_if_working()) >= ticks_max
+            if observed_progress
+                .ticks_without_progress(counters.progress_counter.count_if_working())
+                >= ticks_max
             {
                 failure::end_process(
                     shared.config.failure_exit_code,
@@ -57,42 +59,52 @@ pub(crate) fn run(shared: &Arc<Shared>, stop_receiver: &Receiver<()>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shared::pulse::Pulse;
+    use crate::shared::progress_counter::ProgressCounter;
 
     #[test]
     fn only_a_worker_that_works_without_progress_is_counted() {
-        let (pulse, mut observed) = (Pulse::default(), ObservedPulse::default());
+        let (progress_counter, mut observed) =
+            (ProgressCounter::default(), ObservedProgress::default());
         assert_eq!(
-            observed.ticks_without_progress(pulse.count_if_working()),
+            observed.ticks_without_progress(progress_counter.count_if_working()),
             0,
             "not started"
         );
-        pulse.wake();
+        progress_counter.begin_work();
         assert_eq!(
-            observed.ticks_without_progress(pulse.count_if_working()),
+            observed.ticks_without_progress(progress_counter.count_if_working()),
             0,
             "the first look at this work"
         );
-        assert_eq!(observed.ticks_without_progress(pulse.count_if_working()), 1);
-        assert_eq!(observed.ticks_without_progress(pulse.count_if_working()), 2);
-        pulse.beat();
         assert_eq!(
-            observed.ticks_without_progress(pulse.count_if_working()),
+            observed.ticks_without_progress(progress_counter.count_if_working()),
+            1
+        );
+        assert_eq!(
+            observed.ticks_without_progress(progress_counter.count_if_working()),
+            2
+        );
+        progress_counter.count_iteration();
+        assert_eq!(
+            observed.ticks_without_progress(progress_counter.count_if_working()),
             0,
             "progress without sleep"
         );
-        assert_eq!(observed.ticks_without_progress(pulse.count_if_working()), 1);
-        pulse.sleep();
-        pulse.wake();
         assert_eq!(
-            observed.ticks_without_progress(pulse.count_if_working()),
+            observed.ticks_without_progress(progress_counter.count_if_working()),
+            1
+        );
+        progress_counter.begin_sleep();
+        progress_counter.begin_work();
+        assert_eq!(
+            observed.ticks_without_progress(progress_counter.count_if_working()),
             0,
             "slept between two checks"
         );
-        pulse.sleep();
+        progress_counter.begin_sleep();
         for _ in 0..10 {
             assert_eq!(
-                observed.ticks_without_progress(pulse.count_if_working()),
+                observed.ticks_without_progress(progress_counter.count_if_working()),
                 0,
                 "asleep"
             );

@@ -1,7 +1,7 @@
 //! Administrative commands over many items, connections and prefixes: in slices, delaying no other client, and safe
 //! to read line by line whatever bytes a key has.
 
-mod live;
+mod live_server;
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use glasscache_server::{Config, RunningServer, start};
 
-use live::{config, connect, talk};
+use live_server::{config, connect, expect_reply};
 
 /// Items, connections or prefixes that one iteration of the event loop may examine: a slice, and the rest of its
 /// last step.
@@ -45,7 +45,7 @@ fn fill(server: &RunningServer, count: usize) {
         }
     }
     client.write_all(&pipeline).unwrap();
-    talk(&mut client, b"mn\r\n", b"MN\r\n");
+    expect_reply(&mut client, b"mn\r\n", b"MN\r\n");
 }
 
 /// Sends a command and counts the lines of its reply up to `end`.
@@ -144,7 +144,7 @@ fn no_admin_command_delays_a_worker_or_causes_a_refused_write() {
                 while !is_over.load(Ordering::Relaxed) {
                     let request =
                         format!("set w:{writer}:{} 0 0 900\r\n{:900}\r\n", number % 2000, "");
-                    talk(&mut client, request.as_bytes(), b"STORED\r\n");
+                    expect_reply(&mut client, request.as_bytes(), b"STORED\r\n");
                     number += 1;
                 }
             })
@@ -157,7 +157,7 @@ fn no_admin_command_delays_a_worker_or_causes_a_refused_write() {
             .unwrap();
         let mut refused = 0;
         for (command, end, least) in commands(count) {
-            talk(&mut connect(&server), b"stats reset\r\n", b"RESET\r\n");
+            expect_reply(&mut connect(&server), b"stats reset\r\n", b"RESET\r\n");
             let listed = lines(&mut client, &format!("{command}\r\n"), end);
             assert!(listed >= least, "{listed} lines of {command}");
             let cpu_us = longest_iteration(&server);
@@ -186,7 +186,7 @@ fn create_prefixes(client: &mut TcpStream, count: usize) {
         }
     }
     pipeline.extend_from_slice(b"mn\r\n");
-    talk(client, &pipeline, b"MN\r\n");
+    expect_reply(client, &pipeline, b"MN\r\n");
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn the_table_of_prefixes_stays_within_its_share_of_the_memory() {
     let listed = lines(&mut client, "stats detail dump\r\n", "END");
     let left_out = row(&server, " glasscache", "prefix_table_left_out");
     assert_eq!(listed + left_out as usize, COUNT);
-    talk(&mut client, b"stats reset\r\n", b"RESET\r\n");
+    expect_reply(&mut client, b"stats reset\r\n", b"RESET\r\n");
     for name in ["prefix_table_bytes", "prefix_table_left_out"] {
         assert_eq!(row(&server, " glasscache", name), 0);
     }
@@ -225,7 +225,7 @@ fn the_table_of_prefixes_is_sent_and_freed_in_slices() {
     let mut client = connect(&server);
     create_prefixes(&mut client, 65_536);
     assert_eq!(lines(&mut client, "stats detail dump\r\n", "END"), 65_536);
-    talk(&mut client, b"stats reset\r\n", b"RESET\r\n");
+    expect_reply(&mut client, b"stats reset\r\n", b"RESET\r\n");
     assert_eq!(lines(&mut client, "stats detail dump\r\n", "END"), 0);
     longest_iteration(&server);
     assert_eq!(row(&server, " glasscache", "prefix_table_bytes"), 0);
@@ -236,7 +236,7 @@ fn stats_conns_names_every_connection_once_however_many_there_are() {
     let server = start(config()).unwrap();
     let clients: Vec<TcpStream> = (0..600).map(|_| connect(&server)).collect();
     for mut client in &clients {
-        talk(&mut client.try_clone().unwrap(), b"mn\r\n", b"MN\r\n");
+        expect_reply(&mut client.try_clone().unwrap(), b"mn\r\n", b"MN\r\n");
         client.flush().unwrap();
     }
     let mut client = connect(&server);
@@ -264,18 +264,18 @@ fn binary_keys_cannot_forge_lines() {
     .unwrap();
     let mut client = connect(&server);
     // base64 of "a\r\nEND\r\nSTAT evil:1"
-    talk(
+    expect_reply(
         &mut client,
         b"ms YQ0KRU5EDQpTVEFUIGV2aWw6MQ== 1 b\r\nx\r\n",
         b"HD\r\n",
     );
-    talk(&mut client, b"set plain:1 0 0 1\r\nx\r\n", b"STORED\r\n");
-    talk(
+    expect_reply(&mut client, b"set plain:1 0 0 1\r\nx\r\n", b"STORED\r\n");
+    expect_reply(
         &mut client,
         b"stats cachedump 1 0\r\n",
         b"ITEM plain:1 [1 b; 0 s]\r\nEND\r\n",
     );
-    talk(
+    expect_reply(
         &mut client,
         b"stats detail dump\r\n",
         b"PREFIX a%0D%0AEND%0D%0ASTAT%20evil get 0 hit 0 set 1 del 0\r\n\

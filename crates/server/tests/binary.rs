@@ -2,12 +2,12 @@
 
 use glasscache_protocol::binary::request::{self, ArithParameters, BinaryStoreParameters};
 use glasscache_protocol::binary::{RequestId, Status, opcode, reply};
-use glasscache_server::{Config, Protocols, Replay, pieces};
+use glasscache_server::{Config, InMemorySession, Protocols, pieces};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-fn server() -> Replay {
-    Replay::new(Config {
+fn server() -> InMemorySession {
+    InMemorySession::new(Config {
         hash_seed: Some(7),
         memory_bytes: 64 << 20,
         ..Config::default()
@@ -208,7 +208,7 @@ fn the_first_byte_decides_for_the_whole_connection() {
 #[test]
 fn a_protocol_that_the_settings_exclude_is_closed_at_its_first_byte() {
     let server = |protocol| {
-        Replay::new(Config {
+        InMemorySession::new(Config {
             protocol,
             memory_bytes: 8 << 20,
             ..Config::default()

@@ -1,6 +1,6 @@
 //! A client that knows the seed sends keys of one bucket of the first table; other clients must hardly notice.
 //!
-//! The attacker sets, reads, overwrites and deletes each of its keys and must find each change at once. The witness
+//! The attacker sets, reads, overwrites and deletes each of its keys and must find each change at once. The measured client
 //! reads and writes keys of other buckets, none of which may be missed. Its latencies are printed and decide
 //! nothing: without an attack, during the same commands with ordinary keys, and during those with the colliding
 //! ones. `GLASSCACHE_TEST_COLLISIONS` is the number of keys (default 4,000; `make collisions` uses a million).
@@ -13,7 +13,7 @@
 )]
 
 #[allow(dead_code, reason = "one of several files of tests that share it")]
-mod live;
+mod live_server;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -28,21 +28,21 @@ const BUCKETS: u64 = 2048;
 const BUCKET: u64 = 5;
 /// Commands of an attacker's packet, for eight keys.
 const KEYS_PER_PACKET: usize = 8;
-const WITNESS_KEYS: usize = 1000;
+const MEASURED_KEYS: usize = 1000;
 /// Connections that must be served after the attack: more than there are workers.
 const CONNECTIONS_AFTER: usize = 8;
-const CALM_REQUESTS: usize = 4000;
+const BASELINE_REQUESTS: usize = 4000;
 
 fn hasher() -> std::sync::Arc<Store> {
     Store::new(glasscache_store::Config {
-        hash_seed: live::config().hash_seed.unwrap(),
+        hash_seed: live_server::config().hash_seed.unwrap(),
         ..glasscache_store::Config::default()
     })
     .unwrap()
 }
 
 fn connect(server: &RunningServer) -> TcpStream {
-    let stream = live::connect(server);
+    let stream = live_server::connect(server);
     stream.set_nodelay(true).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_mins(1)))
@@ -103,7 +103,11 @@ fn attack(server: &RunningServer, keys: &[String]) {
 }
 
 /// Reads and sometimes writes its own keys, until `is_over`; returns how long each request took.
-fn witness(stream: &mut TcpStream, keys: &[String], is_over: impl Fn(usize) -> bool) -> Vec<u64> {
+fn measured_client(
+    stream: &mut TcpStream,
+    keys: &[String],
+    is_over: impl Fn(usize) -> bool,
+) -> Vec<u64> {
     let mut nanos = Vec::new();
     while !is_over(nanos.len()) {
         let key = &keys[nanos.len() * 7 % keys.len()];
@@ -135,7 +139,7 @@ fn latencies_during(
             attack(server, others);
             is_over.store(true, Ordering::Relaxed);
         });
-        let nanos = witness(stream, keys, |_| {
+        let nanos = measured_client(stream, keys, |_| {
             is_over.load(Ordering::Relaxed) || attacker.is_finished()
         });
         attacker.join().unwrap();
@@ -161,15 +165,15 @@ fn keys_of_one_bucket_delay_only_themselves() {
         std::env::var("GLASSCACHE_TEST_COLLISIONS").map_or(4000, |text| text.parse().unwrap());
     let server = start(Config {
         memory_bytes: 64 << 20,
-        ..live::config()
+        ..live_server::config()
     })
     .unwrap();
     let store = hasher();
     let is_elsewhere = |key: &String| store.hash(key.as_bytes()).0 % BUCKETS != BUCKET;
     let keys: Vec<String> = (0..)
-        .map(|number| format!("witness:{number}"))
+        .map(|number| format!("measured_client:{number}"))
         .filter(is_elsewhere)
-        .take(WITNESS_KEYS)
+        .take(MEASURED_KEYS)
         .collect();
     let chosen = colliding(count);
     let ordinary: Vec<String> = (0..count).map(|number| format!("o{number:x}")).collect();
@@ -179,8 +183,8 @@ fn keys_of_one_bucket_delay_only_themselves() {
         assert_eq!(reply, b"HD\r\n");
     }
     report(
-        "calm",
-        &mut witness(&mut stream, &keys, |done| done == CALM_REQUESTS),
+        "baseline",
+        &mut measured_client(&mut stream, &keys, |done| done == BASELINE_REQUESTS),
     );
     // Alternately, so that both see the same state of the machine.
     let (mut during_chosen, mut during_ordinary) = (Vec::new(), Vec::new());

@@ -1,9 +1,9 @@
 //! The session's rules, one per test: the bytes that a client sends and the bytes that it receives.
 
-use glasscache_server::{Config, Replay};
+use glasscache_server::{Config, InMemorySession};
 
-fn server() -> Replay {
-    Replay::new(Config {
+fn server() -> InMemorySession {
+    InMemorySession::new(Config {
         hash_seed: Some(1),
         ..Config::default()
     })

@@ -16,7 +16,7 @@
 )]
 
 #[allow(dead_code, reason = "one of several files of tests that share it")]
-mod live;
+mod live_server;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -100,7 +100,7 @@ fn keys(kind: &str) -> impl Iterator<Item = String> + use<'_> {
 }
 
 /// Changes existing items, and creates nothing but its own uploads.
-fn copy(address: SocketAddr, shared: &Shared, me: usize) -> usize {
+fn copy(address: SocketAddr, shared: &Shared, thread_index: usize) -> usize {
     let mut wire = Wire::new(address);
     let mut batch = String::new();
     for key in keys("touched") {
@@ -116,7 +116,7 @@ fn copy(address: SocketAddr, shared: &Shared, me: usize) -> usize {
         batch += &format!("md {key} I T500\r\nmg {key} s t\r\n");
     }
     let appended = format!(
-        "append appended{me} 0 0 100000\r\n{}\r\n",
+        "append appended{thread_index} 0 0 100000\r\n{}\r\n",
         "a".repeat(100_000)
     );
     let value = "v".repeat(UPLOAD_BYTES);
@@ -124,11 +124,12 @@ fn copy(address: SocketAddr, shared: &Shared, me: usize) -> usize {
     while !shared.stop.load(Ordering::Relaxed) {
         wire.send(batch.as_bytes());
         rounds += 1;
-        if (rounds + me * UPLOAD_EVERY / COPIERS).is_multiple_of(UPLOAD_EVERY) {
-            let number = shared.uploaded[me].load(Ordering::SeqCst) + 1;
-            let upload = format!("set upload{me} {number} 0 {UPLOAD_BYTES}\r\n{value}\r\n");
+        if (rounds + thread_index * UPLOAD_EVERY / COPIERS).is_multiple_of(UPLOAD_EVERY) {
+            let number = shared.uploaded[thread_index].load(Ordering::SeqCst) + 1;
+            let upload =
+                format!("set upload{thread_index} {number} 0 {UPLOAD_BYTES}\r\n{value}\r\n");
             if wire.send(upload.as_bytes()) == b"STORED\r\n" {
-                shared.uploaded[me].store(number, Ordering::SeqCst);
+                shared.uploaded[thread_index].store(number, Ordering::SeqCst);
             }
             wire.send(appended.as_bytes());
         }
@@ -176,15 +177,15 @@ fn survivors(wire: &mut Wire, uploaded: &[u32]) -> Vec<String> {
         }
     }
     batch += "\r\n";
-    for me in 0..COPIERS {
-        batch += &format!("mg upload{me} f k\r\n");
+    for thread_index in 0..COPIERS {
+        batch += &format!("mg upload{thread_index} f k\r\n");
     }
     let replies = String::from_utf8_lossy(wire.send(batch.as_bytes())).into_owned();
     let is_old_upload = |line: &str| {
         let mut words = line.split([' ', '\r']).skip(1);
         let number: u32 = words.next().unwrap()[1..].parse().unwrap();
-        let me: usize = words.next().unwrap()["kupload".len()..].parse().unwrap();
-        number <= uploaded[me]
+        let thread_index: usize = words.next().unwrap()["kupload".len()..].parse().unwrap();
+        number <= uploaded[thread_index]
     };
     replies
         .lines()
@@ -208,7 +209,7 @@ fn nothing_that_was_acknowledged_before_a_flush_is_readable_after_it() {
     let server = elsewhere.is_none().then(|| {
         start(Config {
             memory_bytes: 64 << 20,
-            ..live::config()
+            ..live_server::config()
         })
         .unwrap()
     });
@@ -229,7 +230,7 @@ fn nothing_that_was_acknowledged_before_a_flush_is_readable_after_it() {
         let shared = &shared;
         let stop = StopWhenDropped(shared);
         let copiers: Vec<_> = (0..COPIERS)
-            .map(|me| scope.spawn(move || copy(address, shared, me)))
+            .map(|thread_index| scope.spawn(move || copy(address, shared, thread_index)))
             .collect();
         for flush in 0..flushes {
             if flush % FLUSHES_IN_A_ROW == FLUSHES_IN_A_ROW / 2 {

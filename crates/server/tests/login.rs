@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use glasscache_protocol::binary::request::{self, BinaryStoreParameters};
 use glasscache_protocol::binary::{RequestId, Status, opcode, reply};
 use glasscache_server::{
-    Address, Config, Listen, Protocols, Replay, ReplayWorker, RunningServer, UsersFile,
+    Address, Config, InMemorySession, InMemoryWorker, Listen, Protocols, RunningServer, UsersFile,
     UsersFileFormat, pieces, start,
 };
 use proptest::prelude::*;
@@ -42,12 +42,12 @@ fn settings(users: &str, protocol: Protocols) -> (TempDir, Config) {
     (folder, config)
 }
 
-fn replay() -> Replay {
+fn in_memory_server() -> InMemorySession {
     let (_folder, config) = settings("foo:bar\nbaaaz:quux\n", Protocols::Any);
-    Replay::new(config).unwrap()
+    InMemorySession::new(config).unwrap()
 }
 
-fn text(reply: Vec<u8>) -> String {
+fn text_of(reply: Vec<u8>) -> String {
     String::from_utf8(reply).unwrap()
 }
 
@@ -94,7 +94,7 @@ fn statuses(mut bytes: &[u8]) -> Vec<Status> {
 
 #[test]
 fn no_text_command_runs_before_the_login() {
-    let mut server = replay();
+    let mut server = in_memory_server();
     let commands = [
         "set a 0 0 2\r\nhi\r\n",
         "get a\r\n",
@@ -108,31 +108,31 @@ fn no_text_command_runs_before_the_login() {
         "      \r\n",
     ];
     for command in commands {
-        let reply = text(server.feed(command.as_bytes(), 2));
+        let reply = text_of(server.feed(command.as_bytes(), 2));
         assert!(reply.starts_with("CLIENT_ERROR"), "{command:?}: {reply}");
         assert!(!server.is_closed(), "{command:?}");
     }
-    assert_eq!(text(server.feed(LOGIN, 2)), "STORED\r\n");
-    assert_eq!(text(server.feed(b"get a auth\r\n", 2)), "END\r\n");
+    assert_eq!(text_of(server.feed(LOGIN, 2)), "STORED\r\n");
+    assert_eq!(text_of(server.feed(b"get a auth\r\n", 2)), "END\r\n");
 }
 
 #[test]
 fn empty_lines_and_endless_ones_close_before_the_login() {
     for line in [&b"\r\n"[..], b"\n", b"  \r\n", &[b'g'; 513], &[0; 600]] {
-        let mut server = replay();
-        assert_eq!(text(server.feed(line, 2)), "");
+        let mut server = in_memory_server();
+        assert_eq!(text_of(server.feed(line, 2)), "");
         assert!(server.is_closed(), "{line:?}");
-        assert_eq!(text(server.feed(LOGIN, 2)), "");
+        assert_eq!(text_of(server.feed(LOGIN, 2)), "");
     }
 }
 
 #[test]
 fn wrong_credentials_are_refused_and_the_right_ones_hold_for_one_connection_only() {
     let (_folder, config) = settings("foo:bar\nbaaaz:quux\n", Protocols::Any);
-    let mut worker = ReplayWorker::group(config, 1).unwrap().pop().unwrap();
+    let mut worker = InMemoryWorker::group(config, 1).unwrap().pop().unwrap();
     let mut right = worker.connect();
     let reply = worker.feed(&mut right, LOGIN, 2);
-    assert_eq!(text(reply), "STORED\r\n");
+    assert_eq!(text_of(reply), "STORED\r\n");
     for wrong in [
         "foo ba", "foo barr", "foo ", "fo bar", "foo quux", " bar", "foo b\0r", "FOO bar",
     ] {
@@ -140,34 +140,34 @@ fn wrong_credentials_are_refused_and_the_right_ones_hold_for_one_connection_only
         let login = format!("set a 0 0 {}\r\n{wrong}\r\nget a\r\n", wrong.len());
         let reply = worker.feed(&mut other, login.as_bytes(), 2);
         assert_eq!(
-            text(reply),
+            text_of(reply),
             format!("{FAILED}{UNAUTHENTICATED}"),
             "{wrong:?}"
         );
     }
-    assert_eq!(text(worker.feed(&mut right, b"get a\r\n", 2)), "END\r\n");
+    assert_eq!(text_of(worker.feed(&mut right, b"get a\r\n", 2)), "END\r\n");
 }
 
 #[test]
 fn commands_behind_a_failing_login_are_not_run_and_those_behind_a_right_one_are() {
-    let mut server = replay();
+    let mut server = in_memory_server();
     let behind = b"set x 0 0 1\r\n1\r\nget x\r\n";
     // The value of the set is a line of its own that is too short for any command.
-    let reply = text(server.feed(&[WRONG, b"get x\r\nflush_all\r\n"].concat(), 2));
+    let reply = text_of(server.feed(&[WRONG, b"get x\r\nflush_all\r\n"].concat(), 2));
     assert_eq!(reply, format!("{FAILED}{UNAUTHENTICATED}{UNAUTHENTICATED}"));
-    let reply = text(server.feed(&[LOGIN, behind].concat(), 2));
+    let reply = text_of(server.feed(&[LOGIN, behind].concat(), 2));
     assert_eq!(reply, "STORED\r\nSTORED\r\nVALUE x 0 1\r\n1\r\nEND\r\n");
 }
 
 #[test]
 fn a_huge_login_is_bounded() {
-    let mut server = replay();
-    let reply = text(server.feed(b"set a 0 0 2147483646\r\n", 2));
+    let mut server = in_memory_server();
+    let reply = text_of(server.feed(b"set a 0 0 2147483646\r\n", 2));
     assert_eq!(reply, "CLIENT_ERROR auth token too long\r\n");
-    assert_eq!(text(server.feed(b"set a 0 0 512\r\n", 2)), "");
+    assert_eq!(text_of(server.feed(b"set a 0 0 512\r\n", 2)), "");
     server.feed(&[b'x'; 512], 2);
     assert!(server.pending_bytes() <= 1100);
-    let mut binary = replay();
+    let mut binary = in_memory_server();
     let reply = binary.feed(&packet(opcode::SASL_AUTH, b"PLAIN", &[b'x'; 513])[..29], 2);
     assert_eq!(statuses(&reply), [Status::AuthFailure]);
     assert!(binary.is_closed());
@@ -175,16 +175,16 @@ fn a_huge_login_is_bounded() {
 
 #[test]
 fn a_connection_is_closed_after_five_failed_logins() {
-    let mut server = replay();
+    let mut server = in_memory_server();
     for _ in 0..5 {
         assert!(!server.is_closed());
-        assert_eq!(text(server.feed(WRONG, 2)), FAILED);
+        assert_eq!(text_of(server.feed(WRONG, 2)), FAILED);
     }
     assert!(server.is_closed());
 }
 
 #[test]
-fn binary_is_no_way_around_a_login() {
+fn binary_commands_require_a_login_too() {
     for request in [
         packet(opcode::GET, b"a", b""),
         packet(opcode::GETKQ, b"a", b""),
@@ -196,21 +196,21 @@ fn binary_is_no_way_around_a_login() {
         packet(0x30, b"", b""),
         packet(0xff, b"key", b""),
     ] {
-        let mut server = replay();
+        let mut server = in_memory_server();
         let reply = server.feed(&[request, sasl(b"bar")].concat(), 2);
         assert_eq!(statuses(&reply), [Status::AuthFailure]);
         assert!(server.is_closed());
     }
     let (_folder, config) = settings("foo:bar\n", Protocols::Text);
-    let mut server = Replay::new(config).unwrap();
+    let mut server = InMemorySession::new(config).unwrap();
     assert_eq!(server.feed(&sasl(b"bar"), 2), b"");
     assert!(server.is_closed());
 }
 
 #[test]
-fn sasl_logs_in_and_a_later_failure_takes_the_login_back() {
+fn a_failed_sasl_login_ends_an_earlier_login() {
     let get = packet(opcode::GET, b"a", b"");
-    let mut server = replay();
+    let mut server = in_memory_server();
     let list = server.feed(&packet(opcode::SASL_LIST_MECHANISMS, b"", b""), 2);
     assert!(list.ends_with(b"PLAIN"));
     let version = server.feed(&packet(opcode::VERSION, b"", b""), 2);
@@ -233,11 +233,11 @@ fn messages_of_sasl_are_checked_whole() {
         (b"CRAM-MD5", b"\0foo\0bar"),
         (b"PLAI", b"\0foo\0bar"),
     ] {
-        let mut server = replay();
+        let mut server = in_memory_server();
         let reply = server.feed(&packet(opcode::SASL_AUTH, mechanism, message), 2);
         assert_eq!(statuses(&reply), [Status::AuthFailure], "{message:?}");
     }
-    let mut server = replay();
+    let mut server = in_memory_server();
     let long = packet(opcode::SASL_AUTH, &[b'X'; 40], b"\0foo\0bar");
     assert_eq!(statuses(&server.feed(&long, 2)), [Status::InvalidArguments]);
     let step = packet(opcode::SASL_STEP, b"PLAIN", b"\0foo\0bar");
@@ -256,7 +256,7 @@ proptest! {
         lengths in prop::collection::vec(1_usize..20, 1..8),
     ) {
         let stream = requests.concat();
-        let (mut whole, mut cut) = (replay(), replay());
+        let (mut whole, mut cut) = (in_memory_server(), in_memory_server());
         let expected = whole.feed(&stream, 2);
         let received: Vec<u8> = pieces(&stream, &lengths).flat_map(|piece| cut.feed(piece, 2)).collect();
         prop_assert_eq!(received, expected);
@@ -265,19 +265,19 @@ proptest! {
 }
 
 /// A running server that requires logins, and its file of users.
-struct Live {
+struct RunningLoginServer {
     folder: TempDir,
     server: RunningServer,
 }
 
-impl Live {
-    fn start(users: &str, connections_max: u32) -> Live {
+impl RunningLoginServer {
+    fn start(users: &str, connections_max: u32) -> RunningLoginServer {
         let (folder, config) = settings(users, Protocols::Any);
         let server = start(Config {
             connections_max,
             ..config
         });
-        Live {
+        RunningLoginServer {
             folder,
             server: server.unwrap(),
         }
@@ -313,8 +313,8 @@ fn line(stream: &mut TcpStream) -> String {
 
 #[test]
 fn a_live_server_verifies_hashes_and_replies_in_order() {
-    let live = Live::start(&format!("foo:bar\nhashed:{SHA_256}\n"), 100);
-    let mut stream = live.connect();
+    let login_server = RunningLoginServer::start(&format!("foo:bar\nhashed:{SHA_256}\n"), 100);
+    let mut stream = login_server.connect();
     let login = b"set a 0 0 13\r\nhashed secret\r\nset k 0 0 1\r\n1\r\nget k\r\n";
     stream
         .write_all(&[b"get k\r\n", WRONG, login].concat())
@@ -332,9 +332,9 @@ fn a_live_server_verifies_hashes_and_replies_in_order() {
 
 #[test]
 fn a_failed_login_is_delayed_while_others_are_served() {
-    let live = Live::start("foo:bar\n", 100);
-    let mut other = live.login();
-    let mut wrong = live.connect();
+    let login_server = RunningLoginServer::start("foo:bar\n", 100);
+    let mut other = login_server.login();
+    let mut wrong = login_server.connect();
     let begun = Instant::now();
     wrong.write_all(WRONG).unwrap();
     other.write_all(b"mn\r\n").unwrap();
@@ -345,10 +345,10 @@ fn a_failed_login_is_delayed_while_others_are_served() {
 
 #[test]
 fn a_connection_that_does_not_log_in_is_closed_and_one_that_did_is_not() {
-    let live = Live::start("foo:bar\n", 100);
-    let mut authenticated = live.login();
-    let mut idle = live.connect();
-    let mut slow = live.connect();
+    let login_server = RunningLoginServer::start("foo:bar\n", 100);
+    let mut authenticated = login_server.login();
+    let mut idle = login_server.connect();
+    let mut slow = login_server.connect();
     slow.write_all(b"set auth 0 0 7\r\nfoo").unwrap();
     assert_eq!(line(&mut idle), "");
     assert_eq!(line(&mut slow), "");
@@ -367,11 +367,11 @@ fn a_connection_that_does_not_log_in_is_closed_and_one_that_did_is_not() {
 }
 
 #[test]
-fn connections_without_a_login_hold_a_share_and_others_are_served_after_them() {
-    let live = Live::start("foo:bar\n", 8);
+fn connections_above_the_unauthenticated_maximum_are_served_after_the_others() {
+    let login_server = RunningLoginServer::start("foo:bar\n", 8);
     // Two of eight may be open without a login; these four are served one after the other.
-    let idle: Vec<TcpStream> = (0..4).map(|_| live.connect()).collect();
-    let mut stream = live.login();
+    let idle: Vec<TcpStream> = (0..4).map(|_| login_server.connect()).collect();
+    let mut stream = login_server.login();
     stream.write_all(b"mn\r\n").unwrap();
     assert_eq!(line(&mut stream), "MN\r\n");
     drop(idle);
@@ -379,14 +379,14 @@ fn connections_without_a_login_hold_a_share_and_others_are_served_after_them() {
 
 #[test]
 fn a_changed_file_is_read_before_the_next_login_and_a_broken_one_is_not_used() {
-    let live = Live::start("foo:bar\n", 100);
-    let mut before = live.login();
-    let path = live.folder.path().join("users");
+    let login_server = RunningLoginServer::start("foo:bar\n", 100);
+    let mut before = login_server.login();
+    let path = login_server.folder.path().join("users");
     fs::write(&path, "half written").unwrap();
-    live.server.control().reload();
-    drop(live.login());
+    login_server.server.control().reload();
+    drop(login_server.login());
     fs::write(&path, "foo:other password\n").unwrap();
-    let mut stream = live.connect();
+    let mut stream = login_server.connect();
     stream.write_all(WRONG).unwrap();
     assert_eq!(line(&mut stream), FAILED);
     stream.write_all(LOGIN).unwrap();
@@ -411,11 +411,11 @@ fn a_server_does_not_start_without_its_users() {
 
 #[test]
 fn a_server_that_stops_completes_a_pending_login() {
-    let live = Live::start("foo:bar\n", 100);
-    let mut stream = live.connect();
+    let login_server = RunningLoginServer::start("foo:bar\n", 100);
+    let mut stream = login_server.connect();
     stream.write_all(&[WRONG, LOGIN].concat()).unwrap();
     // The first reply shows that the second attempt has been received.
     assert_eq!(line(&mut stream), FAILED);
-    live.server.stop();
+    login_server.server.stop();
     assert_eq!(line(&mut stream), "STORED\r\n");
 }

@@ -1,6 +1,6 @@
 //! The memory that all peers together can make the server hold, while other clients are served.
 
-mod live;
+mod live_server;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use glasscache_server::{Address, Config, RunningServer, start};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
-use live::{config, connect, talk};
+use live_server::{config, connect, expect_reply};
 
 /// An eighth of 64 MiB.
 const LIMIT_BYTES: u64 = 8 << 20;
@@ -77,7 +77,7 @@ fn slow_readers(server: &RunningServer, readers: usize) -> (Vec<TcpStream>, Vec<
     let request = format!("get {}\r\n", keys.join(" ")).repeat(4);
     let readers = (0..readers).map(|_| {
         for key in &keys {
-            talk(&mut writer, &set(key, LARGE_BYTES), b"STORED\r\n");
+            expect_reply(&mut writer, &set(key, LARGE_BYTES), b"STORED\r\n");
         }
         let mut reader = connect_narrow(server);
         reader.write_all(request.as_bytes()).unwrap();
@@ -106,9 +106,9 @@ fn readers_of_large_values_that_do_not_read_stay_within_the_budget() {
     for round in 0..20 {
         let found = rows(&server);
         held_bytes = held_bytes.max(found["buffer_bytes"]);
-        talk(&mut healthy, b"mn\r\n", b"MN\r\n");
+        expect_reply(&mut healthy, b"mn\r\n", b"MN\r\n");
         if round % 10 == 0 {
-            talk(
+            expect_reply(
                 &mut healthy,
                 format!("get {}\r\n", keys[0]).as_bytes(),
                 &reply(&keys[..1], LARGE_BYTES),
@@ -120,7 +120,7 @@ fn readers_of_large_values_that_do_not_read_stay_within_the_budget() {
         "{held_bytes} bytes are held"
     );
     drop(readers);
-    talk(
+    expect_reply(
         &mut healthy,
         format!("get {}\r\n", keys.join(" ")).as_bytes(),
         &reply(&keys, LARGE_BYTES),
@@ -136,7 +136,7 @@ fn a_reader_that_waited_for_memory_gets_its_whole_reply() {
     drop(readers);
     let reply = reply(&keys, LARGE_BYTES);
     for _ in 0..4 {
-        talk(&mut last, b"", &reply);
+        expect_reply(&mut last, b"", &reply);
     }
     let found = rows(&server);
     assert_eq!(found["peers_waiting"], 0, "{found:?}");
@@ -156,7 +156,7 @@ fn unfinished_commands_stay_in_the_kernel_beyond_the_budget() {
         client
     };
     let halves: Vec<TcpStream> = (0..500).map(begin).collect();
-    talk(&mut connect(&server), b"mn\r\n", b"MN\r\n");
+    expect_reply(&mut connect(&server), b"mn\r\n", b"MN\r\n");
     let held_bytes = rows(&server)["buffer_bytes"];
     assert!(
         held_bytes <= LIMIT_BYTES + EXCESS_BYTES,
@@ -164,8 +164,8 @@ fn unfinished_commands_stay_in_the_kernel_beyond_the_budget() {
     );
     // Another client's command of that size is served although the budget is used up, in one piece or in two.
     let mut healthy = begin(0);
-    talk(&mut healthy, rest, b"STORED\r\n");
-    talk(&mut healthy, &request, b"STORED\r\n");
+    expect_reply(&mut healthy, rest, b"STORED\r\n");
+    expect_reply(&mut healthy, &request, b"STORED\r\n");
     // Each is stored once it is complete, except those that were closed because they stalled.
     let finish = |mut client: TcpStream| {
         let mut reply = [0; 8];
@@ -231,7 +231,7 @@ fn small_requests_are_served_while_the_budget_is_used_up() {
     }
     let mut writer = client.try_clone().unwrap();
     let sender = std::thread::spawn(move || writer.write_all(&request).unwrap());
-    talk(&mut client, b"", &replies);
+    expect_reply(&mut client, b"", &replies);
     sender.join().unwrap();
     drop((readers, halves));
 }
@@ -240,7 +240,7 @@ fn small_requests_are_served_while_the_budget_is_used_up() {
 fn a_batch_is_cut_after_the_first_large_value() {
     let server = start(config()).unwrap();
     let (readers, _) = slow_readers(&server, 12);
-    talk(&mut connect(&server), b"mn\r\n", b"MN\r\n");
+    expect_reply(&mut connect(&server), b"mn\r\n", b"MN\r\n");
     // Sixteen values of each are more than can be held in place: the excess would be copied.
     let found = rows(&server);
     assert!(found["buffer_bytes"] < 400_000, "{found:?}");
@@ -264,7 +264,7 @@ fn a_parked_connection_that_was_reset_does_not_keep_its_worker_awake() {
         client
     };
     let mut clients: Vec<TcpStream> = (0..30).map(begin).collect();
-    talk(&mut connect(&server), b"mn\r\n", b"MN\r\n");
+    expect_reply(&mut connect(&server), b"mn\r\n", b"MN\r\n");
     for client in clients.drain(15..) {
         sockopt::set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
     }
@@ -280,7 +280,7 @@ fn memory_for_the_next_writes_is_backed_without_any_new_connection() {
     let server = start(config()).unwrap();
     assert_eq!(rows(&server)["ready_bytes"], 0);
     let mut client = connect(&server);
-    talk(&mut client, b"set a 0 0 1\r\nx\r\n", b"STORED\r\n");
+    expect_reply(&mut client, b"set a 0 0 1\r\nx\r\n", b"STORED\r\n");
     let mut lines = BufReader::new(client.try_clone().unwrap()).lines();
     let until = Instant::now() + Duration::from_secs(10);
     loop {

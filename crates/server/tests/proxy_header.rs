@@ -118,7 +118,7 @@ fn a_proxy_without_a_header_is_closed_at_once_or_after_a_second() {
 }
 
 #[test]
-fn a_header_from_anybody_else_is_no_request() {
+fn a_header_from_an_unlisted_address_is_an_error() {
     let server = server(&["192.0.2.0/24"], None);
     let mut connection = connect(&server);
     send(&mut connection, HEADER);
@@ -131,7 +131,7 @@ fn a_header_from_anybody_else_is_no_request() {
 }
 
 #[test]
-fn a_header_is_no_login() {
+fn a_proxy_header_does_not_replace_a_login() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("users");
     fs::write(&path, "foo:bar\n").unwrap();

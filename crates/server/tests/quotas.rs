@@ -1,12 +1,12 @@
 //! Large transfers in quotas: complete, in order, and without delaying small ones.
 
-mod live;
+mod live_server;
 
 use std::io::{Read, Write};
 
 use glasscache_server::{Config, RunningServer, start};
 
-use live::{config, connect, talk};
+use live_server::{config, connect, expect_reply};
 
 const BIG_BYTES: usize = 1_000_000;
 
@@ -30,10 +30,10 @@ fn reply_big(key: &str, seed: usize) -> Vec<u8> {
 fn replies_after_large_values_keep_their_order() {
     let server = start(config()).unwrap();
     let mut client = connect(&server);
-    talk(&mut client, &set_big("a", 1), b"STORED\r\n");
-    talk(&mut client, &set_big("b", 2), b"STORED\r\n");
+    expect_reply(&mut client, &set_big("a", 1), b"STORED\r\n");
+    expect_reply(&mut client, &set_big("b", 2), b"STORED\r\n");
     let replies = [&reply_big("a", 1)[..], b"MN\r\n", &reply_big("b", 2)].concat();
-    talk(&mut client, b"get a\r\nmn\r\nget b\r\n", &replies);
+    expect_reply(&mut client, b"get a\r\nmn\r\nget b\r\n", &replies);
     client.write_all(b"get b a\r\nquit\r\n").unwrap();
     let mut all = Vec::new();
     client.read_to_end(&mut all).unwrap();
@@ -50,12 +50,12 @@ fn a_megabyte_yields_to_others() {
     };
     let server = start(one_worker).unwrap();
     let mut client = connect(&server);
-    talk(&mut client, &set_big("a", 1), b"STORED\r\n");
+    expect_reply(&mut client, &set_big("a", 1), b"STORED\r\n");
     let before = yields(&server);
     // A transfer is cut while there are small requests, and for a tenth of a second after one.
     let is_stopped = (0..50).any(|_| {
-        talk(&mut client, b"mn\r\n", b"MN\r\n");
-        talk(&mut client, b"get a\r\n", &reply_big("a", 1));
+        expect_reply(&mut client, b"mn\r\n", b"MN\r\n");
+        expect_reply(&mut client, b"get a\r\n", &reply_big("a", 1));
         yields(&server) > before
     });
     assert!(is_stopped);
@@ -86,19 +86,19 @@ fn large_and_small_requests_at_the_same_time_all_get_their_replies() {
             scope.spawn(move || {
                 let (mut client, key) = (connect(server), format!("k{}", seed % 3));
                 for round in 0..10 {
-                    talk(
+                    expect_reply(
                         &mut client,
                         &set_big(&format!("own{seed}"), round),
                         b"STORED\r\n",
                     );
-                    talk(
+                    expect_reply(
                         &mut client,
                         format!("get own{seed}\r\n").as_bytes(),
                         &reply_big(&format!("own{seed}"), round),
                     );
                     let small = format!("set {key} 0 0 1\r\nx\r\nget {key}\r\n");
                     let reply = format!("STORED\r\nVALUE {key} 0 1\r\nx\r\nEND\r\n");
-                    talk(&mut client, small.as_bytes(), reply.as_bytes());
+                    expect_reply(&mut client, small.as_bytes(), reply.as_bytes());
                 }
             });
         }

@@ -1,12 +1,12 @@
 //! Connections that one iteration of a worker reads ahead together get the same replies as each alone.
 
-mod live;
+mod live_server;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 
-use glasscache_server::{Config, Replay, RunningServer, start};
-use live::{config, connect, talk};
+use glasscache_server::{Config, InMemorySession, RunningServer, start};
+use live_server::{config, connect, expect_reply};
 
 /// More than a worker reads ahead together.
 const CONNECTIONS: usize = 40;
@@ -53,7 +53,7 @@ fn alone(stream: &[u8]) -> Vec<u8> {
         memory_bytes: 64 << 20,
         ..config()
     };
-    Replay::new(config).unwrap().feed(stream, 10)
+    InMemorySession::new(config).unwrap().feed(stream, 10)
 }
 
 /// Sends each stream in pieces, alternating between the connections, and ends the sending.
@@ -129,6 +129,6 @@ fn a_connection_that_closes_takes_no_reply_of_the_others() {
                 assert_eq!(got, "MN\r\nEN\r\n");
             }
         }
-        talk(&mut connect(&server), b"mn\r\n", b"MN\r\n");
+        expect_reply(&mut connect(&server), b"mn\r\n", b"MN\r\n");
     }
 }

@@ -9,13 +9,13 @@
 )]
 
 #[allow(dead_code, reason = "one of several files of tests that share it")]
-mod live;
+mod live_server;
 
 use std::fs;
 use std::path::PathBuf;
 
 use glasscache_server::{Config, RunningServer, start};
-use live::{connect, talk};
+use live_server::{connect, expect_reply};
 use tempfile::TempDir;
 
 /// A folder with the memory file of one server after the other.
@@ -38,7 +38,7 @@ impl Folder {
         Config {
             memory_bytes: 8 << 20,
             memory_file: Some(self.file()),
-            ..live::config()
+            ..live_server::config()
         }
     }
 
@@ -62,7 +62,7 @@ fn save(server: RunningServer) {
 
 fn has_key(server: &RunningServer) -> bool {
     let mut stream = connect(server);
-    talk(&mut stream, b"mg key v\r\nmn\r\n", b"");
+    expect_reply(&mut stream, b"mg key v\r\nmn\r\n", b"");
     let mut reply = [0; 2];
     std::io::Read::read_exact(&mut stream, &mut reply).unwrap();
     match &reply {
@@ -76,7 +76,7 @@ fn has_key(server: &RunningServer) -> bool {
 fn saved() -> Folder {
     let folder = Folder::new();
     let server = folder.start();
-    talk(
+    expect_reply(
         &mut connect(&server),
         b"set key 0 0 5\r\nvalue\r\n",
         b"STORED\r\n",
@@ -93,18 +93,18 @@ fn items_of_every_kind_come_back_after_a_stop_that_saves() {
     let mut stream = connect(&server);
     let large = vec![b'x'; 700_000];
     let set_large = [b"set large 7 0 700000\r\n", &large[..], b"\r\n"].concat();
-    talk(&mut stream, &set_large, b"STORED\r\n");
-    talk(&mut stream, b"set plain 0 0 5\r\nvalue\r\n", b"STORED\r\n");
-    talk(&mut stream, b"ms lease 1 T1000 F3\r\nx\r\n", b"HD\r\n");
-    talk(&mut stream, b"md lease I T30\r\n", b"HD\r\n");
-    talk(&mut stream, b"mg lease v\r\n", b"VA 1 X W\r\nx\r\n");
-    talk(
+    expect_reply(&mut stream, &set_large, b"STORED\r\n");
+    expect_reply(&mut stream, b"set plain 0 0 5\r\nvalue\r\n", b"STORED\r\n");
+    expect_reply(&mut stream, b"ms lease 1 T1000 F3\r\nx\r\n", b"HD\r\n");
+    expect_reply(&mut stream, b"md lease I T30\r\n", b"HD\r\n");
+    expect_reply(&mut stream, b"mg lease v\r\n", b"VA 1 X W\r\nx\r\n");
+    expect_reply(
         &mut stream,
         b"set gone 0 0 1\r\nx\r\ndelete gone\r\n",
         b"STORED\r\nDELETED\r\n",
     );
-    talk(&mut stream, b"ms known 1 E77\r\nx\r\n", b"HD\r\n");
-    talk(
+    expect_reply(&mut stream, b"ms known 1 E77\r\nx\r\n", b"HD\r\n");
+    expect_reply(
         &mut stream,
         b"set space:a 0 0 1\r\nx\r\nflush_prefix space:\r\n",
         b"STORED\r\nOK\r\n",
@@ -118,14 +118,14 @@ fn items_of_every_kind_come_back_after_a_stop_that_saves() {
     );
     let mut stream = connect(&server);
     let value = [b"VALUE large 7 700000\r\n", &large[..], b"\r\nEND\r\n"].concat();
-    talk(&mut stream, b"get large\r\n", &value);
-    talk(
+    expect_reply(&mut stream, b"get large\r\n", &value);
+    expect_reply(
         &mut stream,
         b"get plain gone space:a\r\n",
         b"VALUE plain 0 5\r\nvalue\r\nEND\r\n",
     );
-    talk(&mut stream, b"mg lease v f\r\n", b"VA 1 f3 Z X\r\nx\r\n");
-    talk(
+    expect_reply(&mut stream, b"mg lease v f\r\n", b"VA 1 f3 Z X\r\nx\r\n");
+    expect_reply(
         &mut stream,
         b"gets known\r\n",
         b"VALUE known 0 1 77\r\nx\r\nEND\r\n",
@@ -139,7 +139,7 @@ fn items_of_every_kind_come_back_after_a_stop_that_saves() {
     // And once more.
     save(server);
     let server = folder.start();
-    talk(
+    expect_reply(
         &mut connect(&server),
         b"get plain\r\n",
         b"VALUE plain 0 5\r\nvalue\r\nEND\r\n",
@@ -179,7 +179,7 @@ fn a_memory_file_serves_one_server_at_a_time() {
         sentence.contains("is in use by another server"),
         "{sentence}"
     );
-    talk(
+    expect_reply(
         &mut connect(&server),
         b"set key 0 0 5\r\nvalue\r\n",
         b"STORED\r\n",
@@ -189,7 +189,7 @@ fn a_memory_file_serves_one_server_at_a_time() {
 }
 
 #[test]
-fn a_snapshot_that_is_none_ends_the_start() {
+fn an_invalid_snapshot_fails_the_start() {
     for foreign in [&b""[..], b"Tmain\nKmaxbytes 67108864\n"] {
         let folder = Folder::new();
         fs::write(folder.snapshot(), foreign).unwrap();
@@ -315,7 +315,7 @@ fn a_full_file_system_is_an_error_at_the_start() {
     let config = Config {
         memory_bytes: (total.f_blocks * total.f_frsize + (1 << 30)) >> 20 << 20,
         memory_file: Some(file.clone()),
-        ..live::config()
+        ..live_server::config()
     };
     let Err(error) = start(config) else {
         panic!("more than the file system holds")
@@ -333,8 +333,8 @@ fn a_raised_limit_keeps_to_the_file() {
     let folder = saved();
     let server = folder.start();
     let mut stream = connect(&server);
-    talk(&mut stream, b"cache_memlimit 8\r\n", b"OK\r\n");
-    talk(
+    expect_reply(&mut stream, b"cache_memlimit 8\r\n", b"OK\r\n");
+    expect_reply(
         &mut stream,
         b"cache_memlimit 64\r\n",
         b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n",

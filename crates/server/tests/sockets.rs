@@ -1,6 +1,6 @@
 //! The server over real sockets: behaviour that needs a socket (ports, limits, slow readers, shutdown).
 
-mod live;
+mod live_server;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -8,20 +8,20 @@ use std::time::{Duration, Instant};
 
 use glasscache_server::{Config, Listen, start};
 
-use live::{config, connect, talk};
+use live_server::{config, connect, expect_reply};
 
 #[test]
 fn a_value_is_stored_and_read() {
     let server = start(config()).unwrap();
     let mut client = connect(&server);
-    talk(&mut client, b"set a 5 0 3\r\nabc\r\n", b"STORED\r\n");
-    talk(
+    expect_reply(&mut client, b"set a 5 0 3\r\nabc\r\n", b"STORED\r\n");
+    expect_reply(
         &mut client,
         b"get a b\r\n",
         b"VALUE a 5 3\r\nabc\r\nEND\r\n",
     );
-    talk(&mut client, b"delete a\r\n", b"DELETED\r\n");
-    talk(&mut client, b"mg a v\r\nmn\r\n", b"EN\r\nMN\r\n");
+    expect_reply(&mut client, b"delete a\r\n", b"DELETED\r\n");
+    expect_reply(&mut client, b"mg a v\r\nmn\r\n", b"EN\r\nMN\r\n");
 }
 
 #[test]
@@ -33,11 +33,11 @@ fn large_values_are_stored_and_read_whole() {
         let mut request = format!("set big 0 0 {bytes}\r\n").into_bytes();
         request.extend_from_slice(&value);
         request.extend_from_slice(b"\r\n");
-        talk(&mut client, &request, b"STORED\r\n");
+        expect_reply(&mut client, &request, b"STORED\r\n");
         let mut reply = format!("VALUE big 0 {bytes}\r\n").into_bytes();
         reply.extend_from_slice(&value);
         reply.extend_from_slice(b"\r\nEND\r\n");
-        talk(&mut client, b"get big\r\n", &reply);
+        expect_reply(&mut client, b"get big\r\n", &reply);
     }
 }
 
@@ -51,13 +51,13 @@ fn a_large_value_may_arrive_before_its_line_end() {
         client.write_all(&request).unwrap();
         // A reply to another client shows that the worker is not stuck on this one.
         for _ in 0..4 {
-            talk(&mut connect(&server), b"mn\r\n", b"MN\r\n");
+            expect_reply(&mut connect(&server), b"mn\r\n", b"MN\r\n");
         }
         client.write_all(end).unwrap();
         if end.len() == 1 {
             client.write_all(b"\n").unwrap();
         }
-        talk(&mut client, b"", b"STORED\r\n");
+        expect_reply(&mut client, b"", b"STORED\r\n");
     }
 }
 
@@ -69,7 +69,7 @@ fn a_reader_that_pauses_is_waited_for_and_gets_everything() {
     let mut request = b"set big 0 0 500000\r\n".to_vec();
     request.extend_from_slice(&value);
     request.extend_from_slice(b"\r\n");
-    talk(&mut client, &request, b"STORED\r\n");
+    expect_reply(&mut client, &request, b"STORED\r\n");
     let mut writer = client.try_clone().unwrap();
     let sender = std::thread::spawn(move || {
         for _ in 0..100 {
@@ -101,8 +101,8 @@ fn a_connection_beyond_the_limit_is_refused_with_an_error() {
     })
     .unwrap();
     let (mut one, mut two) = (connect(&server), connect(&server));
-    talk(&mut one, b"version\r\n", b"VERSION ");
-    talk(&mut two, b"version\r\n", b"VERSION ");
+    expect_reply(&mut one, b"version\r\n", b"VERSION ");
+    expect_reply(&mut two, b"version\r\n", b"VERSION ");
     let mut refused = connect(&server);
     let mut error = String::new();
     refused.read_to_string(&mut error).unwrap();
@@ -119,7 +119,7 @@ fn the_longest_stalled_reader_is_closed_for_others() {
     // Each value is in another segment, so that held segments add up.
     let stalled: Vec<TcpStream> = (0..16)
         .map(|_| {
-            talk(&mut client, &request, b"STORED\r\n");
+            expect_reply(&mut client, &request, b"STORED\r\n");
             let mut reader = connect(&server);
             reader.write_all(&b"get big\r\n".repeat(20)).unwrap();
             reader
@@ -148,12 +148,12 @@ fn the_longest_stalled_reader_is_closed_for_others() {
 fn stopping_completes_begun_requests() {
     let server = start(config()).unwrap();
     let mut client = connect(&server);
-    talk(&mut client, b"set a 0 0 1\r\n1\r\n", b"STORED\r\n");
+    expect_reply(&mut client, b"set a 0 0 1\r\n1\r\n", b"STORED\r\n");
     client.write_all(b"get a\r\nset b 0 0 3\r\nab").unwrap();
     // The reply shows that the server has read the unfinished set as well.
-    talk(&mut client, b"", b"VALUE a 0 1\r\n1\r\nEND\r\n");
+    expect_reply(&mut client, b"", b"VALUE a 0 1\r\n1\r\nEND\r\n");
     server.stop();
-    talk(&mut client, b"c\r\n", b"STORED\r\n");
+    expect_reply(&mut client, b"c\r\n", b"STORED\r\n");
     let mut rest = Vec::new();
     client.read_to_end(&mut rest).unwrap();
     assert!(rest.is_empty());
@@ -190,19 +190,19 @@ fn config_get_cluster_reports_the_nodes_of_its_file_and_is_unknown_without_one()
     with_file.cluster_file = Some(path.clone());
     let server = start(with_file).unwrap();
     let mut client = connect(&server);
-    talk(
+    expect_reply(
         &mut client,
         b"config get cluster\r\nmn\r\n",
         b"CONFIG cluster 0 19\r\n1\na|10.0.0.1|11211\n\r\nEND\r\nMN\r\n",
     );
     std::fs::write(&path, "2\na|10.0.0.1|11211\nb|10.0.0.2|11211\n").unwrap();
-    talk(
+    expect_reply(
         &mut client,
         b"config get cluster\r\nconfig get other\r\nconfig set cluster\r\n",
         b"CONFIG cluster 0 36\r\n2\na|10.0.0.1|11211 b|10.0.0.2|11211\n\r\nEND\r\nEND\r\nERROR\r\n",
     );
     let server = start(config()).unwrap();
-    talk(
+    expect_reply(
         &mut connect(&server),
         b"config get cluster\r\n",
         b"ERROR\r\n",
@@ -263,6 +263,6 @@ fn a_prepared_server_serves_no_client_before_it_starts() {
     client
         .set_read_timeout(Some(Duration::from_secs(20)))
         .unwrap();
-    talk(&mut client, b"", b"MN\r\n");
+    expect_reply(&mut client, b"", b"MN\r\n");
     drop(server);
 }

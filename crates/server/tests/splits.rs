@@ -1,11 +1,11 @@
 //! However the bytes of a stream are split, the replies are the same.
 
-use glasscache_server::{Config, Replay, pieces};
+use glasscache_server::{Config, InMemorySession, pieces};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-fn server() -> Replay {
-    Replay::new(Config {
+fn server() -> InMemorySession {
+    InMemorySession::new(Config {
         hash_seed: Some(7),
         memory_bytes: 64 << 20,
         ..Config::default()

@@ -1,6 +1,6 @@
 //! Large values that arrive: many at once, of the maximum size, and behind some that stall.
 
-mod live;
+mod live_server;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use glasscache_server::{Config, start};
 
-use live::{config, connect, talk};
+use live_server::{config, connect, expect_reply};
 
 #[test]
 fn stalled_uploads_make_room_for_one_that_moves() {
@@ -71,7 +71,7 @@ fn many_large_values_at_once_are_all_stored() {
                 let patience = Duration::from_mins(1);
                 client.set_read_timeout(Some(patience)).unwrap();
                 for _ in 0..2 {
-                    talk(&mut client, &request, b"STORED\r\n");
+                    expect_reply(&mut client, &request, b"STORED\r\n");
                 }
             });
         }
@@ -89,9 +89,9 @@ fn a_value_of_half_the_memory_is_stored_if_the_limit_allows() {
     let value = vec![b'x'; 31_000_000];
     for _ in 0..3 {
         let request = [b"set half 0 0 31000000\r\n", &value[..], b"\r\n"].concat();
-        talk(&mut client, &request, b"STORED\r\n");
+        expect_reply(&mut client, &request, b"STORED\r\n");
         let reply = [b"VALUE half 0 31000000\r\n", &value[..], b"\r\nEND\r\n"].concat();
-        talk(&mut client, b"get half\r\n", &reply);
+        expect_reply(&mut client, b"get half\r\n", &reply);
     }
 }
 
@@ -120,7 +120,7 @@ fn of_many_waiting_uploads_only_the_oldest_retry_and_all_complete() {
     // While no sender is closed, memory changes hands.
     let mut other = connect(&server);
     while begun.elapsed() < Duration::from_millis(900) {
-        talk(&mut other, b"get other\r\n", b"END\r\n");
+        expect_reply(&mut other, b"get other\r\n", b"END\r\n");
         std::thread::sleep(Duration::from_millis(5));
     }
     let tries = u128::from(row(&mut other, "upload_tries"));
@@ -164,7 +164,7 @@ fn an_upload_that_is_refused_midway_removes_the_old_value() {
     })
     .unwrap();
     let mut client = connect(&server);
-    talk(&mut client, b"set k 0 0 3\r\nold\r\n", b"STORED\r\n");
+    expect_reply(&mut client, b"set k 0 0 3\r\nold\r\n", b"STORED\r\n");
     // Nothing is evicted: at some value there is no memory left.
     let value = "x".repeat(8000);
     for number in 0..2000 {
@@ -176,5 +176,5 @@ fn an_upload_that_is_refused_midway_removes_the_old_value() {
     let mut line = String::new();
     reader.read_line(&mut line).unwrap();
     assert_eq!(line, "SERVER_ERROR out of memory storing object\r\n");
-    talk(&mut client, b"get k\r\n", b"END\r\n");
+    expect_reply(&mut client, b"get k\r\n", b"END\r\n");
 }

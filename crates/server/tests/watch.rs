@@ -7,7 +7,7 @@
 )]
 
 #[allow(dead_code, reason = "one of several files of tests that share it")]
-mod live;
+mod live_server;
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
@@ -19,9 +19,9 @@ struct WatchedLines(std::io::Lines<BufReader<TcpStream>>);
 
 impl WatchedLines {
     fn new(server: &RunningServer, arguments: &str) -> Self {
-        let mut stream = live::connect(server);
+        let mut stream = live_server::connect(server);
         let request = format!("watch {arguments}\r\n");
-        live::talk(&mut stream, request.as_bytes(), b"OK\r\n");
+        live_server::expect_reply(&mut stream, request.as_bytes(), b"OK\r\n");
         Self(BufReader::new(stream).lines())
     }
 
@@ -44,9 +44,9 @@ impl WatchedLines {
 
 #[test]
 fn every_change_of_an_item_has_a_line() {
-    let server = start(live::config()).unwrap();
+    let server = start(live_server::config()).unwrap();
     let mut lines = WatchedLines::new(&server, "mutations deletions");
-    let mut client = live::connect(&server);
+    let mut client = live_server::connect(&server);
     for (request, reply, line) in [
         (
             "set a:1 0 0 1\r\n5\r\n",
@@ -107,12 +107,12 @@ fn every_change_of_an_item_has_a_line() {
         ("flush_all\r\n", "OK\r\n", "type=flush_all delay=0"),
         ("flush_all 5\r\n", "OK\r\n", "type=flush_all delay=5"),
     ] {
-        live::talk(&mut client, request.as_bytes(), reply.as_bytes());
+        live_server::expect_reply(&mut client, request.as_bytes(), reply.as_bytes());
         let found = lines.next();
         assert!(found.starts_with(line), "{request}: {found}");
     }
     // What changes nothing has no line: the next one is that of the last command.
-    live::talk(
+    live_server::expect_reply(
         &mut client,
         b"touch none 1\r\nincr none 1\r\ndelete none\r\nget none\r\nset z 0 0 1\r\n1\r\n",
         b"NOT_FOUND\r\nNOT_FOUND\r\nNOT_FOUND\r\nEND\r\nSTORED\r\n",
@@ -122,11 +122,11 @@ fn every_change_of_an_item_has_a_line() {
 
 #[test]
 fn watcher_of_a_prefix_receives_no_lines_of_other_keys() {
-    let server = start(live::config()).unwrap();
+    let server = start(live_server::config()).unwrap();
     let mut lines = WatchedLines::new(&server, "mutations deletions prefix=a%3A");
-    let mut client = live::connect(&server);
+    let mut client = live_server::connect(&server);
     let requests = "set b:1 0 0 1\r\n1\r\nset a:1 0 0 1\r\n1\r\ndelete b:1\r\nflush_prefix b:\r\nflush_all\r\n";
-    live::talk(
+    live_server::expect_reply(
         &mut client,
         requests.as_bytes(),
         b"STORED\r\nSTORED\r\nDELETED\r\nOK\r\nOK\r\n",
@@ -137,7 +137,7 @@ fn watcher_of_a_prefix_receives_no_lines_of_other_keys() {
 
 #[test]
 fn heartbeats_continue_without_changes_and_follow_each_change() {
-    let server = start(live::config()).unwrap();
+    let server = start(live_server::config()).unwrap();
     let mut lines = WatchedLines::new(&server, "mutations deletions heartbeat");
     let number = |line: &str| -> u64 {
         let text = line.strip_prefix("type=heartbeat ms=").unwrap();
@@ -148,8 +148,8 @@ fn heartbeats_continue_without_changes_and_follow_each_change() {
         numbers.is_sorted() && numbers[4] > numbers[0],
         "{numbers:?}"
     );
-    let mut client = live::connect(&server);
-    live::talk(&mut client, b"set a 0 0 1\r\n1\r\n", b"STORED\r\n");
+    let mut client = live_server::connect(&server);
+    live_server::expect_reply(&mut client, b"set a 0 0 1\r\n1\r\n", b"STORED\r\n");
     assert!(lines.next_change().starts_with("type=item_store key=a "));
     assert!(number(&lines.next()) >= numbers[4]);
 }
@@ -157,10 +157,10 @@ fn heartbeats_continue_without_changes_and_follow_each_change() {
 #[test]
 fn lines_that_are_pending_when_the_server_stops_are_sent() {
     for _ in 0..10 {
-        let server = start(live::config()).unwrap();
+        let server = start(live_server::config()).unwrap();
         let mut lines = WatchedLines::new(&server, "mutations");
-        let mut client = live::connect(&server);
-        live::talk(&mut client, b"set a 0 0 1\r\n1\r\n", b"STORED\r\n");
+        let mut client = live_server::connect(&server);
+        live_server::expect_reply(&mut client, b"set a 0 0 1\r\n1\r\n", b"STORED\r\n");
         server.stop();
         assert!(lines.next().starts_with("type=item_store key=a "));
         server.join();
@@ -169,12 +169,12 @@ fn lines_that_are_pending_when_the_server_stops_are_sent() {
 
 #[test]
 fn more_watchers_are_admitted_than_memcached_admits() {
-    let server = start(live::config()).unwrap();
+    let server = start(live_server::config()).unwrap();
     let mut watchers: Vec<_> = (0..40)
         .map(|_| WatchedLines::new(&server, "mutations heartbeat"))
         .collect();
-    let mut client = live::connect(&server);
-    live::talk(&mut client, b"set a 0 0 1\r\n1\r\n", b"STORED\r\n");
+    let mut client = live_server::connect(&server);
+    live_server::expect_reply(&mut client, b"set a 0 0 1\r\n1\r\n", b"STORED\r\n");
     for lines in &mut watchers {
         assert!(lines.next_change().starts_with("type=item_store key=a "));
     }

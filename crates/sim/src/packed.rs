@@ -50,7 +50,7 @@ impl Packer {
 struct Unpacker<'b>(&'b [u8]);
 
 impl<'b> Unpacker<'b> {
-    fn take_bytes(&mut self, count: usize) -> Result<&'b [u8], TraceError> {
+    fn unpack_bytes(&mut self, count: usize) -> Result<&'b [u8], TraceError> {
         let (bytes, rest) = self
             .0
             .split_at_checked(count)
@@ -59,36 +59,36 @@ impl<'b> Unpacker<'b> {
         Ok(bytes)
     }
 
-    fn take_length(&mut self) -> Result<usize, TraceError> {
-        let bytes = self.take_bytes(8)?.try_into().map_err(unpack_error)?;
+    fn unpack_length(&mut self) -> Result<usize, TraceError> {
+        let bytes = self.unpack_bytes(8)?.try_into().map_err(unpack_error)?;
         usize::try_from(u64::from_le_bytes(bytes)).map_err(unpack_error)
     }
 
-    fn take_column<const WIDTH: usize, T>(
+    fn unpack_column<const WIDTH: usize, T>(
         &mut self,
         decode: impl Fn([u8; WIDTH]) -> T,
     ) -> Result<Vec<T>, TraceError> {
-        let count = self.take_length()?;
-        let bytes = self.take_bytes(count.saturating_mul(WIDTH))?;
+        let count = self.unpack_length()?;
+        let bytes = self.unpack_bytes(count.saturating_mul(WIDTH))?;
         let (numbers, _) = bytes.as_chunks::<WIDTH>();
         Ok(numbers.iter().map(|bytes| decode(*bytes)).collect())
     }
 
-    fn take_texts(&mut self) -> Result<Vec<String>, TraceError> {
-        let lengths = self.take_u64s()?;
+    fn unpack_texts(&mut self) -> Result<Vec<String>, TraceError> {
+        let lengths = self.unpack_u64s()?;
         let text = |length: &u64| {
-            let bytes = self.take_bytes(usize::try_from(*length).map_err(unpack_error)?)?;
+            let bytes = self.unpack_bytes(usize::try_from(*length).map_err(unpack_error)?)?;
             Ok(str::from_utf8(bytes).map_err(unpack_error)?.to_owned())
         };
         lengths.iter().map(text).collect()
     }
 
-    fn take_u64s(&mut self) -> Result<Vec<u64>, TraceError> {
-        self.take_column(u64::from_le_bytes)
+    fn unpack_u64s(&mut self) -> Result<Vec<u64>, TraceError> {
+        self.unpack_column(u64::from_le_bytes)
     }
 
-    fn take_u32s(&mut self) -> Result<Vec<u32>, TraceError> {
-        self.take_column(u32::from_le_bytes)
+    fn unpack_u32s(&mut self) -> Result<Vec<u32>, TraceError> {
+        self.unpack_column(u32::from_le_bytes)
     }
 }
 
@@ -126,9 +126,9 @@ pub fn pack_trace(trace: &PreparedTrace) -> Vec<u8> {
 pub fn unpack_trace(bytes: &[u8]) -> Result<PreparedTrace, TraceError> {
     let mut unpacker = Unpacker(bytes);
     let (ids, keys, sizes) = (
-        unpacker.take_u32s()?,
-        unpacker.take_u64s()?,
-        unpacker.take_u32s()?,
+        unpacker.unpack_u32s()?,
+        unpacker.unpack_u64s()?,
+        unpacker.unpack_u32s()?,
     );
     let is_object = |id: &u32| (*id as usize) < keys.len();
     ensure(ids.iter().all(is_object), "a row of an unknown object")?;
@@ -140,10 +140,10 @@ pub fn unpack_trace(bytes: &[u8]) -> Result<PreparedTrace, TraceError> {
         None
     } else {
         let timeline = Timeline {
-            times: unpacker.take_u64s()?,
-            ttls: unpacker.take_u64s()?,
-            effects: unpacker.take_column(effect_of)?,
-            replaced_ids: unpacker.take_u32s()?,
+            times: unpacker.unpack_u64s()?,
+            ttls: unpacker.unpack_u64s()?,
+            effects: unpacker.unpack_column(effect_of)?,
+            replaced_ids: unpacker.unpack_u32s()?,
         };
         let columns = [
             timeline.times.len(),
@@ -216,22 +216,22 @@ pub fn pack_log(log: &RequestLog) -> Vec<u8> {
 pub fn unpack_log(bytes: &[u8]) -> Result<RequestLog, TraceError> {
     let mut unpacker = Unpacker(bytes);
     let items = Items {
-        keys: unpacker.take_texts()?,
-        parents: unpacker.take_u32s()?,
-        sizes: unpacker.take_u32s()?,
+        keys: unpacker.unpack_texts()?,
+        parents: unpacker.unpack_u32s()?,
+        sizes: unpacker.unpack_u32s()?,
     };
     let requests = Requests {
-        request: unpacker.take_u64s()?,
-        time_us: unpacker.take_u64s()?,
-        instance: unpacker.take_column(u16::from_le_bytes)?,
-        base_us: unpacker.take_u32s()?,
-        page: unpacker.take_u32s()?,
-        route: unpacker.take_u32s()?,
-        routes: unpacker.take_texts()?,
-        starts: unpacker.take_column(|start| u64::from_le_bytes(start) as usize)?,
-        items: unpacker.take_u32s()?,
+        request: unpacker.unpack_u64s()?,
+        time_us: unpacker.unpack_u64s()?,
+        instance: unpacker.unpack_column(u16::from_le_bytes)?,
+        base_us: unpacker.unpack_u32s()?,
+        page: unpacker.unpack_u32s()?,
+        route: unpacker.unpack_u32s()?,
+        routes: unpacker.unpack_texts()?,
+        starts: unpacker.unpack_column(|start| u64::from_le_bytes(start) as usize)?,
+        items: unpacker.unpack_u32s()?,
     };
-    let truncated_after = unpacker.take_u64s()?.first().copied();
+    let truncated_after = unpacker.unpack_u64s()?.first().copied();
     check_columns(&items, &requests)?;
     Ok(RequestLog {
         items,
@@ -281,14 +281,14 @@ mod tests {
     use crate::replay::Task;
     use crate::trace::generate::topic_tree::{TopicTreeConfig, topic_tree};
     use crate::trace::intern::Mode;
-    use crate::trace::{Columns, Layout, Memory, TimeUnit, open_with};
+    use crate::trace::{Columns, InMemoryFile, Layout, TimeUnit, open_with};
 
     fn trace_of(csv: &'static str, mode: Mode) -> PreparedTrace {
         let layout = Layout {
             time_unit: Some(TimeUnit::Seconds),
             ..Layout::default()
         };
-        let memory = Memory::new(csv.as_bytes());
+        let memory = InMemoryFile::new(csv.as_bytes());
         let mut stream = open_with("trace.csv", memory, Columns::ALL, &layout).unwrap();
         PreparedTrace::new(InternedTrace::read("trace.csv", &mut *stream, mode).unwrap())
     }

@@ -16,7 +16,7 @@ fn prepare(requests: &[(u64, u32)], mode: Mode) -> PreparedTrace {
         ..Batch::default()
     };
     let mut collector = Collector::new(mode);
-    collector.take("test", &batch).unwrap();
+    collector.add_batch("test", &batch).unwrap();
     PreparedTrace::new(collector.finish(true))
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use glasscache_sim::trace::log::RequestLog;
-use glasscache_sim::trace::{Batch, ColumnNames, Columns, Layout, Memory, open, open_with};
+use glasscache_sim::trace::{Batch, ColumnNames, Columns, InMemoryFile, Layout, open, open_with};
 use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
@@ -63,8 +63,8 @@ fn log(keys: &[&str], lists: &Column<'_>) -> String {
     ];
     let requests = file(&schema, &columns);
     let read = RequestLog::read(
-        ("items.parquet", Memory::new(items)),
-        ("requests.parquet", Memory::new(requests)),
+        ("items.parquet", InMemoryFile::new(items)),
+        ("requests.parquet", InMemoryFile::new(requests)),
     );
     read.map_or_else(
         |error| error.to_string(),
@@ -95,7 +95,7 @@ fn rejects_a_list_instead_of_a_number() {
     let schema = LIST.replace("items", "key");
     let lists = Column::Ints(&[1, 2], (Some(&[3, 3]), Some(&[0, 1])));
     let bytes = file(&schema, &[lists]);
-    let opened = open("t.parquet", Memory::new(bytes), Columns::KEY);
+    let opened = open("t.parquet", InMemoryFile::new(bytes), Columns::KEY);
     let Err(error) = opened.map(|mut stream| stream.read(&mut Batch::default())) else {
         panic!("a list was taken for a key");
     };
@@ -120,7 +120,7 @@ fn keys_of_strings_are_hashed_like_those_of_csv() {
         ..Layout::default()
     };
     let read = |name: &str, bytes: Vec<u8>| {
-        let source = Memory::new(bytes);
+        let source = InMemoryFile::new(bytes);
         let mut stream = open_with(name, source, Columns::KEY, &layout).unwrap();
         let mut batch = Batch::default();
         stream.read(&mut batch).unwrap();

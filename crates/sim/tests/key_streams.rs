@@ -3,13 +3,14 @@
 use glasscache_sim::TraceError;
 use glasscache_sim::trace::writer::Writer;
 use glasscache_sim::trace::{
-    self, Batch, ColumnNames, Columns, Format, Layout, Memory, Op, Pattern, StreamFacts, TimeUnit,
+    self, Batch, ColumnNames, Columns, Format, InMemoryFile, Layout, Op, Pattern, StreamFacts,
+    TimeUnit,
 };
 use proptest::prelude::*;
 
 /// Reads all rows of a trace in memory, and whether it was truncated.
 fn read(name: &str, bytes: &[u8]) -> Result<(Batch, bool), TraceError> {
-    let mut stream = trace::open(name, Memory::new(bytes), Columns::ALL)?;
+    let mut stream = trace::open(name, InMemoryFile::new(bytes), Columns::ALL)?;
     let (mut all, mut batch) = (Batch::default(), Batch::default());
     while stream.read(&mut batch)? > 0 {
         all.key.append(&mut batch.key.clone());
@@ -123,7 +124,7 @@ fn errors_name_file_row_and_column() {
 
 /// Reads a file of another form, in the columns of `key`, `time`, `size`, `op` and `ttl`.
 fn read_with(name: &str, text: &str, layout: &Layout) -> Result<(Batch, StreamFacts), TraceError> {
-    let source = Memory::new(text.as_bytes());
+    let source = InMemoryFile::new(text.as_bytes());
     let mut stream = trace::open_with(name, source, Columns::ALL, layout)?;
     let mut batch = Batch::default();
     stream.read(&mut batch)?;
@@ -211,7 +212,7 @@ fn times_of_a_clock_are_read_back_whatever_the_unit_of_the_layout() {
     for name in NAMES {
         let mut writer = Writer::with_clock(Format::of(name).unwrap(), Vec::new()).unwrap();
         writer.write(&batch).unwrap();
-        let source = Memory::new(writer.finish().unwrap());
+        let source = InMemoryFile::new(writer.finish().unwrap());
         let layout = Layout {
             time_unit: Some(TimeUnit::Seconds),
             ..Layout::default()

@@ -5,7 +5,7 @@ use glasscache_sim::strategy::figures::{Figures, figures};
 use glasscache_sim::strategy::fixed::choose_fixed;
 use glasscache_sim::strategy::learn::{LearnedRules, learn};
 use glasscache_sim::strategy::prepare::PreparedLog;
-use glasscache_sim::strategy::run::{Choices, Pricing, run};
+use glasscache_sim::strategy::run::{Choices, CostMode, run};
 use glasscache_sim::strategy::{Strategy, StrategyFile};
 use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTreeConfig, topic_tree};
 use glasscache_sim::trace::log::{Items, NONE, RequestLog, Requests};
@@ -88,7 +88,7 @@ fn second_half(log: &RequestLog, notation: &str) -> Figures {
         &cost,
         &strategy,
         choices,
-        Pricing::Median,
+        CostMode::Median,
         prepared.len(),
     );
     figures(

@@ -1,7 +1,7 @@
 //! Request logs: written logs are read back, and an invalid log causes one error sentence.
 
 use glasscache_sim::TraceError;
-use glasscache_sim::trace::Memory;
+use glasscache_sim::trace::InMemoryFile;
 use glasscache_sim::trace::log::{NONE, RequestLog};
 use proptest::prelude::*;
 
@@ -9,8 +9,8 @@ const ITEMS: &str = "{\"key\":\"a\",\"size\":10}\n{\"key\":\"b\",\"parent\":\"a\
 
 fn read(items: &str, requests: &str) -> Result<RequestLog, TraceError> {
     RequestLog::read(
-        ("items.jsonl", Memory::new(items.as_bytes())),
-        ("requests.jsonl", Memory::new(requests.as_bytes())),
+        ("items.jsonl", InMemoryFile::new(items.as_bytes())),
+        ("requests.jsonl", InMemoryFile::new(requests.as_bytes())),
     )
 }
 
@@ -135,7 +135,7 @@ proptest! {
         {
             let (mut items, mut requests) = (Vec::new(), Vec::new());
             log.write_parquet(&mut items, &mut requests).unwrap();
-            let read = RequestLog::read(("i.parquet", Memory::new(items)), ("r.parquet", Memory::new(requests)));
+            let read = RequestLog::read(("i.parquet", InMemoryFile::new(items)), ("r.parquet", InMemoryFile::new(requests)));
             prop_assert_eq!(&read.unwrap(), &log);
         }
     }

@@ -7,7 +7,7 @@ use glasscache_sim::strategy::figures::figures;
 use glasscache_sim::strategy::fixed::{FixedSet, choose_fixed};
 use glasscache_sim::strategy::learn::LearnedItems;
 use glasscache_sim::strategy::prepare::PreparedLog;
-use glasscache_sim::strategy::run::{Choices, Pricing, RequestStats, run};
+use glasscache_sim::strategy::run::{Choices, CostMode, RequestStats, run};
 use glasscache_sim::trace::log::{Items, NONE, RequestLog, Requests};
 use glasscache_strategy::file::Strategy;
 use naive::Table;
@@ -73,7 +73,7 @@ fn request_stats_of(
             fixed: &set,
             learned: &LearnedItems::default(),
         },
-        Pricing::Median,
+        CostMode::Median,
         prepared.len(),
     )
 }

@@ -1,9 +1,9 @@
 //! What `simulate --save` writes: the children that the rules need, and the forecast of the second half.
 
+use glasscache_sim::strategy::build_file::strategy_file;
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::report::{ReportOptions, report};
-use glasscache_sim::strategy::save::strategy_file;
 use glasscache_sim::strategy::{Strategy, StrategyFile};
 use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTreeConfig, topic_tree};
 

@@ -10,7 +10,7 @@ use glasscache_sim::strategy::figures::{Figures, figures};
 use glasscache_sim::strategy::fixed::choose_fixed;
 use glasscache_sim::strategy::learn::LearnedItems;
 use glasscache_sim::strategy::prepare::PreparedLog;
-use glasscache_sim::strategy::run::{Choices, Pricing, RequestStats, run};
+use glasscache_sim::strategy::run::{Choices, CostMode, RequestStats, run};
 use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTreeConfig, topic_tree};
 use glasscache_strategy::file::Strategy;
 
@@ -25,7 +25,7 @@ fn replay(prepared: &PreparedLog<'_>, cost: &CostModel, notation: &str) -> Vec<R
             fixed: &fixed,
             learned: &LearnedItems::default(),
         },
-        Pricing::Median,
+        CostMode::Median,
         prepared.len(),
     )
 }
@@ -102,12 +102,12 @@ fn speed_of_a_search() {
     let cost = CostModel::parse(LATENCY_JSON).unwrap();
     let prepared = PreparedLog::new(&log, |_| true);
     let begin = computed_ns();
-    let lessons = LearnedByShare::learn(&prepared, Evaluation::Past);
+    let lessons = LearnedByShare::learn(&prepared, Evaluation::OutOfSample);
     let candidates = candidates(&prepared, 16 << 20, &lessons);
     let mut sums = [0; 2];
     for (sum, evaluation) in sums
         .iter_mut()
-        .zip([Evaluation::Past, Evaluation::Hindsight])
+        .zip([Evaluation::OutOfSample, Evaluation::Hindsight])
     {
         let mut best_so_far = BestSoFar::default();
         let lessons = LearnedByShare::learn(&prepared, evaluation);

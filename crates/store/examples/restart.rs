@@ -12,7 +12,7 @@
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-use glasscache_store::{Config, MappedFile, Seconds, SetOptions, Snapshot, Stop, Store};
+use glasscache_store::{Config, MappedFile, Seconds, SetOptions, Snapshot, StopTime, Store};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -70,7 +70,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     drop(worker);
     let before = store.counters();
     println!("{} items of {value_bytes} bytes", before.items);
-    let stop = Stop {
+    let stop = StopTime {
         second: NOW,
         unix_ms: 0,
     };

@@ -15,9 +15,9 @@ use crate::request::{Expiry, KeyHash, Seconds};
 use crate::segments::Queue;
 use crate::store::Store;
 
-/// The open segments of a worker.
+/// What a worker writes into one of its open segments; it has one of each kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Log {
+pub(crate) enum SegmentKind {
     /// New items that expire within ten minutes.
     ShortTtl,
     /// New items that expire within a day.
@@ -34,7 +34,7 @@ pub(crate) enum Log {
     Upload,
 }
 
-const LOG_COUNT: usize = Log::Upload as usize + 1;
+const SEGMENT_KIND_COUNT: usize = SegmentKind::Upload as usize + 1;
 
 /// TTLs up to this many seconds share segments: such items mostly expire within one pass of a small queue.
 const SHORT_TTL_S_MAX: u32 = 600;
@@ -50,33 +50,33 @@ const PIECE_BYTES_MIN: usize = 64;
 /// Maximum number of bytes prefetched for the next record: a processor has about this many line fills in flight.
 const PREFETCH_BYTES_MAX: usize = 1 << 10;
 
-impl Log {
-    /// The log for a new item with this expiry.
-    pub(crate) fn for_new_item(expiry: Expiry, now: Seconds) -> Log {
+impl SegmentKind {
+    /// The kind of segment for a new item with this expiry.
+    pub(crate) fn for_new_item(expiry: Expiry, now: Seconds) -> SegmentKind {
         match expiry {
             Expiry::At(second) if second.0.saturating_sub(now.0) <= SHORT_TTL_S_MAX => {
-                Log::ShortTtl
+                SegmentKind::ShortTtl
             }
             Expiry::At(second) if second.0.saturating_sub(now.0) <= MEDIUM_TTL_S_MAX => {
-                Log::MediumTtl
+                SegmentKind::MediumTtl
             }
-            _ => Log::LongTtl,
+            _ => SegmentKind::LongTtl,
         }
     }
 
-    /// The log for the head of a value whose pieces were uploaded: the upload log, because a segment kept open for
+    /// The kind of segment for the head of a value whose pieces were uploaded: that of uploads, because a segment kept open for
     /// heads alone would stay nearly empty. Not if it expires within a day: pieces do not expire by themselves, but
     /// a segment of heads does, and removes their pieces.
-    pub(crate) fn for_chain_head(self) -> Log {
+    pub(crate) fn for_chain_head(self) -> SegmentKind {
         match self {
-            Log::LongTtl => Log::Upload,
+            SegmentKind::LongTtl => SegmentKind::Upload,
             other => other,
         }
     }
 
     fn queue(self) -> Queue {
         match self {
-            Log::Main | Log::MainSurvivors => Queue::Main,
+            SegmentKind::Main | SegmentKind::MainSurvivors => Queue::Main,
             _ => Queue::Small,
         }
     }
@@ -107,7 +107,7 @@ pub(crate) enum UniqueSource {
 }
 
 /// An item about to be written.
-pub(crate) struct Draft<'a> {
+pub(crate) struct NewRecord<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) flags: u32,
     pub(crate) expiry: Expiry,
@@ -118,7 +118,7 @@ pub(crate) struct Draft<'a> {
     pub(crate) body: Body<'a>,
 }
 
-/// The value of a draft.
+/// The value of a new record.
 #[derive(Clone, Copy)]
 pub(crate) enum Body<'a> {
     /// One after the other, inside the item.
@@ -154,7 +154,7 @@ pub(crate) struct AppendedRecord {
     pub(crate) addr: Addr,
     pub(crate) bytes: usize,
     pub(crate) unique: u64,
-    log: Log,
+    segment_kind: SegmentKind,
 }
 
 /// How to get a segment when the open one is full.
@@ -172,7 +172,7 @@ pub(crate) struct SegmentRequest {
 /// All open segments of one worker.
 pub(crate) struct Appender {
     store: Arc<Store>,
-    open_segments: RefCell<[Option<OpenSegment>; LOG_COUNT]>,
+    open_segments: RefCell<[Option<OpenSegment>; SEGMENT_KIND_COUNT]>,
 }
 
 impl Appender {
@@ -186,22 +186,23 @@ impl Appender {
     /// Writes an item; `None` if a new segment is needed and none is available.
     pub(crate) fn append(
         &self,
-        log: Log,
-        draft: &Draft<'_>,
+        segment_kind: SegmentKind,
+        new_record: &NewRecord<'_>,
         request: SegmentRequest,
     ) -> Option<AppendedRecord> {
         let store = &*self.store;
-        let body_bytes = draft.body.stored_bytes();
-        let bytes_max = item::padded_bytes(HEADER_BYTES_MAX + draft.key.len() + body_bytes);
+        let body_bytes = new_record.body.stored_bytes();
+        let bytes_max = item::padded_bytes(HEADER_BYTES_MAX + new_record.key.len() + body_bytes);
         if bytes_max > store.arena().segment_bytes() {
             return None;
         }
         let flushes = &store.segments.flushes;
-        let (addr, base_time) = self.find_record_space(log, bytes_max, request, |generation| {
-            flushes.is_flushed(generation, || draft.key)
-        })?;
+        let (addr, base_time) =
+            self.find_record_space(segment_kind, bytes_max, request, |generation| {
+                flushes.is_flushed(generation, || new_record.key)
+            })?;
         let implied_unique = store.segments.implied_unique(addr);
-        let stored_unique = match draft.unique {
+        let stored_unique = match new_record.unique {
             UniqueSource::Above(old) | UniqueSource::Renewed(old) if implied_unique > old => None,
             UniqueSource::Above(old) => Some(store.segments.counted_unique(old)),
             // INVARIANT: stored even if the address would give the same, because the next copy keeps the stored
@@ -209,30 +210,30 @@ impl Appender {
             UniqueSource::Exactly(unique) | UniqueSource::Renewed(unique) => Some(unique),
         };
         let header = Header {
-            key_bytes: draft.key.len(),
-            value_bytes: draft.body.value_bytes(),
-            is_chained: matches!(draft.body, Body::Chain { .. }),
-            flags: draft.flags,
-            expiry: draft.expiry,
+            key_bytes: new_record.key.len(),
+            value_bytes: new_record.body.value_bytes(),
+            is_chained: matches!(new_record.body, Body::Chain { .. }),
+            flags: new_record.flags,
+            expiry: new_record.expiry,
             unique: stored_unique,
         };
         let mut bytes = [0; HEADER_BYTES_MAX];
         let header_bytes = header.write(base_time, &mut bytes);
-        let record_bytes = item::padded_bytes(header_bytes + draft.key.len() + body_bytes);
+        let record_bytes = item::padded_bytes(header_bytes + new_record.key.len() + body_bytes);
         let arena = store.arena();
-        let access = item::encode_access(draft.last_access.0.saturating_sub(base_time.0));
+        let access = item::encode_access(new_record.last_access.0.saturating_sub(base_time.0));
         arena.state_word(addr).store(
-            draft.state_bits | access,
+            new_record.state_bits | access,
             std::sync::atomic::Ordering::Relaxed,
         );
         arena.write(addr.plus(2), bytes.get(2..header_bytes).unwrap_or_default());
-        arena.write(addr.plus(header_bytes), draft.key);
+        arena.write(addr.plus(header_bytes), new_record.key);
         write_body(
             store,
-            addr.plus(header_bytes + draft.key.len()),
-            &draft.body,
+            addr.plus(header_bytes + new_record.key.len()),
+            &new_record.body,
         );
-        self.advance(log, addr, record_bytes, draft.expiry);
+        self.advance(segment_kind, addr, record_bytes, new_record.expiry);
         // The next record is probably about as long: its lines can be prefetched until it arrives.
         arena.prefetch_all(
             addr.plus(record_bytes),
@@ -242,7 +243,7 @@ impl Appender {
             addr,
             bytes: record_bytes,
             unique: stored_unique.unwrap_or(implied_unique),
-            log,
+            segment_kind,
         })
     }
 
@@ -251,7 +252,7 @@ impl Appender {
     /// Takes at most `wanted_bytes` bytes of data, less when the open segment ends before.
     pub(crate) fn append_piece(
         &self,
-        log: Log,
+        segment_kind: SegmentKind,
         hash: KeyHash,
         wanted_bytes: usize,
         request: SegmentRequest,
@@ -259,7 +260,7 @@ impl Appender {
         let store = &*self.store;
         let min_bytes = item::padded_bytes(PIECE_HEADER_BYTES + wanted_bytes.min(PIECE_BYTES_MIN));
         // A piece lives as long as its head does, in whatever segment it is.
-        let (addr, _) = self.find_record_space(log, min_bytes, request, |generation| {
+        let (addr, _) = self.find_record_space(segment_kind, min_bytes, request, |generation| {
             generation < store.segments.flushes.generation_min()
         })?;
         let segment_bytes_left = store.arena().segment_bytes() - store.arena().offset_of(addr);
@@ -270,7 +271,7 @@ impl Appender {
         store.segments.pin(addr);
         // The head of a piece decides how long the piece lives; the segment cannot expire whole by itself.
         self.advance(
-            log,
+            segment_kind,
             addr,
             item::piece_record_bytes(data_bytes),
             Expiry::Never,
@@ -285,7 +286,7 @@ impl Appender {
         if let Some(Some(open)) = self
             .open_segments
             .borrow_mut()
-            .get_mut(appended.log as usize)
+            .get_mut(appended.segment_kind as usize)
             && store.arena().start(open.id).plus(open.used_bytes)
                 == appended.addr.plus(appended.bytes)
         {
@@ -294,10 +295,10 @@ impl Appender {
         store.segments.count_dead(appended.addr, appended.bytes);
     }
 
-    /// How many bytes the open segment of `log` has left.
-    pub(crate) fn open_bytes_left(&self, log: Log) -> usize {
+    /// How many bytes the open segment of `segment_kind` has left.
+    pub(crate) fn open_bytes_left(&self, segment_kind: SegmentKind) -> usize {
         let open = self.open_segments.borrow();
-        let open = open.get(log as usize).and_then(Option::as_ref);
+        let open = open.get(segment_kind as usize).and_then(Option::as_ref);
         open.map_or(0, |open| {
             self.store.arena().segment_bytes() - open.used_bytes
         })
@@ -324,18 +325,18 @@ impl Appender {
         }
     }
 
-    /// Where the next record of `log` goes, with the base second of the segment: in the open segment, or in a new one
+    /// Where the next record of `segment_kind` goes, with the base second of the segment: in the open segment, or in a new one
     /// if that has too few bytes left or a record in a segment of its generation `is_flushed` already.
     fn find_record_space(
         &self,
-        log: Log,
+        segment_kind: SegmentKind,
         bytes: usize,
         request: SegmentRequest,
         is_flushed: impl FnOnce(u64) -> bool,
     ) -> Option<(Addr, Seconds)> {
         let store = &*self.store;
         let mut open_segments = self.open_segments.borrow_mut();
-        let slot = open_segments.get_mut(log as usize)?;
+        let slot = open_segments.get_mut(segment_kind as usize)?;
         let has_room = |open: &OpenSegment| {
             open.used_bytes + bytes <= store.arena().segment_bytes() && !is_flushed(open.generation)
         };
@@ -351,7 +352,7 @@ impl Appender {
             let base_time = Seconds(request.base_time.0.min(request.now.0));
             let id = store
                 .segments
-                .open(request.spare_min, log.queue(), base_time)?;
+                .open(request.spare_min, segment_kind.queue(), base_time)?;
             let (generation, _) = store.segments.generation_and_base(store.arena().start(id));
             *slot = Some(OpenSegment {
                 id,
@@ -370,9 +371,13 @@ impl Appender {
         ))
     }
 
-    fn advance(&self, log: Log, addr: Addr, bytes: usize, expiry: Expiry) {
+    fn advance(&self, segment_kind: SegmentKind, addr: Addr, bytes: usize, expiry: Expiry) {
         self.store.segments.count_live(addr, bytes);
-        if let Some(Some(open)) = self.open_segments.borrow_mut().get_mut(log as usize) {
+        if let Some(Some(open)) = self
+            .open_segments
+            .borrow_mut()
+            .get_mut(segment_kind as usize)
+        {
             open.used_bytes += bytes;
             open.last_expiry_s = open.last_expiry_s.max(match expiry {
                 Expiry::Never => u32::MAX,

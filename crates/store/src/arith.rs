@@ -1,6 +1,6 @@
 //! Arithmetic on decimal values: the decisions of `incr`, `decr` and meta `ma`.
 
-use crate::accounts::Accounts;
+use crate::accounting::ItemAccounting;
 use crate::chain::ValuePart;
 use crate::counters::CounterId;
 use crate::item::bits;
@@ -19,14 +19,14 @@ pub(crate) fn run(
             Some(old) => change_number(write, &old, options),
             None => create_number(write, options),
         },
-        |write, _| refuse(write.allocator.context.accounts),
+        |write, _| refuse(write.allocator.context.accounting),
     )
 }
 
 /// Ends an operation for which there is no segment.
 #[cold]
-pub(crate) fn refuse(accounts: &Accounts) -> ArithOutcome {
-    accounts.count(CounterId::Refused, 1);
+pub(crate) fn refuse(accounting: &ItemAccounting) -> ArithOutcome {
+    accounting.count(CounterId::Refused, 1);
     ArithOutcome::NoMemory
 }
 

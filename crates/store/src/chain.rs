@@ -3,7 +3,7 @@
 //! What is written here is invisible until a head that names it is published. Its own pieces are pinned meanwhile,
 //! and removed if the value is not published.
 
-use crate::append::Log;
+use crate::append::SegmentKind;
 use crate::item::{PIECE_HEADER_BYTES, piece_record_bytes};
 use crate::memory::Addr;
 use crate::record_allocator::{RecordAllocator, Shortage};
@@ -36,7 +36,7 @@ impl ValuePart<'_> {
 pub(crate) struct Chain<'w> {
     allocator: RecordAllocator<'w>,
     hash: KeyHash,
-    log: Log,
+    segment_kind: SegmentKind,
     pieces: Vec<Addr>,
     /// The `pieces` that were written for this value.
     new_pieces: Vec<Addr>,
@@ -44,13 +44,17 @@ pub(crate) struct Chain<'w> {
 }
 
 impl<'w> Chain<'w> {
-    /// An empty chain, whose own pieces are written to `log`.
+    /// An empty chain, whose own pieces are written to `segment_kind`.
     #[inline]
-    pub(crate) fn new(allocator: RecordAllocator<'w>, hash: KeyHash, log: Log) -> Self {
+    pub(crate) fn new(
+        allocator: RecordAllocator<'w>,
+        hash: KeyHash,
+        segment_kind: SegmentKind,
+    ) -> Self {
         Chain {
             allocator,
             hash,
-            log,
+            segment_kind,
             pieces: Vec::new(),
             new_pieces: Vec::new(),
             is_published: false,
@@ -103,7 +107,7 @@ impl<'w> Chain<'w> {
         while unwritten_bytes > 0 {
             let (piece, piece_len) =
                 self.allocator
-                    .append_piece(self.log, self.hash, unwritten_bytes)?;
+                    .append_piece(self.segment_kind, self.hash, unwritten_bytes)?;
             self.new_pieces.push(piece);
             self.pieces.push(piece);
             let mut filled_bytes = 0;

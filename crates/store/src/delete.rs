@@ -1,14 +1,14 @@
 //! Deleting: the decisions of `delete` and meta `md`, whether an item is removed, marked stale, or kept without a
 //! value.
 
-use crate::accounts::Accounts;
+use crate::accounting::ItemAccounting;
 use crate::append::UniqueSource;
 use crate::chain::ValuePart;
 use crate::counters::CounterId;
 use crate::item::bits;
 use crate::lookup::LocatedItem;
 use crate::request::{DeleteOptions, DeleteOutcome, Expiry, KeyHash, NoRoomYet};
-use crate::write::{CopyChanges, NewCopy, RetryReason, Stored, WriteOperation};
+use crate::write::{CopyChanges, NewCopy, PublishedCopy, RetryReason, WriteOperation};
 
 /// Removes an item, or marks it as meta `md` requests.
 pub(crate) fn run(
@@ -20,7 +20,7 @@ pub(crate) fn run(
         |write, reason| match reason {
             // After a thousand changes it has another unique.
             RetryReason::Changed if options.required_cas.is_some() => DeleteOutcome::Exists,
-            _ => remove_instead_of_mark(write.allocator.context.accounts, write.key, write.hash),
+            _ => remove_instead_of_mark(write.allocator.context.accounting, write.key, write.hash),
         },
     )
 }
@@ -28,12 +28,12 @@ pub(crate) fn run(
 /// Removes an item that could not be marked: that is at least as strong as the mark.
 #[cold]
 pub(crate) fn remove_instead_of_mark(
-    accounts: &Accounts,
+    accounting: &ItemAccounting,
     key: &[u8],
     hash: KeyHash,
 ) -> DeleteOutcome {
-    accounts.count(CounterId::Refused, 1);
-    accounts.remove_key(key, hash);
+    accounting.count(CounterId::Refused, 1);
+    accounting.remove_key(key, hash);
     DeleteOutcome::Deleted
 }
 
@@ -56,11 +56,11 @@ fn attempt(
     } else if options.invalidate {
         invalidate(write, &old, options)?;
     } else {
-        let accounts = write.allocator.context.accounts;
-        if !accounts.remove_from_index(write.hash, old.addr) {
+        let accounting = write.allocator.context.accounting;
+        if !accounting.remove_from_index(write.hash, old.addr) {
             return Err(RetryReason::Changed);
         }
-        accounts.release_item(&old, &[]);
+        accounting.release_item(&old, &[]);
     }
     Ok(DeleteOutcome::Deleted)
 }
@@ -70,13 +70,13 @@ fn invalidate(
     write: &WriteOperation<'_>,
     old: &LocatedItem,
     options: &DeleteOptions,
-) -> Result<Stored, RetryReason> {
+) -> Result<PublishedCopy, RetryReason> {
     let change = CopyChanges {
         expiry: options.expiry.unwrap_or(old.header.expiry),
         unique: write.unique(options.new_unique),
         state_bits: bits::STALE,
         inherited_bits: bits::FETCHED,
-        is_use: false,
+        counts_as_access: false,
     };
     write.rewrite(old, change)
 }
@@ -87,7 +87,7 @@ fn clear(
     write: &WriteOperation<'_>,
     old: &LocatedItem,
     options: &DeleteOptions,
-) -> Result<Stored, RetryReason> {
+) -> Result<PublishedCopy, RetryReason> {
     let unique = if options.invalidate || options.new_unique.is_some() {
         write.unique(options.new_unique)
     } else {

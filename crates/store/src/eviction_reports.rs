@@ -58,7 +58,7 @@ impl EvictionReports {
     }
 
     /// Takes the pending reports.
-    pub(crate) fn take(&self) -> VecDeque<EvictedItem> {
+    pub(crate) fn drain(&self) -> VecDeque<EvictedItem> {
         std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

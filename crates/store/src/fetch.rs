@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::accounts::Accounts;
+use crate::accounting::ItemAccounting;
 use crate::append::UniqueSource;
 use crate::chain::ValuePart;
 use crate::counters::CounterId;
@@ -34,7 +34,7 @@ pub(crate) fn run(
             None => create(write, options),
         },
         |write, _| {
-            remove_instead_of_touch(write.allocator.context.accounts, write.key, write.hash);
+            remove_instead_of_touch(write.allocator.context.accounting, write.key, write.hash);
             None
         },
     )
@@ -42,9 +42,9 @@ pub(crate) fn run(
 
 /// Removes an item that could not be touched, because its old expiry would be wrong.
 #[cold]
-pub(crate) fn remove_instead_of_touch(accounts: &Accounts, key: &[u8], hash: KeyHash) {
-    accounts.count(CounterId::Refused, 1);
-    accounts.remove_key(key, hash);
+pub(crate) fn remove_instead_of_touch(accounting: &ItemAccounting, key: &[u8], hash: KeyHash) {
+    accounting.count(CounterId::Refused, 1);
+    accounting.remove_key(key, hash);
 }
 
 fn read(
@@ -61,14 +61,14 @@ fn read(
             unique: UniqueSource::Exactly(store.unique_of(old)),
             state_bits: 0,
             inherited_bits: bits::COPIED_MARKS,
-            is_use: !options.no_bump,
+            counts_as_access: !options.no_bump,
         };
         item = store.locate(write.rewrite(old, change)?.addr);
     }
     // Only now: an operation that waits for a segment is retried, and is one use all the same.
     if !options.no_bump {
-        store.note_use(write.key, write.hash, &item, write.now());
-        store.note_access(&item, bits::FETCHED, write.now());
+        store.record_use(write.key, write.hash, &item, write.now());
+        store.record_access(&item, bits::FETCHED, write.now());
     }
     let lease_item = if options.recache_after_touch {
         &item

@@ -135,7 +135,7 @@ impl Flushes {
     /// Lets a pending flush take effect if its second has come; every operation checks this first, so it is one
     /// load.
     #[inline]
-    pub(crate) fn note_time(&self, now: Seconds) {
+    pub(crate) fn record_time(&self, now: Seconds) {
         // Acquire pairs with the Release in `take_effect`: a thread that sees the flush done sees its count.
         let due_plus_one = self.due_plus_one.load(Ordering::Acquire);
         if due_plus_one != 0 && due_plus_one <= u64::from(now.0) + 1 {
@@ -176,10 +176,10 @@ mod tests {
     fn a_delayed_flush_takes_effect_once_at_its_second() {
         let flushes = Flushes::new(7);
         flushes.flush(Seconds(12), NOW);
-        flushes.note_time(Seconds(11));
+        flushes.record_time(Seconds(11));
         assert_eq!(flushes.generation(), 0);
-        flushes.note_time(Seconds(12));
-        flushes.note_time(Seconds(13));
+        flushes.record_time(Seconds(12));
+        flushes.record_time(Seconds(13));
         assert_eq!(flushes.generation(), 1);
     }
 
@@ -188,7 +188,7 @@ mod tests {
         let flushes = Flushes::new(7);
         flushes.flush(Seconds(12), NOW);
         flushes.flush(NOW, NOW);
-        flushes.note_time(Seconds(12));
+        flushes.record_time(Seconds(12));
         assert_eq!(flushes.generation(), 1);
     }
 
@@ -234,10 +234,10 @@ mod interleaved {
     struct NoSegments;
 
     impl SegmentSource for NoSegments {
-        fn take(&self) -> Option<SegmentId> {
+        fn allocate_segment(&self) -> Option<SegmentId> {
             None
         }
-        fn give(&self, _segment: SegmentId) {}
+        fn free_segment(&self, _segment: SegmentId) {}
     }
 
     /// A key with one item of generation 0, and memory for a copy whose segment may be opened at any time.
@@ -343,7 +343,7 @@ mod interleaved {
             let flushed_item = FlushedItem::new();
             flushed_item.flushes.flush(Seconds(12), NOW);
             let operation = |flushed_item: &FlushedItem| {
-                flushed_item.flushes.note_time(Seconds(12));
+                flushed_item.flushes.record_time(Seconds(12));
                 assert!(!flushed_item.has_living_item());
                 flushed_item.copy();
                 assert!(!flushed_item.has_living_item());

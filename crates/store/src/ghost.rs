@@ -98,14 +98,14 @@ impl Ghost {
             let Some(slot) = self.directory.get(segment_count) else {
                 return;
             };
-            let take_segment = || {
-                let segment = segments.take_index_segment(spare_min)?;
+            let allocate_segment = || {
+                let segment = segments.allocate_index_segment(spare_min)?;
                 Some(ClearingSegment {
                     segment,
                     cleared_lines: 0,
                 })
             };
-            let Some(mut clearing) = next_segment.take().or_else(take_segment) else {
+            let Some(mut clearing) = next_segment.take().or_else(allocate_segment) else {
                 return;
             };
             self.clear(&mut clearing);
@@ -119,12 +119,12 @@ impl Ghost {
             self.segments.store(segment_count + 1, Ordering::Release);
         } else if let Some(clearing) = next_segment.take() {
             self.segments_ahead.store(0, Ordering::Relaxed);
-            segments.return_index_segment(clearing.segment);
+            segments.free_index_segment(clearing.segment);
         } else if segments_wanted + 1 < segment_count
             && let Some(slot) = self.directory.get(segment_count - 1)
         {
             self.segments.store(segment_count - 1, Ordering::Release);
-            segments.return_index_segment(SegmentId(slot.load(Ordering::Relaxed)));
+            segments.free_index_segment(SegmentId(slot.load(Ordering::Relaxed)));
         }
     }
 

@@ -168,10 +168,11 @@ impl Header {
         let (value_code, flag_code) = (kind & 3, usize::from(kind >> 2 & 3));
         let (expiry_code, unique_code) = (usize::from(kind >> 4 & 3), usize::from(kind >> 6));
         let mut remaining = fields;
-        let value_bytes = take(&mut remaining, width(VALUE_WIDTHS, usize::from(value_code))) as u32;
-        let flags = take(&mut remaining, width(FLAG_WIDTHS, flag_code)) as u32;
-        let expiry = take(&mut remaining, width(EXPIRY_WIDTHS, expiry_code)) as u32;
-        let unique = take(&mut remaining, width(UNIQUE_WIDTHS, unique_code));
+        let value_bytes =
+            read_field(&mut remaining, width(VALUE_WIDTHS, usize::from(value_code))) as u32;
+        let flags = read_field(&mut remaining, width(FLAG_WIDTHS, flag_code)) as u32;
+        let expiry = read_field(&mut remaining, width(EXPIRY_WIDTHS, expiry_code)) as u32;
+        let unique = read_field(&mut remaining, width(UNIQUE_WIDTHS, unique_code));
         Header {
             key_bytes: usize::from(key_bytes),
             value_bytes,
@@ -284,7 +285,7 @@ fn width(table: [usize; 4], encoded: usize) -> usize {
 }
 
 #[inline]
-fn take(remaining: &mut &[u8], width: usize) -> u64 {
+fn read_field(remaining: &mut &[u8], width: usize) -> u64 {
     let (field, tail) = remaining
         .split_at_checked(width)
         .unwrap_or((remaining, &[]));

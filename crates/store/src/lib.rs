@@ -25,7 +25,7 @@
 //!   `eviction_reports`;
 //! - a record: `item` (its bytes), `item_view` (as a caller sees it), `footprint` (its size), `chain` (a value in
 //!   several pieces), `lookup` (from an address to its parts), `lookup_hint` (prefetching for many keys);
-//! - a write: `append` writes a record, `accounts` counts it, `publish` puts it in place of another, `record_allocator` finds a
+//! - a write: `append` writes a record, `accounting` counts it, `publish` puts it in place of another, `record_allocator` finds a
 //!   segment for it, `eviction` sweeps, `retry_limits` bounds the retries; `write` is one operation on one key, and
 //!   `set`, `arith`, `delete` and `fetch` (a get with touch, lease or vivify) decide what it does;
 //! - `restart`: a store in a file, and the same store again in the next process;
@@ -53,7 +53,7 @@ macro_rules! strict_assert {
     };
 }
 
-mod accounts;
+mod accounting;
 mod append;
 mod arith;
 #[cfg(any(test, feature = "strict"))]
@@ -80,7 +80,7 @@ mod policy;
 mod prefix_flushes;
 mod publish;
 #[cfg(all(test, not(loom)))]
-mod races;
+mod race_tests;
 mod read;
 mod record_allocator;
 mod request;
@@ -115,7 +115,7 @@ pub use request::*;
 pub use reservation::Reservation;
 #[cfg(not(any(miri, loom)))]
 pub use restart::{
-    Handover, MappedMemory, MemorySize, Snapshot, SnapshotError, Stop, UncommittedBytes,
+    MappedMemory, MemoryHandover, MemorySize, Snapshot, SnapshotError, StopTime, UncommittedBytes,
 };
 pub use store::{Config, Store, index_outside_bytes};
 pub use uploads::IdleUpload;

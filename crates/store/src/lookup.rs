@@ -254,22 +254,22 @@ impl Store {
     }
 
     /// Counts a use in the slot.
-    pub(crate) fn note_use(&self, key: &[u8], hash: KeyHash, item: &LocatedItem, now: Seconds) {
+    pub(crate) fn record_use(&self, key: &[u8], hash: KeyHash, item: &LocatedItem, now: Seconds) {
         if let Some(hit) = self.find(key, hash) {
-            hit.note_use();
+            hit.record_use();
         }
-        self.note_access(item, 0, now);
+        self.record_access(item, 0, now);
     }
 
     /// Records the time of a use and a mark; returns the previous content.
     // LOSSY: an update concurrent with another change is dropped.
     #[inline]
-    pub(crate) fn note_access(&self, item: &LocatedItem, mark_bit: u16, now: Seconds) -> u16 {
-        self.note_access_at(item.addr, item.base_time, mark_bit, now)
+    pub(crate) fn record_access(&self, item: &LocatedItem, mark_bit: u16, now: Seconds) -> u16 {
+        self.record_access_at(item.addr, item.base_time, mark_bit, now)
     }
 
     #[inline]
-    pub(crate) fn note_access_at(
+    pub(crate) fn record_access_at(
         &self,
         addr: Addr,
         base_time: Seconds,

@@ -80,11 +80,11 @@ pub(crate) trait Policy: Send + Sync {
 /// The policies that a store can be made with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PolicyKind {
-    /// Like S3-FIFO, but an item keeps its uses when it is promoted, and a large one needs more of them.
+    /// Like S3-FIFO, but an item keeps its frequency when it is promoted, and a large one needs more of them.
     #[default]
-    Weighed,
-    /// Like S3-FIFO, but an item keeps its uses when it is promoted.
-    Carried,
+    S3FifoSizeAware,
+    /// Like S3-FIFO, but an item keeps its frequency when it is promoted.
+    S3FifoKeepFrequency,
     /// Small queue, main queue and ghost (Yang et al., SOSP 2023).
     S3Fifo,
     /// Evicts in the order of arrival.
@@ -103,8 +103,8 @@ pub enum PolicyKind {
 impl PolicyKind {
     /// Every policy, with its name in tables.
     pub const ALL: [(PolicyKind, &'static str); 8] = [
-        (PolicyKind::Weighed, "weighed"),
-        (PolicyKind::Carried, "carried"),
+        (PolicyKind::S3FifoSizeAware, "weighed"),
+        (PolicyKind::S3FifoKeepFrequency, "carried"),
         (PolicyKind::S3Fifo, "s3fifo"),
         (PolicyKind::Fifo, "fifo"),
         (PolicyKind::Clock, "clock"),
@@ -115,39 +115,39 @@ impl PolicyKind {
 
     pub(crate) fn make(self) -> Box<dyn Policy> {
         match self {
-            PolicyKind::Weighed => Box::new(TwoQueuePolicy {
+            PolicyKind::S3FifoSizeAware => Box::new(TwoQueuePolicy {
                 ghost_percent: 50,
-                carries_uses: true,
-                weighs_size: true,
+                keeps_frequency: true,
+                is_size_aware: true,
                 ..TwoQueuePolicy::S3_FIFO
             }),
-            PolicyKind::Carried => Box::new(TwoQueuePolicy {
-                carries_uses: true,
+            PolicyKind::S3FifoKeepFrequency => Box::new(TwoQueuePolicy {
+                keeps_frequency: true,
                 ..TwoQueuePolicy::S3_FIFO
             }),
             PolicyKind::S3Fifo => Box::new(TwoQueuePolicy::S3_FIFO),
             PolicyKind::TwoQueue => Box::new(TwoQueuePolicy {
                 small_percent: 25,
-                promotion_uses_min: 4,
+                promotion_frequency_min: 4,
                 ghost_percent: 50,
                 ..TwoQueuePolicy::S3_FIFO
             }),
             PolicyKind::Fifo => Box::new(SingleQueuePolicy {
-                decide_used: |_| Decision::Evict { remember: false },
+                decide_nonzero: |_| Decision::Evict { remember: false },
                 has_hand: false,
             }),
             PolicyKind::Clock => Box::new(SingleQueuePolicy {
-                decide_used: |frequency| Decision::Promote {
+                decide_nonzero: |frequency| Decision::Promote {
                     frequency: frequency - 1,
                 },
                 has_hand: false,
             }),
             PolicyKind::Lru => Box::new(SingleQueuePolicy {
-                decide_used: |_| Decision::Promote { frequency: 0 },
+                decide_nonzero: |_| Decision::Promote { frequency: 0 },
                 has_hand: false,
             }),
             PolicyKind::Sieve => Box::new(SingleQueuePolicy {
-                decide_used: |_| Decision::Stay { frequency: 0 },
+                decide_nonzero: |_| Decision::Stay { frequency: 0 },
                 has_hand: true,
             }),
         }
@@ -159,33 +159,33 @@ struct TwoQueuePolicy {
     /// Share of the live bytes that new items may take.
     small_percent: usize,
     /// Uses in the small queue that make an item stay (above 3: never).
-    promotion_uses_min: u8,
+    promotion_frequency_min: u8,
     ghost_percent: usize,
-    /// A promoted item starts in the main queue with its uses less one, not with none.
-    carries_uses: bool,
+    /// A promoted item starts in the main queue with its frequency less one, not with 0.
+    keeps_frequency: bool,
     /// An item as large as many others needs more uses; three are enough for any.
-    weighs_size: bool,
+    is_size_aware: bool,
 }
 
 impl TwoQueuePolicy {
     const S3_FIFO: Self = TwoQueuePolicy {
         small_percent: 10,
-        promotion_uses_min: 1,
+        promotion_frequency_min: 1,
         ghost_percent: 90,
-        carries_uses: false,
-        weighs_size: false,
+        keeps_frequency: false,
+        is_size_aware: false,
     };
 
     /// Uses that make an item stay. One use is worth a factor of four in size: an item four times as large
     /// displaces four others, which together are used more often.
-    fn uses_required(&self, item: &Candidate) -> u8 {
-        let (uses_min, (second_use_factor, third_use_factor)) = match item.queue {
-            Queue::Small => (self.promotion_uses_min, (1, 4)),
+    fn frequency_required(&self, item: &Candidate) -> u8 {
+        let (frequency_min, (second_use_factor, third_use_factor)) = match item.queue {
+            Queue::Small => (self.promotion_frequency_min, (1, 4)),
             Queue::Main => (1, (4, 16)),
         };
-        uses_min
-            + u8::from(self.weighs_size && item.exceeds_mean_times(second_use_factor))
-            + u8::from(self.weighs_size && item.exceeds_mean_times(third_use_factor))
+        frequency_min
+            + u8::from(self.is_size_aware && item.exceeds_mean_times(second_use_factor))
+            + u8::from(self.is_size_aware && item.exceeds_mean_times(third_use_factor))
     }
 }
 
@@ -208,19 +208,19 @@ impl Policy for TwoQueuePolicy {
     }
 
     fn decide(&self, item: &Candidate) -> Decision {
-        let stays = item.frequency >= self.uses_required(item);
-        let decremented_uses = item.frequency.saturating_sub(1);
+        let stays = item.frequency >= self.frequency_required(item);
+        let decremented_frequency = item.frequency.saturating_sub(1);
         match item.queue {
             Queue::Small if stays => Decision::Promote {
-                frequency: if self.carries_uses {
-                    decremented_uses
+                frequency: if self.keeps_frequency {
+                    decremented_frequency
                 } else {
                     0
                 },
             },
             Queue::Small => Decision::Evict { remember: true },
             Queue::Main if stays => Decision::Promote {
-                frequency: decremented_uses,
+                frequency: decremented_frequency,
             },
             Queue::Main => Decision::Evict { remember: false },
         }
@@ -231,9 +231,9 @@ impl Policy for TwoQueuePolicy {
     }
 }
 
-/// One queue: unused items are evicted, used ones handled as `decide_used` decides.
+/// One queue: unused items are evicted, used ones handled as `decide_nonzero` decides.
 struct SingleQueuePolicy {
-    decide_used: fn(u8) -> Decision,
+    decide_nonzero: fn(u8) -> Decision,
     has_hand: bool,
 }
 
@@ -253,7 +253,7 @@ impl Policy for SingleQueuePolicy {
         if item.frequency == 0 {
             Decision::Evict { remember: false }
         } else {
-            (self.decide_used)(item.frequency)
+            (self.decide_nonzero)(item.frequency)
         }
     }
 }

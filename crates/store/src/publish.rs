@@ -2,16 +2,16 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::accounts::Accounts;
+use crate::accounting::ItemAccounting;
 use crate::append::Appender;
 use crate::index::Entry;
 use crate::memory::Addr;
 use crate::request::{KeyHash, Seconds};
 
-/// The log for a worker's new records and its accounts, at one second.
+/// The log for a worker's new records and its accounting, at one second.
 #[derive(Clone, Copy)]
 pub(crate) struct WriteContext<'w> {
-    pub(crate) accounts: &'w Accounts,
+    pub(crate) accounting: &'w ItemAccounting,
     pub(crate) appender: &'w Appender,
     pub(crate) now: Seconds,
 }
@@ -36,7 +36,7 @@ impl Publication<'_> {
     /// Replaces the content of the key's slot by the new copy, if the slot still names the expected item; else
     /// false.
     pub(crate) fn publish(&self, context: WriteContext<'_>) -> bool {
-        let (store, hash) = (context.accounts.store(), self.hash);
+        let (store, hash) = (context.accounting.store(), self.hash);
         // Generations of segments in use do not change, so this needs no lock: the copy is in a segment whose
         // generation was known before this check, so a flush that comes after it ends both, and one that came before
         // is found here.
@@ -62,7 +62,7 @@ impl Publication<'_> {
                 bucket.replace(victim, entry);
                 drop(bucket);
                 context
-                    .accounts
+                    .accounting
                     .evict_displaced(victim.entry.item(), context.now);
             }
             return true;

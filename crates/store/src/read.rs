@@ -29,8 +29,8 @@ impl Worker {
         now: Seconds,
     ) -> Option<Item<'w>> {
         let (hit, item) = self.find_alive(key, hash, hint, now)?;
-        hit.note_use();
-        let old_state_word = self.store.note_access(&item, bits::FETCHED, now);
+        hit.record_use();
+        let old_state_word = self.store.record_access(&item, bits::FETCHED, now);
         Some(Item::new(self.mark_borrowed(), item, old_state_word))
     }
 
@@ -52,9 +52,9 @@ impl Worker {
         if self.store.state_word_of(addr) & (bits::STALE | bits::WIN) != 0 {
             return None;
         }
-        hit.note_use();
+        hit.record_use();
         self.store
-            .note_access_at(addr, base_time, bits::FETCHED, now);
+            .record_access_at(addr, base_time, bits::FETCHED, now);
         Some(value)
     }
 
@@ -88,7 +88,7 @@ impl Worker {
         if self.store.is_alive(&item, now) {
             return Some((hit, item));
         }
-        self.accounts.remove_dead(hash, &item);
+        self.accounting.remove_dead(hash, &item);
         None
     }
 }

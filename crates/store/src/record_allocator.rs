@@ -3,7 +3,7 @@
 //! Nothing here waits: if the next segments become free once readers have passed, the write ends with
 //! [`Shortage::Temporary`] and is retried later.
 
-use crate::append::{AppendedRecord, Draft, Log, SegmentRequest};
+use crate::append::{AppendedRecord, NewRecord, SegmentKind, SegmentRequest};
 use crate::counters::CounterId;
 use crate::epoch_participant::Participant;
 use crate::eviction::{SweepGoal, Sweeper};
@@ -43,7 +43,7 @@ pub(crate) struct RecordAllocator<'w> {
 impl RecordAllocator<'_> {
     #[inline]
     pub(crate) fn store(&self) -> &Store {
-        self.context.accounts.store()
+        self.context.accounting.store()
     }
 
     /// The share of keeping segments free that belongs to `bytes` written.
@@ -72,22 +72,30 @@ impl RecordAllocator<'_> {
 
     /// Writes an item, and frees a segment for it if needed.
     #[inline]
-    pub(crate) fn append(&self, log: Log, draft: &Draft<'_>) -> Result<AppendedRecord, Shortage> {
-        self.append_or_free(|request| self.context.appender.append(log, draft, request))
+    pub(crate) fn append(
+        &self,
+        segment_kind: SegmentKind,
+        new_record: &NewRecord<'_>,
+    ) -> Result<AppendedRecord, Shortage> {
+        self.append_or_free(|request| {
+            self.context
+                .appender
+                .append(segment_kind, new_record, request)
+        })
     }
 
     /// Writes the head of a piece of at most `wanted_bytes` bytes, and frees a segment for it if needed; see
     /// [`crate::append::Appender::append_piece`].
     pub(crate) fn append_piece(
         &self,
-        log: Log,
+        segment_kind: SegmentKind,
         hash: KeyHash,
         wanted_bytes: usize,
     ) -> Result<(Addr, usize), Shortage> {
         self.append_or_free(|request| {
             self.context
                 .appender
-                .append_piece(log, hash, wanted_bytes, request)
+                .append_piece(segment_kind, hash, wanted_bytes, request)
         })
     }
 
@@ -134,7 +142,7 @@ impl RecordAllocator<'_> {
         if shortage == Shortage::Permanent {
             return false;
         }
-        self.context.accounts.count(CounterId::EpochWaits, 1);
+        self.context.accounting.count(CounterId::EpochWaits, 1);
         let may_restart =
             attempts.count_reader_wait() && self.participant.pass_if_nothing_borrowed();
         if may_restart {

@@ -1,13 +1,13 @@
 //! Uploads: memory for a value whose bytes are still arriving.
 //!
 //! A small value is collected outside the store and copied once. A larger one gets pieces in segments of the
-//! worker's upload log, each only when the bytes before it have arrived, so that a client that announces much and
+//! worker's upload segment, each only when the bytes before it have arrived, so that a client that announces much and
 //! sends nothing takes nothing. All uncommitted pieces together are bounded, usually by an eighth of `-m`
 //! (`uploads`).
 
 use std::sync::Arc;
 
-use crate::append::Log;
+use crate::append::SegmentKind;
 use crate::chain::ValuePart;
 use crate::item::{HEADER_BYTES_MAX, PIECE_HEADER_BYTES, piece_record_bytes};
 use crate::memory::Addr;
@@ -56,13 +56,13 @@ impl Worker {
         }
         let value_bytes = value_bytes as usize;
         if self.store.is_too_large(key, value_bytes, options.flags) {
-            set::remove_refused(&self.accounts, key, hash, options);
+            set::remove_refused(&self.accounting, key, hash, options);
             return Err(Refusal::TooLarge);
         }
         let is_small = HEADER_BYTES_MAX + key.len() + value_bytes <= self.store.inline_bytes_max();
         let missing_bytes = if is_small { 0 } else { value_bytes as u64 };
         if missing_bytes > self.store.upload_bytes_max() {
-            set::remove_refused(&self.accounts, key, hash, options);
+            set::remove_refused(&self.accounting, key, hash, options);
             return Err(Refusal::NoMemory);
         }
         Ok(Reservation {
@@ -84,7 +84,7 @@ impl Worker {
 
     /// Ends an upload for which there is no memory. As with every refused plain set, the old value is removed: it
     /// would be out of date.
-    pub fn give_up(&self, reservation: &Reservation, now: Seconds) {
+    pub fn refuse_upload(&self, reservation: &Reservation, now: Seconds) {
         if self.begin(now) {
             self.refuse(reservation);
         }
@@ -100,7 +100,7 @@ impl Worker {
         let Reservation {
             key, hash, options, ..
         } = reservation;
-        set::refuse(&self.accounts, key, *hash, options)
+        set::refuse(&self.accounting, key, *hash, options)
     }
 
     /// Makes a completely filled reservation visible at once; an incomplete or already committed one is not stored.
@@ -163,7 +163,7 @@ impl Reservation {
             return None;
         }
         let uploads = &self.store.uploads;
-        let is_granted = uploads.take(
+        let is_granted = uploads.try_grant(
             self.id,
             wanted_bytes as u64,
             self.store.upload_bytes_max(),
@@ -176,20 +176,20 @@ impl Reservation {
         }
         let (allocator, mut attempts) = (worker.record_allocator(now), Attempts::default());
         let (piece, bytes) = loop {
-            match allocator.append_piece(Log::Upload, self.hash, wanted_bytes) {
+            match allocator.append_piece(SegmentKind::Upload, self.hash, wanted_bytes) {
                 Ok(piece_and_bytes) => break piece_and_bytes,
                 Err(shortage) if allocator.prepare_retry(shortage, &mut attempts) => {}
                 Err(shortage) => {
                     self.awaits_segment = shortage == Shortage::Temporary;
-                    uploads.give_back(self.id, wanted_bytes as u64);
+                    uploads.return_unused(self.id, wanted_bytes as u64);
                     return None;
                 }
             }
         };
         if bytes < wanted_bytes {
-            uploads.give_back(self.id, (wanted_bytes - bytes) as u64);
+            uploads.return_unused(self.id, (wanted_bytes - bytes) as u64);
         }
-        uploads.note_progress(self.id, now);
+        uploads.record_progress(self.id, now);
         self.pieces.push(piece);
         allocator.sweep_proportionally(bytes);
         let data = piece.plus(PIECE_HEADER_BYTES);

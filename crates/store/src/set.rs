@@ -1,13 +1,13 @@
 //! Storing values: the decisions of `set`, `add`, `replace`, `append`, `prepend` and their conditions.
 
-use crate::accounts::Accounts;
+use crate::accounting::ItemAccounting;
 use crate::chain::ValuePart;
 use crate::counters::CounterId;
 use crate::item::bits;
 use crate::lookup::LocatedItem;
 use crate::memory::Addr;
 use crate::request::{CasUnique, Expiry, KeyHash, NoRoomYet, SetMode, SetOptions, SetOutcome};
-use crate::write::{NewCopy, RetryReason, Stored, WriteOperation};
+use crate::write::{NewCopy, PublishedCopy, RetryReason, WriteOperation};
 
 /// Appending to a chain rewrites its last piece while that is shorter than this, so that a key appended to in a
 /// loop has few pieces and each append copies little.
@@ -45,7 +45,7 @@ impl Set<'_> {
             |write| self.attempt(write),
             |write, _| {
                 refuse(
-                    write.allocator.context.accounts,
+                    write.allocator.context.accounting,
                     write.key,
                     write.hash,
                     self.options,
@@ -60,7 +60,7 @@ impl Set<'_> {
             (SetMode::Add, Some(old)) => {
                 write
                     .store()
-                    .note_use(write.key, write.hash, &old, write.now());
+                    .record_use(write.key, write.hash, &old, write.now());
                 return Ok(SetOutcome::NotStored);
             }
             (SetMode::Append | SetMode::Prepend, Some(old)) => return self.extend(write, &old),
@@ -110,7 +110,7 @@ impl Set<'_> {
         &self,
         write: &WriteOperation<'_>,
         copy: Overwrite,
-    ) -> Result<Stored, RetryReason> {
+    ) -> Result<PublishedCopy, RetryReason> {
         write.publish(&NewCopy {
             flags: self.options.flags,
             expiry: copy.expiry,
@@ -192,27 +192,32 @@ impl Set<'_> {
     }
 }
 
-fn stored(stored: Stored) -> SetOutcome {
+fn stored(stored: PublishedCopy) -> SetOutcome {
     SetOutcome::Stored(stored.unique)
 }
 
 /// Ends a write for which there is no segment.
 #[cold]
 pub(crate) fn refuse(
-    accounts: &Accounts,
+    accounting: &ItemAccounting,
     key: &[u8],
     hash: KeyHash,
     options: &SetOptions,
 ) -> SetOutcome {
-    accounts.count(CounterId::Refused, 1);
-    remove_refused(accounts, key, hash, options);
+    accounting.count(CounterId::Refused, 1);
+    remove_refused(accounting, key, hash, options);
     SetOutcome::NoMemory
 }
 
 /// What memcached does when a write fails for lack of memory: a plain set removes the old value, which would be out
 /// of date; the others leave it.
-pub(crate) fn remove_refused(accounts: &Accounts, key: &[u8], hash: KeyHash, options: &SetOptions) {
+pub(crate) fn remove_refused(
+    accounting: &ItemAccounting,
+    key: &[u8],
+    hash: KeyHash,
+    options: &SetOptions,
+) {
     if options.mode == SetMode::Set && options.required_cas.is_none() {
-        accounts.remove_key(key, hash);
+        accounting.remove_key(key, hash);
     }
 }

@@ -56,7 +56,7 @@ impl SparseList {
     }
 
     /// Takes the segment that was added last: its bytes are the most likely to be in a processor's cache.
-    pub(crate) fn take(&self) -> Option<SegmentId> {
+    pub(crate) fn pop(&self) -> Option<SegmentId> {
         let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
         let id = ids.pop()?;
         self.count.store(ids.len(), Ordering::Relaxed);
@@ -77,9 +77,9 @@ mod tests {
         list.add(SegmentId(2));
         list.add(SegmentId(2));
         list.add(SegmentId(3));
-        assert_eq!(list.take(), Some(SegmentId(3)));
-        assert_eq!(list.take(), Some(SegmentId(2)));
-        assert!(list.is_empty() && list.take().is_none());
+        assert_eq!(list.pop(), Some(SegmentId(3)));
+        assert_eq!(list.pop(), Some(SegmentId(2)));
+        assert!(list.is_empty() && list.pop().is_none());
         list.add(SegmentId(2));
         assert!(!list.is_empty());
     }

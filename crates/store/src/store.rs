@@ -129,7 +129,7 @@ impl Store {
         arena: &Arc<Arena>,
     ) -> Arc<Store> {
         let segments = layout.build_segments(&config, arena);
-        let first_index_segment = segments.take_index_segment(0).unwrap_or(SegmentId(0));
+        let first_index_segment = segments.allocate_index_segment(0).unwrap_or(SegmentId(0));
         let index = Index::new(
             Lines::new(Arc::clone(arena)),
             first_index_segment,
@@ -193,7 +193,7 @@ impl Store {
     /// # Errors
     /// [`Error::PrefixesFull`] if no further one can be; then nothing changed.
     pub fn flush_prefix(&self, prefix: &[u8], now: Seconds) -> Result<(), Error> {
-        self.note_time(now);
+        self.record_time(now);
         let (segments, flushes) = (&self.segments, &self.segments.flushes);
         let outcome = flushes.flush_prefix(prefix, || segments.oldest_generation());
         self.charge_prefix_table();
@@ -218,8 +218,8 @@ impl Store {
 
     /// Lets a pending flush take effect; every operation calls this first.
     #[inline]
-    pub(crate) fn note_time(&self, now: Seconds) {
-        self.segments.flushes.note_time(now);
+    pub(crate) fn record_time(&self, now: Seconds) {
+        self.segments.flushes.record_time(now);
     }
 
     /// `cache_memlimit`: a new limit in bytes, at most four times the first; if the addresses were not available at
@@ -489,11 +489,11 @@ fn budget(
 
 /// The index takes segments while items do not need the last ones.
 impl SegmentSource for Store {
-    fn take(&self) -> Option<SegmentId> {
-        self.segments.take_index_segment(SEGMENTS_FOR_EVICTION)
+    fn allocate_segment(&self) -> Option<SegmentId> {
+        self.segments.allocate_index_segment(SEGMENTS_FOR_EVICTION)
     }
 
-    fn give(&self, segment: SegmentId) {
-        self.segments.return_index_segment(segment);
+    fn free_segment(&self, segment: SegmentId) {
+        self.segments.free_index_segment(segment);
     }
 }

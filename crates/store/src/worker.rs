@@ -1,13 +1,13 @@
 //! A worker: one thread's handle on the store.
 //!
-//! It owns its part in the epochs, its accounts, its open segments, and at most one sweep in progress. After each
+//! It owns its part in the epochs, its accounting, its open segments, and at most one sweep in progress. After each
 //! write it does its share of maintaining the store (splits, evictions), in proportion to the bytes written, so
 //! that no request pays for a whole segment. The decisions of each operation are in a module of its own.
 
 use std::cell::Cell;
 use std::sync::Arc;
 
-use crate::accounts::Accounts;
+use crate::accounting::ItemAccounting;
 use crate::append::Appender;
 use crate::chain::ValuePart;
 use crate::epoch_participant::Participant;
@@ -36,7 +36,7 @@ const MAINTAIN_SWEEP_BYTES: usize = 1 << 10;
 /// can be reused only after it passed.
 pub struct Worker {
     pub(crate) store: Arc<Store>,
-    pub(crate) accounts: Accounts,
+    pub(crate) accounting: ItemAccounting,
     pub(crate) appender: Appender,
     pub(crate) sweeper: Sweeper,
     last_maintained: Cell<Seconds>,
@@ -51,7 +51,7 @@ impl Store {
         let participant = Participant::register(Arc::clone(self));
         Worker {
             store: Arc::clone(self),
-            accounts: Accounts::new(Arc::clone(self), participant.worker_index()),
+            accounting: ItemAccounting::new(Arc::clone(self), participant.worker_index()),
             appender: Appender::new(Arc::clone(self)),
             sweeper: Sweeper::default(),
             last_maintained: Cell::new(Seconds(0)),
@@ -131,7 +131,7 @@ impl Worker {
         now: Seconds,
     ) -> SetOutcome {
         self.try_set(key, hash, value, options, now)
-            .unwrap_or_else(|NoRoomYet| set::refuse(&self.accounts, key, hash, options))
+            .unwrap_or_else(|NoRoomYet| set::refuse(&self.accounting, key, hash, options))
     }
 
     /// A write whose value is complete; meant for values below 64 KiB, larger ones are uploaded in pieces.
@@ -147,7 +147,7 @@ impl Worker {
             return Ok(SetOutcome::NoMemory);
         }
         if self.store.is_too_large(key, value.len(), options.flags) {
-            set::remove_refused(&self.accounts, key, hash, options);
+            set::remove_refused(&self.accounting, key, hash, options);
             return Ok(SetOutcome::TooLarge);
         }
         let value = &[ValuePart::Bytes(value)];
@@ -163,7 +163,7 @@ impl Worker {
         now: Seconds,
     ) -> ArithOutcome {
         self.try_arith(key, hash, options, now)
-            .unwrap_or_else(|NoRoomYet| arith::refuse(&self.accounts))
+            .unwrap_or_else(|NoRoomYet| arith::refuse(&self.accounting))
     }
 
     /// Adds to or subtracts from a decimal value. A new number that is shorter than the old value is padded with
@@ -191,7 +191,7 @@ impl Worker {
         now: Seconds,
     ) -> DeleteOutcome {
         self.try_delete(key, hash, options, now)
-            .unwrap_or_else(|NoRoomYet| delete::remove_instead_of_mark(&self.accounts, key, hash))
+            .unwrap_or_else(|NoRoomYet| delete::remove_instead_of_mark(&self.accounting, key, hash))
     }
 
     /// Removes an item, or marks it as meta `md` requests, for which a new copy needs memory.
@@ -219,7 +219,7 @@ impl Worker {
     ) -> Option<(Item<'_>, Lease)> {
         self.try_get_with(key, hash, options, now)
             .unwrap_or_else(|NoRoomYet| {
-                fetch::remove_instead_of_touch(&self.accounts, key, hash);
+                fetch::remove_instead_of_touch(&self.accounting, key, hash);
                 None
             })
     }
@@ -265,7 +265,7 @@ impl Worker {
                     .sweeper
                     .run(context, MAINTAIN_SWEEP_BYTES, SweepGoal::Dead)
         };
-        let resized = self.accounts.resize_index();
+        let resized = self.accounting.resize_index();
         let overflow_drained =
             self.store.index.drain_overflow_step(&*self.store) == ResizeOutcome::Done;
         swept || resized || overflow_drained
@@ -273,7 +273,7 @@ impl Worker {
 
     /// Takes the pending reports for `watch evictions`.
     pub fn take_evicted(&self, visit: &mut dyn FnMut(&EvictedItem)) {
-        self.store.reports.take().iter().for_each(visit);
+        self.store.reports.drain().iter().for_each(visit);
     }
 
     /// Every operation calls this first; false for a worker that was never registered.
@@ -291,7 +291,7 @@ impl Worker {
     #[inline]
     pub(crate) fn context(&self, now: Seconds) -> WriteContext<'_> {
         WriteContext {
-            accounts: &self.accounts,
+            accounting: &self.accounting,
             appender: &self.appender,
             now,
         }
@@ -319,7 +319,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.sweeper.put_back(&self.store);
+        self.sweeper.release_unfinished(&self.store);
         self.appender.seal(None);
     }
 }

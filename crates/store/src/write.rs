@@ -6,7 +6,7 @@
 //! nothing is decided before the moment of publication. The decisions of each operation are in `set`, `arith`,
 //! `delete` and `fetch`.
 
-use crate::append::{Body, Draft, Log, UniqueSource};
+use crate::append::{Body, NewRecord, SegmentKind, UniqueSource};
 use crate::chain::{Chain, ValuePart};
 use crate::counters::CounterId;
 use crate::item::HEADER_BYTES_MAX;
@@ -58,12 +58,12 @@ pub(crate) struct CopyChanges {
     pub(crate) state_bits: u16,
     pub(crate) inherited_bits: u16,
     /// Whether this is an access.
-    pub(crate) is_use: bool,
+    pub(crate) counts_as_access: bool,
 }
 
 /// A copy that was published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stored {
+pub(crate) struct PublishedCopy {
     pub(crate) unique: CasUnique,
     /// Its address.
     pub(crate) addr: Addr,
@@ -176,25 +176,25 @@ impl<'w> WriteOperation<'w> {
         if let Some(dead) = self.found.present.filter(|_| !self.found.is_alive) {
             self.allocator
                 .context
-                .accounts
+                .accounting
                 .remove_dead(self.hash, &dead);
         }
     }
 
     /// Writes a new copy and publishes it in place of the found item.
-    pub(crate) fn publish(&self, new: &NewCopy<'_>) -> Result<Stored, RetryReason> {
+    pub(crate) fn publish(&self, new: &NewCopy<'_>) -> Result<PublishedCopy, RetryReason> {
         let context = self.allocator.context;
-        let log = self.choose_log(new.expiry);
+        let segment_kind = self.choose_segment_kind(new.expiry);
         let value_bytes: usize = new.parts.iter().map(|part| part.len(self.store())).sum();
-        let mut chain = Chain::new(self.allocator, self.hash, log);
+        let mut chain = Chain::new(self.allocator, self.hash, segment_kind);
         let one_slice: [&[u8]; 1];
         let value_slices: Vec<&[u8]>;
         let body = match new.parts {
-            [ValuePart::Bytes(bytes)] if self.fits_inline(value_bytes, log, new) => {
+            [ValuePart::Bytes(bytes)] if self.fits_inline(value_bytes, segment_kind, new) => {
                 one_slice = [*bytes];
                 Body::Inline(&one_slice)
             }
-            parts if self.fits_inline(value_bytes, log, new) => {
+            parts if self.fits_inline(value_bytes, segment_kind, new) => {
                 let slices = parts.iter().filter_map(|part| match part {
                     ValuePart::Bytes(bytes) => Some(*bytes),
                     ValuePart::Pieces(_) => None,
@@ -210,7 +210,7 @@ impl<'w> WriteOperation<'w> {
                 }
             }
         };
-        let draft = Draft {
+        let new_record = NewRecord {
             key: self.key,
             flags: new.flags,
             expiry: new.expiry,
@@ -220,12 +220,12 @@ impl<'w> WriteOperation<'w> {
             body,
         };
         let is_uploaded = matches!(body, Body::Chain { .. }) && chain.reuses_all_pieces();
-        let log = if is_uploaded {
-            log.for_chain_head()
+        let segment_kind = if is_uploaded {
+            segment_kind.for_chain_head()
         } else {
-            log
+            segment_kind
         };
-        let appended = self.allocator.append(log, &draft)?;
+        let appended = self.allocator.append(segment_kind, &new_record)?;
         let publication = Publication {
             key: self.key,
             hash: self.hash,
@@ -243,11 +243,11 @@ impl<'w> WriteOperation<'w> {
         chain.mark_published();
         let (old, was_alive) = (self.found.present.as_ref(), self.found.is_alive);
         context
-            .accounts
-            .note_replaced(old, was_alive, appended.addr, chain.pieces());
+            .accounting
+            .count_replaced(old, was_alive, appended.addr, chain.pieces());
         self.allocator
             .sweep_proportionally(appended.bytes + chain.new_piece_bytes());
-        Ok(Stored {
+        Ok(PublishedCopy {
             unique: CasUnique(appended.unique),
             addr: appended.addr,
         })
@@ -258,14 +258,14 @@ impl<'w> WriteOperation<'w> {
         &self,
         old: &LocatedItem,
         change: CopyChanges,
-    ) -> Result<Stored, RetryReason> {
+    ) -> Result<PublishedCopy, RetryReason> {
         let store = self.store();
         let pieces: Vec<Addr> = store.pieces_of(old).collect();
         let parts = [
             ValuePart::Bytes(store.inline_value(old)),
             ValuePart::Pieces(&pieces),
         ];
-        let access = if change.is_use {
+        let access = if change.counts_as_access {
             self.now()
         } else {
             Store::access_of(old, store.state_word_of(old.addr))
@@ -284,7 +284,12 @@ impl<'w> WriteOperation<'w> {
 
     /// Whether the value is inside the item itself: always when small, else if the open segment has enough bytes
     /// left.
-    fn fits_inline(&self, value_bytes: usize, log: Log, new: &NewCopy<'_>) -> bool {
+    fn fits_inline(
+        &self,
+        value_bytes: usize,
+        segment_kind: SegmentKind,
+        new: &NewCopy<'_>,
+    ) -> bool {
         let bytes = HEADER_BYTES_MAX + self.key.len() + value_bytes;
         let has_pieces = new
             .parts
@@ -293,23 +298,28 @@ impl<'w> WriteOperation<'w> {
         !has_pieces
             && (bytes <= self.store().inline_bytes_max()
                 || (!new.is_growing
-                    && bytes < self.allocator.context.appender.open_bytes_left(log)))
+                    && bytes
+                        < self
+                            .allocator
+                            .context
+                            .appender
+                            .open_bytes_left(segment_kind)))
     }
 
     /// An overwrite stays in the queue of the old copy; the policy chooses the queue of a new item.
-    fn choose_log(&self, expiry: Expiry) -> Log {
+    fn choose_segment_kind(&self, expiry: Expiry) -> SegmentKind {
         let store = self.store();
         let queue = if let Some(old) = self.found.present {
             store.queue_of(old.addr)
         } else {
             let is_remembered = store.ghost.forget(self.hash);
-            let accounts = self.allocator.context.accounts;
-            accounts.count(CounterId::GhostHits, i64::from(is_remembered));
+            let accounting = self.allocator.context.accounting;
+            accounting.count(CounterId::GhostHits, i64::from(is_remembered));
             store.policy.queue_of_new_item(is_remembered)
         };
         match queue {
-            Queue::Main => Log::Main,
-            Queue::Small => Log::for_new_item(expiry, self.now()),
+            Queue::Main => SegmentKind::Main,
+            Queue::Small => SegmentKind::for_new_item(expiry, self.now()),
         }
     }
 }

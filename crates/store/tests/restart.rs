@@ -13,7 +13,7 @@
 )]
 
 mod restart {
-    pub(crate) mod cache;
+    pub(crate) mod restartable_store;
 }
 #[path = "model/map.rs"]
 mod map;
@@ -29,7 +29,7 @@ use glasscache_store::{
 
 use map::{Model, Rng, bytes_of};
 use operations::operate;
-use restart::cache::{Cache, NOW, STOP, config, fill};
+use restart::restartable_store::{NOW, RestartableStore, STOP, config, fill};
 
 fn set(worker: &Worker, key: &str, value: &[u8], expiry: Expiry) -> u64 {
     let options = SetOptions {
@@ -52,8 +52,8 @@ fn operations_before_and_after_restarts_agree_with_a_map() {
     for seed in 0..6 {
         let memory_bytes = [1 << 20, 32 << 20][seed as usize % 2];
         let mut rng = Rng::seeded(seed);
-        let cache = Cache::new(config(memory_bytes));
-        let mut store = cache.empty();
+        let restartable_store = RestartableStore::new(config(memory_bytes));
+        let mut store = restartable_store.empty();
         let mut model = Model {
             entries: HashMap::new(),
             now: Seconds(2),
@@ -73,9 +73,11 @@ fn operations_before_and_after_restarts_agree_with_a_map() {
             drop(worker);
             let before = store.counters();
             store = if rng.below(2) == 0 {
-                cache.restart(store)
+                restartable_store.restart(store)
             } else {
-                cache.take_over_as(store, config(memory_bytes)).unwrap()
+                restartable_store
+                    .take_over_as(store, config(memory_bytes))
+                    .unwrap()
             };
             let (audit, after) = (store.audit(&[]), store.counters());
             assert_eq!(audit.items as u64, before.items);
@@ -90,7 +92,7 @@ fn operations_before_and_after_restarts_agree_with_a_map() {
             worker.go_online();
             let keys: Vec<Vec<u8>> = model.entries.keys().cloned().collect();
             for key in keys {
-                model.settle(&worker, &key);
+                model.remove_if_evicted(&worker, &key);
                 let Some(expected) = model.alive(&key).cloned() else {
                     continue;
                 };
@@ -98,7 +100,7 @@ fn operations_before_and_after_restarts_agree_with_a_map() {
                 assert_eq!((value, flags), (expected.value.clone(), expected.flags));
                 assert_eq!(expiry, expected.expiry);
                 assert!(expected.may_have(unique));
-                model.learn(&worker, &key);
+                model.read_unique(&worker, &key);
             }
         }
     }
@@ -106,8 +108,8 @@ fn operations_before_and_after_restarts_agree_with_a_map() {
 
 #[test]
 fn a_handover_leaves_behind_what_is_being_uploaded() {
-    let cache = Cache::new(config(8 << 20));
-    let store = cache.empty();
+    let restartable_store = RestartableStore::new(config(8 << 20));
+    let store = restartable_store.empty();
     let mut worker = store.worker();
     worker.go_online();
     for number in 0..1000 {
@@ -126,19 +128,21 @@ fn a_handover_leaves_behind_what_is_being_uploaded() {
     space.fill(1);
     reservation.advance(bytes);
     assert!(
-        cache
+        restartable_store
             .take_over_of_live(&store, &UncommittedBytes::default())
             .is_none()
     );
     worker.close_segments();
     assert!(
-        cache
+        restartable_store
             .take_over_of_live(&store, &UncommittedBytes::default())
             .is_none()
     );
     let mut uncommitted = UncommittedBytes::default();
     uncommitted.add(&reservation);
-    let next = cache.take_over_of_live(&store, &uncommitted).unwrap();
+    let next = restartable_store
+        .take_over_of_live(&store, &uncommitted)
+        .unwrap();
     assert_eq!(next.audit(&[]).items as u64, before.items);
     assert_eq!(next.audit(&[]).live_bytes as u64, before.item_bytes);
     assert_eq!(values(&next, 1000), expected);
@@ -158,8 +162,8 @@ fn a_handover_leaves_behind_what_is_being_uploaded() {
 
 #[test]
 fn a_handover_to_other_slab_classes_counts_again_and_to_another_size_is_refused() {
-    let cache = Cache::new(config(8 << 20));
-    let store = cache.empty();
+    let restartable_store = RestartableStore::new(config(8 << 20));
+    let store = restartable_store.empty();
     fill(&store);
     // Reading removes what has expired.
     let expected = values(&store, 1000);
@@ -169,19 +173,21 @@ fn a_handover_to_other_slab_classes_counts_again_and_to_another_size_is_refused(
         workers: 3,
         ..config(8 << 20)
     };
-    let store = cache.take_over_as(store, other_classes).unwrap();
+    let store = restartable_store
+        .take_over_as(store, other_classes)
+        .unwrap();
     let after = store.counters();
     assert_eq!(after.items, before.items);
     assert_eq!(after.by_slab_class.len(), 2);
     assert_eq!(values(&store, 1000), expected);
-    let refused = cache.take_over_as(store, config(16 << 20));
+    let refused = restartable_store.take_over_as(store, config(16 << 20));
     assert!(refused.err().unwrap().to_string().contains("(-m)"));
 }
 
 #[test]
 fn uniques_continue_after_a_handover() {
-    let cache = Cache::new(config(8 << 20));
-    let mut store = cache.empty();
+    let restartable_store = RestartableStore::new(config(8 << 20));
+    let mut store = restartable_store.empty();
     let mut last = 0;
     for number in 0..5 {
         let mut worker = store.worker();
@@ -190,14 +196,16 @@ fn uniques_continue_after_a_handover() {
         assert!(unique > last);
         last = unique;
         drop(worker);
-        store = cache.take_over_as(store, config(8 << 20)).unwrap();
+        store = restartable_store
+            .take_over_as(store, config(8 << 20))
+            .unwrap();
     }
 }
 
 #[test]
 fn an_index_of_many_segments_with_overflow_lines_comes_back() {
-    let cache = Cache::new(config(8 << 20));
-    let store = cache.empty();
+    let restartable_store = RestartableStore::new(config(8 << 20));
+    let store = restartable_store.empty();
     let mut worker = store.worker();
     worker.go_online();
     for number in 0..60_000 {
@@ -216,7 +224,7 @@ fn an_index_of_many_segments_with_overflow_lines_comes_back() {
     let snapshot = store.snapshot(STOP).unwrap();
     let expected: Vec<_> = values(&store, 60_000);
     drop(store);
-    let store = cache.recover(&snapshot).unwrap();
+    let store = restartable_store.recover(&snapshot).unwrap();
     assert_eq!(store.audit(&[]).items as u64, before.items);
     assert_eq!(values(&store, 60_000), expected);
     assert_eq!(store.counters().index_bytes, before.index_bytes);
@@ -248,8 +256,8 @@ fn values(store: &std::sync::Arc<Store>, count: usize) -> Vec<Option<Vec<u8>>> {
 
 #[test]
 fn uniques_grow_across_restarts() {
-    let cache = Cache::new(config(1 << 20));
-    let mut store = cache.empty();
+    let restartable_store = RestartableStore::new(config(1 << 20));
+    let mut store = restartable_store.empty();
     let mut last = 0;
     for round in 0..5 {
         let mut worker = store.worker();
@@ -261,14 +269,14 @@ fn uniques_grow_across_restarts() {
             worker.pass();
         }
         drop(worker);
-        store = cache.restart(store);
+        store = restartable_store.restart(store);
     }
 }
 
 #[test]
 fn flushed_items_stay_flushed_and_a_pending_flush_takes_effect() {
-    let cache = Cache::new(config(4 << 20));
-    let store = cache.empty();
+    let restartable_store = RestartableStore::new(config(4 << 20));
+    let store = restartable_store.empty();
     let mut worker = store.worker();
     worker.go_online();
     for number in 0..2000 {
@@ -284,7 +292,7 @@ fn flushed_items_stay_flushed_and_a_pending_flush_takes_effect() {
     set(&worker, "0:again", b"y", Expiry::Never);
     store.flush(Seconds(100), NOW);
     drop(worker);
-    let store = cache.restart(store);
+    let store = restartable_store.restart(store);
     assert_eq!(store.flushed_prefixes(), 699);
     let mut worker = store.worker();
     worker.go_online();
@@ -302,8 +310,8 @@ fn flushed_items_stay_flushed_and_a_pending_flush_takes_effect() {
 
 #[test]
 fn marks_and_accesses_of_an_item_come_back() {
-    let cache = Cache::new(config(1 << 20));
-    let store = cache.empty();
+    let restartable_store = RestartableStore::new(config(1 << 20));
+    let store = restartable_store.empty();
     let mut worker = store.worker();
     worker.go_online();
     set(&worker, "won", b"x", Expiry::At(Seconds(50)));
@@ -321,7 +329,7 @@ fn marks_and_accesses_of_an_item_come_back() {
             .won
     );
     drop(worker);
-    let store = cache.restart(store);
+    let store = restartable_store.restart(store);
     let mut worker = store.worker();
     worker.go_online();
     let hash = store.hash(b"won");
@@ -334,8 +342,8 @@ fn marks_and_accesses_of_an_item_come_back() {
 
 #[test]
 fn no_snapshot_is_made_while_a_worker_has_an_open_segment() {
-    let cache = Cache::new(config(1 << 20));
-    let store = cache.empty();
+    let restartable_store = RestartableStore::new(config(1 << 20));
+    let store = restartable_store.empty();
     let mut worker = store.worker();
     worker.go_online();
     set(&worker, "key", b"value", Expiry::Never);
@@ -346,8 +354,8 @@ fn no_snapshot_is_made_while_a_worker_has_an_open_segment() {
 
 #[test]
 fn an_upload_that_was_not_committed_is_gone() {
-    let cache = Cache::new(config(4 << 20));
-    let store = cache.empty();
+    let restartable_store = RestartableStore::new(config(4 << 20));
+    let store = restartable_store.empty();
     let mut worker = store.worker();
     worker.go_online();
     set(&worker, "key", b"value", Expiry::Never);
@@ -360,7 +368,7 @@ fn an_upload_that_was_not_committed_is_gone() {
     upload.advance(space);
     drop(upload);
     drop(worker);
-    let store = cache.restart(store);
+    let store = restartable_store.restart(store);
     let audit = store.audit(&[]);
     assert_eq!(
         (audit.items, audit.live_bytes as u64),
@@ -370,8 +378,8 @@ fn an_upload_that_was_not_committed_is_gone() {
 
 #[test]
 fn settings_that_change_the_layout_are_refused_and_others_are_not() {
-    let cache = Cache::new(config(2 << 20));
-    let store = cache.empty();
+    let restartable_store = RestartableStore::new(config(2 << 20));
+    let store = restartable_store.empty();
     fill(&store);
     let snapshot = store.snapshot(STOP).unwrap();
     let items = store.counters().items;
@@ -390,7 +398,7 @@ fn settings_that_change_the_layout_are_refused_and_others_are_not() {
             hash_seed: 99,
             ..config(2 << 20)
         };
-        let store = cache.recover_as(&snapshot, other).unwrap();
+        let store = restartable_store.recover_as(&snapshot, other).unwrap();
         let audit = store.audit(&[]);
         assert_eq!(audit.items as u64, items);
     }
@@ -398,8 +406,8 @@ fn settings_that_change_the_layout_are_refused_and_others_are_not() {
 
 #[test]
 fn other_bytes_another_version_and_damage_are_distinguished() {
-    let cache = Cache::new(config(1 << 20));
-    let snapshot = cache.empty().snapshot(STOP).unwrap();
+    let restartable_store = RestartableStore::new(config(1 << 20));
+    let snapshot = restartable_store.empty().snapshot(STOP).unwrap();
     for foreign in [&b""[..], b"GLASSMEM", b"Tmain\nKslab_config 1.25\n"] {
         assert_eq!(Snapshot::decode(foreign), Err(SnapshotError::Foreign));
     }
@@ -425,40 +433,43 @@ fn other_bytes_another_version_and_damage_are_distinguished() {
 
 #[test]
 fn a_changed_byte_of_the_memory_is_found() {
-    let cache = Cache::new(config(1 << 20));
-    let store = cache.empty();
+    let restartable_store = RestartableStore::new(config(1 << 20));
+    let store = restartable_store.empty();
     fill(&store);
     let snapshot = store.snapshot(STOP).unwrap();
     drop(store);
     let mut rng = Rng::seeded(5);
-    let (mut found, memory) = (0, cache.read());
+    let (mut found, memory) = (0, restartable_store.read());
     for _ in 0..60 {
         let at = rng.below(memory.len() as u64 / 4);
-        cache.write(at, &[memory[at as usize] ^ 0x10]);
-        if let Err(error) = cache.recover(&snapshot) {
+        restartable_store.write(at, &[memory[at as usize] ^ 0x10]);
+        if let Err(error) = restartable_store.recover(&snapshot) {
             let reason = "it is damaged: the checksum of the memory is wrong";
             assert_eq!(error.to_string(), reason);
             found += 1;
         }
-        cache.write(at, &[memory[at as usize]]);
+        restartable_store.write(at, &[memory[at as usize]]);
     }
     assert!(found > 10, "only {found}, the others were in free segments");
-    assert!(cache.recover(&snapshot).is_ok());
+    assert!(restartable_store.recover(&snapshot).is_ok());
 }
 
 /// Behind the checksums: whatever a byte is changed to, the store is refused or whole, and nothing panics.
 #[test]
 fn damage_with_right_checksums_is_refused_or_harmless() {
-    let cache = Cache::new(config(1 << 20));
-    let store = cache.empty();
+    let restartable_store = RestartableStore::new(config(1 << 20));
+    let store = restartable_store.empty();
     fill(&store);
     let snapshot = store.snapshot(STOP).unwrap();
     drop(store);
-    let memory = cache.read();
+    let memory = restartable_store.read();
     let (mut accepted, mut refused) = (0, 0);
     for seed in 0..1500 {
         let mut rng = Rng::seeded(seed);
-        let outcome = restart::cache::damage(&cache, &snapshot, &memory, |bound| rng.below(bound));
+        let outcome =
+            restart::restartable_store::damage(&restartable_store, &snapshot, &memory, |bound| {
+                rng.below(bound)
+            });
         *(if outcome { &mut accepted } else { &mut refused }) += 1;
     }
     eprintln!("{accepted} accepted, {refused} refused");
@@ -469,12 +480,12 @@ fn damage_with_right_checksums_is_refused_or_harmless() {
 #[test]
 fn an_entry_with_an_address_beyond_the_memory_is_refused() {
     const ADDRESS_BITS: u32 = 48;
-    let cache = Cache::new(config(1 << 20));
-    let store = cache.empty();
+    let restartable_store = RestartableStore::new(config(1 << 20));
+    let store = restartable_store.empty();
     fill(&store);
     let snapshot = store.snapshot(STOP).unwrap();
     drop(store);
-    let memory = cache.read();
+    let memory = restartable_store.read();
     // The first line of the index with an entry: a control word and seven slots.
     let words = memory
         .as_chunks::<8>()
@@ -489,8 +500,8 @@ fn an_entry_with_an_address_beyond_the_memory_is_refused() {
         let mut damaged = memory.clone();
         damaged[slot * 8..][..8].copy_from_slice(&(entry ^ 1 << bit).to_le_bytes());
         let snapshot = Store::with_checksums_of(&snapshot, &damaged).unwrap();
-        cache.write(0, &damaged);
-        let Err(error) = cache.recover(&snapshot) else {
+        restartable_store.write(0, &damaged);
+        let Err(error) = restartable_store.recover(&snapshot) else {
             panic!("an address with bit {bit} changed was accepted");
         };
         assert!(

@@ -44,7 +44,7 @@ impl Rng {
 
 /// The state of a key outside the store.
 #[derive(Default)]
-struct Truth {
+struct KeyVersions {
     begun: AtomicU64,
     acknowledged: AtomicU64,
     /// The last version that a flush removed.
@@ -53,7 +53,7 @@ struct Truth {
 
 struct Shared {
     store: Arc<Store>,
-    truth: Vec<Truth>,
+    key_versions: Vec<KeyVersions>,
     counters: Vec<AtomicU64>,
     stop: AtomicBool,
     clock: Instant,
@@ -102,9 +102,9 @@ struct Flush {
 }
 
 impl Flush {
-    fn call(shared: &Shared, delay_s: u32) -> Self {
-        let load = |truth: &Truth| truth.acknowledged.load(Ordering::SeqCst);
-        let acknowledged = shared.truth.iter().map(load).collect();
+    fn execute(shared: &Shared, delay_s: u32) -> Self {
+        let load = |versions: &KeyVersions| versions.acknowledged.load(Ordering::SeqCst);
+        let acknowledged = shared.key_versions.iter().map(load).collect();
         let now = shared.now();
         let at = Seconds(now.0 + delay_s);
         shared.store.flush(at, now);
@@ -112,39 +112,42 @@ impl Flush {
     }
 
     /// At once, and only the keys whose number begins as `number` does.
-    fn call_for_prefix(shared: &Shared, number: usize) -> Self {
+    fn execute_for_prefix(shared: &Shared, number: usize) -> Self {
         let prefix = name(number);
-        let load = |(key, truth): (usize, &Truth)| {
+        let load = |(key, versions): (usize, &KeyVersions)| {
             let is_concerned = name(key).starts_with(&prefix);
-            let acknowledged = || truth.acknowledged.load(Ordering::SeqCst);
+            let acknowledged = || versions.acknowledged.load(Ordering::SeqCst);
             is_concerned.then(acknowledged).unwrap_or_default()
         };
-        let acknowledged = shared.truth.iter().enumerate().map(load).collect();
+        let acknowledged = shared.key_versions.iter().enumerate().map(load).collect();
         let at = shared.now();
         shared.store.flush_prefix(prefix.as_bytes(), at).unwrap();
         Flush { at, acknowledged }
     }
 
     /// From here on no reader may read what was acknowledged before.
-    fn print(&self, shared: &Shared) {
-        for (truth, &version) in shared.truth.iter().zip(&self.acknowledged) {
-            truth.flushed.fetch_max(version, Ordering::SeqCst);
+    fn record_flushed_versions(&self, shared: &Shared) {
+        for (versions, &version) in shared.key_versions.iter().zip(&self.acknowledged) {
+            versions.flushed.fetch_max(version, Ordering::SeqCst);
         }
     }
 }
 
 /// The minimum version that a reader that starts now may see.
 fn least_version(shared: &Shared, key: usize) -> u64 {
-    let truth = &shared.truth[key];
-    let flushed = truth.flushed.load(Ordering::SeqCst);
-    truth.acknowledged.load(Ordering::SeqCst).max(flushed + 1)
+    let versions = &shared.key_versions[key];
+    let flushed = versions.flushed.load(Ordering::SeqCst);
+    versions
+        .acknowledged
+        .load(Ordering::SeqCst)
+        .max(flushed + 1)
 }
 
 fn check(shared: &Shared, key: usize, at_least: u64, item: &Item<'_>) {
     assert_eq!(item.key(), name(key).as_bytes());
     let value: Vec<u8> = item.pieces().flatten().copied().collect();
     let version = version_of(key, &value);
-    let at_most = shared.truth[key].begun.load(Ordering::SeqCst);
+    let at_most = shared.key_versions[key].begun.load(Ordering::SeqCst);
     assert!(
         (at_least..=at_most).contains(&version),
         "key {key}: {version} outside {at_least}..={at_most}"
@@ -176,14 +179,14 @@ fn wait(shared: &Shared) -> bool {
     !shared.stop.load(Ordering::Relaxed)
 }
 
-fn write(shared: &Shared, worker: &mut Worker, rng: &mut Rng, me: usize) {
-    let key = (rng.below((KEYS / THREADS) as u64) as usize) * THREADS + me;
+fn write(shared: &Shared, worker: &mut Worker, rng: &mut Rng, thread_index: usize) {
+    let key = (rng.below((KEYS / THREADS) as u64) as usize) * THREADS + thread_index;
     let now = shared.now();
     let phase = shared.clock.elapsed().as_millis() as u64 / PHASE_MS;
     let bytes = bytes_for(rng, phase);
-    let truth = &shared.truth[key];
-    let version = truth.begun.load(Ordering::SeqCst) + 1;
-    truth.begun.store(version, Ordering::SeqCst);
+    let versions = &shared.key_versions[key];
+    let version = versions.begun.load(Ordering::SeqCst) + 1;
+    versions.begun.store(version, Ordering::SeqCst);
     let value = value_of(key, version, bytes);
     let expiry = if rng.below(3) == 0 {
         Expiry::At(Seconds(now.0 + rng.below(40) as u32))
@@ -237,7 +240,7 @@ fn write(shared: &Shared, worker: &mut Worker, rng: &mut Rng, me: usize) {
         outcome.unwrap_or(SetOutcome::NoMemory)
     };
     if matches!(outcome, SetOutcome::Stored(_)) {
-        truth.acknowledged.store(version, Ordering::SeqCst);
+        versions.acknowledged.store(version, Ordering::SeqCst);
     }
 }
 
@@ -318,9 +321,9 @@ fn count(shared: &Shared, worker: &mut Worker, rng: &mut Rng) {
     }
 }
 
-fn work(shared: &Shared, me: usize, seed: u64) -> u64 {
+fn run_thread(shared: &Shared, thread_index: usize, seed: u64) -> u64 {
     let mut worker = shared.store.worker();
-    let mut rng = Rng(seed + me as u64);
+    let mut rng = Rng(seed + thread_index as u64);
     let mut held = Vec::new();
     let mut operations = 0;
     let mut delayed: Option<Flush> = None;
@@ -328,7 +331,7 @@ fn work(shared: &Shared, me: usize, seed: u64) -> u64 {
         worker.go_online();
         for _ in 0..32 {
             match rng.below(20) {
-                0..=8 => write(shared, &mut worker, &mut rng, me),
+                0..=8 => write(shared, &mut worker, &mut rng, thread_index),
                 9..=16 => read(shared, &mut worker, &mut rng, &mut held),
                 17..=18 => count(shared, &mut worker, &mut rng),
                 _ => {
@@ -348,21 +351,21 @@ fn work(shared: &Shared, me: usize, seed: u64) -> u64 {
         // Every fourth phase has flushes in a row, the others enough time between them for evictions.
         let phase = shared.clock.elapsed().as_millis() as u64 / PHASE_MS;
         if rng.below(if phase % 4 == 3 { 300 } else { 20_000 }) == 0 {
-            Flush::call(shared, 0).print(shared);
+            Flush::execute(shared, 0).record_flushed_versions(shared);
         }
         if rng.below(500) == 0 {
             let digits = 1 + rng.below(4) as u32;
             let number = rng.below(10_u64.pow(digits)) as usize;
-            Flush::call_for_prefix(shared, number).print(shared);
+            Flush::execute_for_prefix(shared, number).record_flushed_versions(shared);
         }
         // Only one thread delays: another's delay would replace its own. A flush at once may, as it comes sooner.
-        if me == 0 && delayed.is_none() && phase % 4 == 2 {
-            delayed = Some(Flush::call(shared, 1));
+        if thread_index == 0 && delayed.is_none() && phase % 4 == 2 {
+            delayed = Some(Flush::execute(shared, 1));
         }
         delayed = delayed.filter(|flush| {
             let is_due = flush.at <= shared.now();
             if is_due {
-                flush.print(shared);
+                flush.record_flushed_versions(shared);
             }
             !is_due
         });
@@ -394,7 +397,7 @@ fn every_hit_is_a_value_that_was_written() {
     };
     let shared = Shared {
         store: Store::new(config).unwrap(),
-        truth: (0..KEYS).map(|_| Truth::default()).collect(),
+        key_versions: (0..KEYS).map(|_| KeyVersions::default()).collect(),
         counters: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect(),
         stop: AtomicBool::new(false),
         clock: Instant::now(),
@@ -402,7 +405,7 @@ fn every_hit_is_a_value_that_was_written() {
     let operations: u64 = std::thread::scope(|scope| {
         let shared = &shared;
         let threads: Vec<_> = (0..THREADS)
-            .map(|me| scope.spawn(move || work(shared, me, seed)))
+            .map(|thread_index| scope.spawn(move || run_thread(shared, thread_index, seed)))
             .collect();
         while shared.clock.elapsed() < Duration::from_secs(seconds)
             && threads.iter().all(|thread| !thread.is_finished())

@@ -53,7 +53,7 @@ const ORDERS: &[(&str, &[&[&str]])] = &[
             &["record_allocator"],
             &["eviction", "epoch_participant"],
             &["publish"],
-            &["accounts"],
+            &["accounting"],
             &["lookup"],
             &["append"],
             &["store"],
@@ -78,16 +78,16 @@ const ORDERS: &[(&str, &[&[&str]])] = &[
     (
         "server",
         &[
-            &["launch", "replay", "systemd"],
+            &["in_memory", "launch", "systemd"],
             &["replacement", "running"],
             &[
                 "prepared",
-                "replay_memory",
+                "restartable_memory",
                 "server_control",
                 "successor",
                 "threads",
             ],
-            &["login_thread", "start_gate", "watchdog"],
+            &["login_thread", "start_latch", "watchdog"],
             &["failure", "net"],
             &["session"],
             &["shared"],

@@ -153,7 +153,7 @@ impl SimulatedLog {
         let evaluation = if in_hindsight {
             Evaluation::Hindsight
         } else {
-            Evaluation::Past
+            Evaluation::OutOfSample
         };
         let (prepared, candidates, learned_rules) = py.detach(|| {
             let prepared = self.prepare_log();
@@ -264,7 +264,7 @@ impl SimulatedLog {
 
     fn learned_rules(&self, prepared: &PreparedLog<'_>, evaluation: Evaluation) -> &LearnedByShare {
         let learned_rules = match evaluation {
-            Evaluation::Past => &self.learned_rules[0],
+            Evaluation::OutOfSample => &self.learned_rules[0],
             Evaluation::Hindsight => &self.learned_rules[1],
         };
         learned_rules.get_or_init(|| LearnedByShare::learn(prepared, evaluation))
@@ -275,7 +275,7 @@ impl SimulatedLog {
         candidates(
             prepared,
             memory_bytes,
-            self.learned_rules(prepared, Evaluation::Past),
+            self.learned_rules(prepared, Evaluation::OutOfSample),
         )
     }
 }

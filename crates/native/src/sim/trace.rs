@@ -84,7 +84,7 @@ impl Trace {
             size: sizes.unwrap_or_default(),
             ..Batch::default()
         };
-        let collected = py.detach(|| collector.take("keys", &batch));
+        let collected = py.detach(|| collector.add_batch("keys", &batch));
         collected.map_err(|fault| error::from_trace_error(py, &fault))?;
         Ok(Self::new(py, collector.finish(true), false))
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::net::connection::InheritedState;
 use crate::net::stream::Stream;
-use crate::shared::info::ConnectionInfo;
+use crate::shared::connection_info::ConnectionInfo;
 use crate::shared::lock::lock;
 use crate::shared::wake::Waker;
 
@@ -43,7 +43,7 @@ impl AcceptQueues {
     }
 
     /// Hands a connection to the next worker.
-    pub(crate) fn hand_over(&self, accepted: AcceptedConnection) {
+    pub(crate) fn assign(&self, accepted: AcceptedConnection) {
         let worker = self.next_worker.fetch_add(1, Ordering::Relaxed) % self.queues.len().max(1);
         if let Some((queue, waker)) = self.queues.get(worker) {
             lock(queue).push(accepted);

@@ -20,11 +20,11 @@ use rustix::process::nice;
 
 use crate::net::accept_queue::{AcceptQueues, AcceptedConnection};
 use crate::net::stream::{Handshake, Stream, TlsStream};
-use crate::session::trace;
+use crate::session::command_log;
 use crate::shared::Shared;
 use crate::shared::config::ClientCertificate;
+use crate::shared::connection_info::{CloseReason, ConnectionInfo};
 use crate::shared::events;
-use crate::shared::info::{CloseReason, ConnectionInfo};
 use crate::shared::lock::lock;
 use crate::shared::log::LogKind;
 use crate::shared::wake::Waker;
@@ -45,7 +45,7 @@ const WAKE_TOKEN: u64 = u64::MAX;
 const EVENTS_MAX: usize = 64;
 
 /// How much nicer the thread is than the workers: where processors are short, connected clients go first.
-const NICER_BY: i32 = 5;
+const NICE_INCREMENT: i32 = 5;
 
 /// Sockets handed to the thread and not yet taken by it.
 pub(crate) struct HandshakeQueue {
@@ -103,11 +103,11 @@ pub(crate) struct Handshakes {
 struct OngoingHandshake {
     info: Arc<ConnectionInfo>,
     began_at: Instant,
-    step: Step,
+    state: HandshakeState,
 }
 
 /// How far it is.
-enum Step {
+enum HandshakeState {
     /// A proxy's header has to come first.
     ProxyHeader(OwnedFd, ClientCertificate),
     Tls(Box<TlsStream>),
@@ -115,9 +115,9 @@ enum Step {
 
 impl OngoingHandshake {
     fn socket(&self) -> &OwnedFd {
-        match &self.step {
-            Step::ProxyHeader(socket, _) => socket,
-            Step::Tls(stream) => stream.socket(),
+        match &self.state {
+            HandshakeState::ProxyHeader(socket, _) => socket,
+            HandshakeState::Tls(stream) => stream.socket(),
         }
     }
 }
@@ -143,7 +143,7 @@ impl Handshakes {
     /// Does handshakes until the server stops; those that have begun are closed then.
     pub(crate) fn run(mut self) {
         // On Linux this is the priority of one thread. If it cannot be lowered the thread shares as the others do.
-        let _ = nice(NICER_BY);
+        let _ = nice(NICE_INCREMENT);
         let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS_MAX);
         while !self.shared.phases.is_ending() {
             events.clear();
@@ -153,7 +153,7 @@ impl Handshakes {
             for event in &events {
                 // The kernel's structure is packed: its fields are copied, never borrowed.
                 match { event.data }.u64() {
-                    WAKE_TOKEN => self.take_accepted_sockets(),
+                    WAKE_TOKEN => self.begin_queued_handshakes(),
                     serial => self.advance(serial),
                 }
             }
@@ -174,7 +174,7 @@ impl Handshakes {
         })
     }
 
-    fn take_accepted_sockets(&mut self) {
+    fn begin_queued_handshakes(&mut self) {
         self.queue.waker.clear();
         let accepted_sockets = std::mem::take(&mut *lock(&self.queue.accepted_sockets));
         for AcceptedSocket {
@@ -189,18 +189,18 @@ impl Handshakes {
             {
                 self.fail(&oldest.info, "newer ones needed its place");
             }
-            let step = if info.has_proxy_header {
-                Step::ProxyHeader(socket, client_auth)
+            let state = if info.has_proxy_header {
+                HandshakeState::ProxyHeader(socket, client_auth)
             } else {
                 match self.begin_tls(socket, client_auth) {
-                    Ok(stream) => Step::Tls(stream),
+                    Ok(stream) => HandshakeState::Tls(stream),
                     Err(reason) => {
                         self.fail(&info, &reason);
                         continue;
                     }
                 }
             };
-            self.add(info, step);
+            self.add(info, state);
         }
     }
 
@@ -215,12 +215,12 @@ impl Handshakes {
         Ok(Box::new(TlsStream::new(socket, session, charge)))
     }
 
-    fn add(&mut self, info: Arc<ConnectionInfo>, step: Step) {
+    fn add(&mut self, info: Arc<ConnectionInfo>, state: HandshakeState) {
         let serial = info.id.serial;
         let handshake = OngoingHandshake {
             info,
             began_at: Instant::now(),
-            step,
+            state,
         };
         // Edge-triggered, and served until the socket has no more, so that a looked-at header causes no event again.
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
@@ -239,23 +239,23 @@ impl Handshakes {
         let Some(OngoingHandshake {
             info,
             began_at,
-            step,
+            state,
         }) = self.ongoing.remove(&serial)
         else {
             return;
         };
-        let step = match step {
-            Step::Tls(stream) => Ok(stream),
-            Step::ProxyHeader(socket, client_auth) => match read_header(&socket, &info) {
+        let state = match state {
+            HandshakeState::Tls(stream) => Ok(stream),
+            HandshakeState::ProxyHeader(socket, client_auth) => match read_header(&socket, &info) {
                 Ok(true) => self.begin_tls(socket, client_auth),
                 Ok(false) => {
-                    let step = Step::ProxyHeader(socket, client_auth);
+                    let state = HandshakeState::ProxyHeader(socket, client_auth);
                     self.ongoing.insert(
                         serial,
                         OngoingHandshake {
                             info,
                             began_at,
-                            step,
+                            state,
                         },
                     );
                     return;
@@ -263,29 +263,29 @@ impl Handshakes {
                 Err(reason) => Err(reason),
             },
         };
-        let mut stream = match step {
+        let mut stream = match state {
             Ok(stream) => stream,
             Err(reason) => return self.fail(&info, &reason),
         };
         match stream.handshake() {
             Ok(Handshake::InProgress) => {
-                let step = Step::Tls(stream);
+                let state = HandshakeState::Tls(stream);
                 self.ongoing.insert(
                     serial,
                     OngoingHandshake {
                         info,
                         began_at,
-                        step,
+                        state,
                     },
                 );
             }
             Ok(Handshake::ClientClosed) => self.close(&info, CloseReason::Normal),
-            Ok(Handshake::Complete { is_full }) => self.hand_over(stream, info, is_full),
+            Ok(Handshake::Complete { is_full }) => self.assign_to_worker(stream, info, is_full),
             Err(reason) => self.fail(&info, &reason),
         }
     }
 
-    fn hand_over(&self, stream: Box<TlsStream>, info: Arc<ConnectionInfo>, is_full: bool) {
+    fn assign_to_worker(&self, stream: Box<TlsStream>, info: Arc<ConnectionInfo>, is_full: bool) {
         if let Some(tls) = &self.shared.tls
             && is_full
             && tls.settings.session_tickets
@@ -299,7 +299,7 @@ impl Handshakes {
             self.shared.connections.set_awaits_login(&info, true);
         }
         let stream = Stream::Tls(stream);
-        self.accept_queues.hand_over(AcceptedConnection {
+        self.accept_queues.assign(AcceptedConnection {
             stream,
             info,
             inherited: None,
@@ -333,12 +333,12 @@ impl Handshakes {
             )
         };
         if self.shared.logs_at(1) {
-            self.shared.log.line(line());
+            self.shared.log.queue_line(line());
         } else {
             let now_s = self.shared.clock.now().0;
             self.shared
                 .log
-                .line_once_a_second(LogKind::TlsHandshake, now_s, line);
+                .queue_line_rate_limited(LogKind::TlsHandshake, now_s, line);
         }
         self.close(info, CloseReason::TlsHandshake);
     }
@@ -348,7 +348,7 @@ impl Handshakes {
         if self.shared.logs_at(2) {
             self.shared
                 .log
-                .line(trace::describe_connection(info, false));
+                .queue_line(command_log::describe_connection(info, false));
         }
         self.shared.connections.remove(info.id.serial);
     }

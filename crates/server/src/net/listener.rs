@@ -26,13 +26,13 @@ use rustix::net::{
 use crate::net::accept_queue::{AcceptQueues, AcceptedConnection};
 use crate::net::handshakes::HandshakeQueue;
 use crate::net::stream::Stream;
-use crate::session::trace;
+use crate::session::command_log;
 use crate::shared::Shared;
 use crate::shared::address::Address;
 use crate::shared::config::{ClientCertificate, Config, Listen};
+use crate::shared::connection_info::{ConnectionId, ConnectionInfo, Peer};
 use crate::shared::error::Error;
 use crate::shared::events;
-use crate::shared::info::{ConnectionId, ConnectionInfo, Peer};
 use crate::shared::log::LogKind;
 
 /// The event data of the listener's waker.
@@ -279,7 +279,7 @@ impl Listener {
     pub(crate) fn run(mut self) {
         for bound in &self.bound_sockets {
             if let Err(error) = bound.apply_settings() {
-                self.shared.log.line(format!(
+                self.shared.log.queue_line(format!(
                     "glasscache: {}: mode (-a) and backlog (-b) cannot be changed: {error}",
                     bound.address
                 ));
@@ -420,11 +420,11 @@ impl Listener {
         if self.shared.logs_at(2) {
             self.shared
                 .log
-                .line(trace::describe_connection(&info, true));
+                .queue_line(command_log::describe_connection(&info, true));
         }
         match tls {
             Some(client_auth) => self.handshakes.push(socket, info, client_auth),
-            None => self.accept_queues.hand_over(AcceptedConnection {
+            None => self.accept_queues.assign(AcceptedConnection {
                 stream: Stream::Plain(socket),
                 info,
                 inherited: None,
@@ -451,12 +451,12 @@ impl Listener {
             format!("glasscache: refused a connection from {peer}: {limit} are open (-c)")
         };
         if shared.logs_at(1) {
-            shared.log.line(line());
+            shared.log.queue_line(line());
         } else {
             let now_s = shared.clock.now().0;
             shared
                 .log
-                .line_once_a_second(LogKind::RefusedConnection, now_s, line);
+                .queue_line_rate_limited(LogKind::RefusedConnection, now_s, line);
         }
     }
 }

@@ -7,7 +7,7 @@ use super::run::Run;
 use super::state::{RunEnd, State};
 use crate::session::execute::store::StoreWrite;
 use crate::session::execute::{self, Lookup};
-use crate::shared::info::CloseReason;
+use crate::shared::connection_info::CloseReason;
 
 impl Session {
     /// Parses and executes one request. `None` continues.
@@ -66,11 +66,11 @@ impl Session {
             }
             _ => {}
         }
-        let Ok(outcome) = execute::binary::run_command(id, command, run.context, run.out) else {
+        let Ok(effect) = execute::binary::run_command(id, command, run.context, run.out) else {
             return Some(RunEnd::WaitForSegment);
         };
         run.used_bytes += used;
-        RunEnd::after_command(outcome)
+        RunEnd::after_command(effect)
     }
 
     /// A request of SASL from a connection that need not log in or has logged in.

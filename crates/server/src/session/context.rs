@@ -5,8 +5,8 @@ use std::cell::Cell;
 use glasscache_store::{CasUnique, Expiry, Item, NoRoomYet, Seconds, Worker};
 
 use crate::shared::Shared;
+use crate::shared::connection_info::ConnectionInfo;
 use crate::shared::counters::Counters;
-use crate::shared::info::ConnectionInfo;
 use crate::shared::peer_memory::Pressure;
 use crate::shared::sizes::{SLICE_BYTES, SLICE_BYTES_HIGH_PRESSURE};
 use crate::shared::wake::Waker;
@@ -33,7 +33,7 @@ pub(crate) struct Context<'w> {
     /// Whether the connection is the first of those that wait for memory.
     pub(crate) is_first_waiter: bool,
     /// Commands and replies are logged.
-    pub(crate) is_traced: bool,
+    pub(crate) logs_commands: bool,
     /// The connection has waited for a segment for the maximum time: one write that finds none is refused.
     pub(crate) may_refuse: &'w Cell<bool>,
 }

@@ -19,7 +19,11 @@ pub(crate) fn publish_fetch(context: &Context<'_>, key: &[u8], value_bytes: Opti
     percent::encode(key, &mut text);
     let size = value_bytes.unwrap_or(0);
     let class = value_bytes.map_or(0, |bytes| {
-        context.shared.classes.class_and_size(key.len(), bytes, 0).0
+        context
+            .shared
+            .slab_classes
+            .class_and_size(key.len(), bytes, 0)
+            .0
     });
     let status = if value_bytes.is_some() {
         "found"
@@ -84,10 +88,11 @@ pub(crate) fn publish_store(
         Expiry::Never => 0,
         Expiry::At(expires_at) => expires_at.0.saturating_sub(context.now.0),
     };
-    let (class, _) = context
-        .shared
-        .classes
-        .class_and_size(key.len(), value_bytes, options.flags);
+    let (class, _) =
+        context
+            .shared
+            .slab_classes
+            .class_and_size(key.len(), value_bytes, options.flags);
     let mut text = b"type=item_store key=".to_vec();
     percent::encode(key, &mut text);
     let descriptor = context.connection.id.descriptor;
@@ -119,7 +124,7 @@ pub(crate) fn render_deletion(
     let (class, _) =
         context
             .shared
-            .classes
+            .slab_classes
             .class_and_size(key.len(), item.value_bytes(), item.flags());
     let mut text = b"type=deleted key=".to_vec();
     percent::encode(key, &mut text);

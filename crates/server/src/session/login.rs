@@ -12,10 +12,10 @@ use glasscache_protocol::replies;
 
 use super::Session;
 use super::run::Run;
-use super::state::{Login, Protocol, RunEnd, State};
+use super::state::{LoginState, Protocol, RunEnd, State};
 use crate::session::context::Context;
 use crate::session::execute;
-use crate::shared::info::CloseReason;
+use crate::shared::connection_info::CloseReason;
 use crate::shared::log::LogKind;
 
 /// Failed attempts after which a connection is closed: more than a person mistypes.
@@ -180,7 +180,7 @@ impl Session {
             binary::write_error(&mut run.out.bytes, login.id, Status::InvalidArguments);
             return None;
         }
-        let mut state = self.take_login(run.context);
+        let mut state = self.begin_unauthenticated(run.context);
         let expects_step = std::mem::take(&mut state.expects_step);
         let is_plain_mechanism = login.mechanism.eq_ignore_ascii_case(PLAIN);
         if is_plain_mechanism && !login.is_step && message.is_empty() {
@@ -198,12 +198,12 @@ impl Session {
     }
 
     /// The state of the login, to be put back: from now on the connection has to log in, also if it was logged in.
-    fn take_login(&mut self, context: &Context<'_>) -> Login {
+    fn begin_unauthenticated(&mut self, context: &Context<'_>) -> LoginState {
         let connections = &context.shared.connections;
         connections.set_awaits_login(context.connection, true);
         match std::mem::take(&mut self.state) {
             State::Login(login) => *login,
-            _ => Login::default(),
+            _ => LoginState::default(),
         }
     }
 
@@ -213,7 +213,7 @@ impl Session {
         credentials: Option<Credentials<'_>>,
         context: &Context<'_>,
     ) {
-        let mut login = self.take_login(context);
+        let mut login = self.begin_unauthenticated(context);
         login.request_id = request_id;
         login.attempt = Some(context.shared.logins.submit(credentials, context.waker));
         self.state = State::Login(Box::new(login));
@@ -257,7 +257,7 @@ impl Session {
 fn count_failure(context: &Context<'_>) {
     context.counters.auth_errors.bump();
     let log = &context.shared.log;
-    log.line_once_a_second(LogKind::FailedLogin, context.now.0, || {
+    log.queue_line_rate_limited(LogKind::FailedLogin, context.now.0, || {
         let peer = context.connection.peer();
         format!("glasscache: a login from {peer} failed: wrong user or password")
     });

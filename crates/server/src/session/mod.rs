@@ -6,12 +6,14 @@
 //! pending, or when the connection has used its quota.
 
 mod binary;
+pub(crate) mod command_log;
+mod connection_effect;
 pub(crate) mod context;
 pub(crate) mod dump;
 pub(crate) mod events;
 pub(crate) mod execute;
+mod handover_state;
 mod login;
-mod outcome;
 pub(crate) mod output;
 mod pending_get;
 mod proxy_header;
@@ -20,8 +22,6 @@ mod run;
 pub(crate) mod send_vector;
 mod state;
 pub(crate) mod stats;
-pub(crate) mod trace;
-mod transfer;
 mod upload;
 
 use glasscache_protocol::command::{Command, LineRefusal};
@@ -37,7 +37,7 @@ use self::state::{PendingGet, Protocol, State};
 pub(crate) use self::state::{Progress, RunEnd, Session};
 use crate::session::context::Context;
 use crate::session::output::Output;
-use crate::shared::info::CloseReason;
+use crate::shared::connection_info::CloseReason;
 
 impl Session {
     /// Serves the commands in `input`, as far as one run goes. Bytes beyond `used_bytes` must be passed again.
@@ -78,13 +78,13 @@ impl Session {
             }
         }
         let is_binary = self.protocol == Protocol::Binary;
-        let is_traced_or_binary = context.is_traced || is_binary;
+        let is_logged_or_binary = context.logs_commands || is_binary;
         let mut run_end = loop {
             let run_end = match self.state {
                 // Read before the run.
                 State::ProxyHeader => Some(RunEnd::Close(CloseReason::ProxyHeader)),
-                State::Command if is_traced_or_binary => {
-                    self.serve_traced_or_binary(is_binary, &mut run)
+                State::Command if is_logged_or_binary => {
+                    self.serve_logged_or_binary(is_binary, &mut run)
                 }
                 State::Command => self.serve_line(&mut run),
                 State::PendingGet(keys) => self.parse_keys(keys, &mut run),
@@ -145,7 +145,7 @@ impl Session {
     }
 
     /// Parses and executes one request of the binary protocol, or one line; logs it if commands are traced.
-    fn serve_traced_or_binary(
+    fn serve_logged_or_binary(
         &mut self,
         is_binary: bool,
         run: &mut Run<'_, '_, '_>,
@@ -157,11 +157,11 @@ impl Session {
         } else {
             self.serve_line(run)
         };
-        if run.context.is_traced && run.used_bytes > used {
+        if run.context.logs_commands && run.used_bytes > used {
             if is_binary {
-                trace::log_request(run.context, input_before);
+                command_log::log_request(run.context, input_before);
             } else {
-                trace::log_command(run.context, input_before);
+                command_log::log_command(run.context, input_before);
             }
         }
         run_end
@@ -248,11 +248,11 @@ impl Session {
                 if missing_bytes > 0 {
                     return Some(RunEnd::WaitForMemory(missing_bytes));
                 }
-                let Ok(outcome) = execute::run_command(&other, run.context, run.out) else {
+                let Ok(effect) = execute::run_command(&other, run.context, run.out) else {
                     return Some(RunEnd::WaitForSegment);
                 };
                 run.used_bytes += used;
-                RunEnd::after_command(outcome)
+                RunEnd::after_command(effect)
             }
         }
     }

@@ -7,7 +7,7 @@ use glasscache_protocol::text::{self, KeyToken};
 use super::run::Run;
 use super::state::{PendingGet, RunEnd, Session, State};
 use crate::session::execute::Lookup;
-use crate::shared::info::CloseReason;
+use crate::shared::connection_info::CloseReason;
 
 impl Session {
     /// Parses the keys of a get, up to the end of the line, of the input, or of the slice.

@@ -7,7 +7,7 @@ use glasscache_protocol::proxy_header::{self, Parsed};
 
 use super::state::{Session, State};
 use crate::session::context::Context;
-use crate::shared::info::CloseReason;
+use crate::shared::connection_info::CloseReason;
 
 impl Session {
     /// Reads the header if it has to come now, and returns its length in bytes: 0 if none has to come, `None` while it

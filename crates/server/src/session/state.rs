@@ -6,16 +6,16 @@ use glasscache_protocol::binary::{MAGIC_REQUEST, RequestId};
 use glasscache_protocol::command::GetHead;
 use glasscache_store::Reservation;
 
+use crate::session::connection_effect::ConnectionEffect;
 use crate::session::dump::Dump;
 use crate::session::execute::store::PendingWrite;
 use crate::session::execute::{StopReason, StoppedLookup};
-use crate::session::outcome::Outcome;
 use crate::session::output::OutputPosition;
 use crate::shared::config::Protocols;
-use crate::shared::info::CloseReason;
+use crate::shared::connection_info::CloseReason;
 use crate::shared::logins::Attempt;
 use crate::shared::peer_memory::Charge;
-use crate::shared::watchers::Watching;
+use crate::shared::watchers::WatchFilter;
 
 /// Bytes kept for an upload in addition to its parsed line and its value, rounded up: its state here and in the
 /// store.
@@ -74,7 +74,7 @@ pub(super) enum State {
     /// Before the header of a proxy.
     ProxyHeader,
     /// Before the login.
-    Login(Box<Login>),
+    Login(Box<LoginState>),
     /// After an invalid value length: the next bytes may be the value, so nothing is executed.
     Desynchronised,
     /// Nothing more is served.
@@ -115,7 +115,7 @@ pub(crate) enum RunEnd {
     /// Send the output and close.
     Close(CloseReason),
     /// From now on the connection is a log of events.
-    Watch(Watching),
+    Watch(WatchFilter),
     /// Send a listing of the items, then continue.
     Dump(Dump),
 }
@@ -141,7 +141,7 @@ pub(super) struct PendingGet {
 
 /// A connection that has to log in.
 #[derive(Default)]
-pub(super) struct Login {
+pub(super) struct LoginState {
     /// The attempt that is being verified.
     pub(super) attempt: Option<Arc<Attempt>>,
     /// The binary request whose response reports the outcome.
@@ -152,7 +152,7 @@ pub(super) struct Login {
     pub(super) failures: u32,
 }
 
-impl Login {
+impl LoginState {
     /// Whether there is no attempt whose outcome has to be reported.
     pub(super) fn is_idle(&self) -> bool {
         self.attempt.is_none()
@@ -179,12 +179,12 @@ impl RunEnd {
     }
 
     /// How a run continues after a command; `None` continues the run.
-    pub(super) fn after_command(outcome: Outcome) -> Option<RunEnd> {
-        match outcome {
-            Outcome::Done => None,
-            Outcome::Close(reason) => Some(RunEnd::Close(reason)),
-            Outcome::Watch(watching) => Some(RunEnd::Watch(watching)),
-            Outcome::Dump(dump) => Some(RunEnd::Dump(dump)),
+    pub(super) fn after_command(effect: ConnectionEffect) -> Option<RunEnd> {
+        match effect {
+            ConnectionEffect::Done => None,
+            ConnectionEffect::Close(reason) => Some(RunEnd::Close(reason)),
+            ConnectionEffect::Watch(watching) => Some(RunEnd::Watch(watching)),
+            ConnectionEffect::Dump(dump) => Some(RunEnd::Dump(dump)),
         }
     }
 }

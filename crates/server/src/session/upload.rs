@@ -47,7 +47,7 @@ impl Session {
             run.context
                 .connection
                 .held_memory
-                .note_upload(reservation.id());
+                .record_upload(reservation.id());
             self.state = State::Upload(Box::new(Upload {
                 pending_write: write.to_pending(),
                 reservation,
@@ -85,7 +85,7 @@ impl Session {
                 } else if reservation.awaits_segment() && !run.context.may_refuse.take() {
                     Some(RunEnd::WaitForSegment)
                 } else {
-                    self.give_up_upload(run)
+                    self.refuse_upload(run)
                 };
             }
             if let (Some(target), Some(source)) =
@@ -126,18 +126,18 @@ impl Session {
         }
         run.used_bytes += terminator_bytes;
         drop(upload);
-        stalled::note_upload_release(run.context.shared);
+        stalled::record_upload_release(run.context.shared);
         None
     }
 
     /// The store has no memory for the rest: reply with an error and skip the rest.
-    fn give_up_upload(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
+    fn refuse_upload(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         let State::Upload(upload) = std::mem::take(&mut self.state) else {
             return None;
         };
         run.context
             .store
-            .give_up(&upload.reservation, run.context.now);
+            .refuse_upload(&upload.reservation, run.context.now);
         let write = upload.pending_write.to_store_write();
         write.count_refused(run.context);
         write.report_no_memory(run.out);
@@ -145,7 +145,7 @@ impl Session {
             u64::from(upload.reservation.missing_bytes()) + write.value_terminator().len() as u64;
         self.state = State::Swallow(bytes_left);
         drop(upload);
-        stalled::note_upload_release(run.context.shared);
+        stalled::record_upload_release(run.context.shared);
         None
     }
 }

@@ -7,10 +7,10 @@ use crate::shared::lock::lock;
 
 /// Gives up a replacement from any thread, as long as the running server can go on.
 #[derive(Clone, Default)]
-pub struct Cancellation(Arc<Mutex<State>>);
+pub struct Cancellation(Arc<Mutex<CancellationState>>);
 
 #[derive(Default)]
-struct State {
+struct CancellationState {
     decision: Decision,
     /// The conversation with the running server.
     channel: Option<Arc<ControlChannel>>,

@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use glasscache_store::{Expiry, Seconds, Stop};
+use glasscache_store::{Expiry, Seconds, StopTime};
 use rustix::time::{ClockId, clock_gettime};
 
 /// The first second of the clock.
@@ -40,11 +40,11 @@ impl Clock {
 
     /// The clock of a server that was stopped, later by the time since then; `None` if the wall clock is before that
     /// time, because then the time since is not known.
-    pub(crate) fn resumed(stop: Stop) -> Option<Clock> {
+    pub(crate) fn resumed(stop: StopTime) -> Option<Clock> {
         Clock::resumed_at(stop, since_boot_ns(), wall_unix_ms())
     }
 
-    fn resumed_at(stop: Stop, since_boot_ns: i64, wall_unix_ms: i64) -> Option<Clock> {
+    fn resumed_at(stop: StopTime, since_boot_ns: i64, wall_unix_ms: i64) -> Option<Clock> {
         let stopped_ms = wall_unix_ms.checked_sub(stop.unix_ms)?;
         if stopped_ms < 0 {
             return None;
@@ -63,10 +63,10 @@ impl Clock {
     }
 
     /// The present as the time of a stop.
-    pub(crate) fn stop_time(&self) -> Stop {
+    pub(crate) fn stop_time(&self) -> StopTime {
         let since_boot_ns = since_boot_ns();
         let since_second_ns = (since_boot_ns - self.start_since_boot_ns).rem_euclid(1_000_000_000);
-        Stop {
+        StopTime {
             second: self.second_at(since_boot_ns),
             unix_ms: wall_unix_ms() - since_second_ns / 1_000_000,
         }
@@ -82,7 +82,7 @@ impl Clock {
     }
 
     /// What a server that replaces this one needs to continue the clock on the same machine.
-    pub(crate) fn handed_over(&self) -> [i64; 3] {
+    pub(crate) fn handover_numbers(&self) -> [i64; 3] {
         let shift_s = self.shift_s.load(Ordering::Relaxed);
         [self.start_since_boot_ns, shift_s, self.origin()]
     }
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn the_time_between_two_servers_counts_to_the_millisecond() {
-        let stop = Stop {
+        let stop = StopTime {
             second: Seconds(1000),
             unix_ms: 1_700_000_000_300,
         };
@@ -267,7 +267,7 @@ mod tests {
     fn a_server_that_replaces_another_continues_its_clock() {
         let clock = Clock::new_at(since_boot_ns() - 77 * SECOND, wall_unix_s() - 77);
         clock.shift(1000);
-        let inherited = Clock::inherited(clock.handed_over());
+        let inherited = Clock::inherited(clock.handover_numbers());
         let boot = since_boot_ns();
         assert_eq!(inherited.second_at(boot), clock.second_at(boot));
         assert_eq!(inherited.origin(), clock.origin());

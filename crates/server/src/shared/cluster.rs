@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use glasscache_protocol::replies;
 
 use crate::shared::error::Error;
-use crate::shared::file_stamp::{self, Stamp, stamp};
+use crate::shared::file_version::{self, FileVersion, file_version};
 use crate::shared::lock::lock;
 
 /// The cluster's description and its file; by default there is none.
@@ -22,9 +22,9 @@ pub(crate) struct Cluster {
     file: Option<(PathBuf, Mutex<NodesFile>)>,
 }
 
-/// The content of the file, and the stamp by which a change is detected.
+/// The content of the file, and the version by which a change is detected.
 struct NodesFile {
-    stamp: Option<Stamp>,
+    version: Option<FileVersion>,
     /// The version, a line end, the nodes separated by blanks, a line end.
     text: String,
 }
@@ -35,12 +35,12 @@ impl Cluster {
         let Some(path) = file else {
             return Ok(Cluster { file: None });
         };
-        let stamp = stamp(path);
+        let version = file_version(path);
         let text = read(path).map_err(|error_text| {
             let display = path.display();
             Error::Setting(format!("cluster-file: {display} {error_text}"))
         })?;
-        let nodes_file = Mutex::new(NodesFile { stamp, text });
+        let nodes_file = Mutex::new(NodesFile { version, text });
         Ok(Cluster {
             file: Some((path.to_owned(), nodes_file)),
         })
@@ -52,10 +52,10 @@ impl Cluster {
             return "nothing to read again: there is no --cluster-file".to_owned();
         };
         let display = path.display();
-        let stamp = stamp(path);
+        let version = file_version(path);
         match read(path) {
             Ok(text) => {
-                *lock(nodes_file) = NodesFile { stamp, text };
+                *lock(nodes_file) = NodesFile { version, text };
                 format!("cluster-file: {display} was read again")
             }
             Err(error_text) => {
@@ -90,19 +90,19 @@ impl Cluster {
 
 impl NodesFile {
     fn refresh(&mut self, path: &Path) {
-        let stamp = stamp(path);
-        if stamp == self.stamp {
+        let version = file_version(path);
+        if version == self.version {
             return;
         }
         if let Ok(text) = read(path) {
             self.text = text;
-            self.stamp = stamp;
+            self.version = version;
         }
     }
 }
 
 fn read(path: &Path) -> Result<String, String> {
-    let text = String::from_utf8(file_stamp::read(path)?);
+    let text = String::from_utf8(file_version::read(path)?);
     describe(&text.map_err(|error| format!("cannot be read: {error}"))?)
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::shared::info::ConnectionInfo;
+use crate::shared::connection_info::ConnectionInfo;
 use crate::shared::lock::lock;
 
 /// The open connections and their counters.

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::shared::pulse::Pulse;
+use crate::shared::progress_counter::ProgressCounter;
 
 /// A count with one writing thread.
 #[derive(Debug, Default)]
@@ -88,7 +88,7 @@ macro_rules! counters {
             /// Maximum number of items, connections and prefixes that one iteration examined for long replies.
             pub(crate) iteration_examined_max: Counter,
             /// Whether the worker makes progress.
-            pub(crate) pulse: Pulse,
+            pub(crate) progress_counter: ProgressCounter,
         }
 
         /// The counters of all workers, added up.

@@ -10,15 +10,15 @@ use glasscache_protocol::percent;
 use glasscache_store::{EvictedItem, Seconds};
 
 use crate::shared::Shared;
-use crate::shared::info::{ConnectionInfo, Peer};
+use crate::shared::connection_info::{ConnectionInfo, Peer};
 use crate::shared::watchers::{Subject, kind};
 
-/// Publishes a line to the watchers whom it concerns.
+/// Publishes a line to the watchers whose filter it matches.
 pub(crate) fn publish(shared: &Shared, kind: u16, subject: Subject<'_>, text: &[u8]) {
     if let Some(serial) = shared.watchers.publish(kind, subject, text)
         && shared.logs_at(1)
     {
-        shared.log.line(format!(
+        shared.log.queue_line(format!(
             "glasscache: the watcher on connection {serial} reads too slowly and misses lines"
         ));
     }
@@ -30,7 +30,7 @@ pub(crate) fn publish_eviction(shared: &Shared, item: &EvictedItem, now: Seconds
         return;
     }
     let (class, _) = shared
-        .classes
+        .slab_classes
         .class_and_size(item.key.len(), item.value_bytes, 0);
     let mut text = b"type=eviction key=".to_vec();
     percent::encode(&item.key, &mut text);

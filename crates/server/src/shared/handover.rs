@@ -16,7 +16,7 @@ pub(crate) struct Handover {
     /// What connections are uploading, which stays behind.
     pub(crate) uncommitted: Mutex<UncommittedBytes>,
     /// Connections whose output stays in the memory of the store, so that only the successor could send it.
-    pub(crate) cut_connections: AtomicUsize,
+    pub(crate) closed_early: AtomicUsize,
     /// How long pending output may take to be sent on connections that cannot be handed over.
     pub(crate) drain: Duration,
 }

@@ -41,13 +41,19 @@ pub(crate) struct HeldSnapshot {
 }
 
 impl HeldMemory {
-    pub(crate) fn note_upload(&self, id: u64) {
+    pub(crate) fn record_upload(&self, id: u64) {
         self.last_upload_plus_one.store(id + 1, Ordering::Relaxed);
     }
 
     /// Records the memory that the connection holds after it was served, and the bytes moved meanwhile. Only its
     /// worker calls this.
-    pub(crate) fn note_held(&self, bytes: u64, moved_bytes: u64, is_waiting: bool, now: Seconds) {
+    pub(crate) fn record_held_bytes(
+        &self,
+        bytes: u64,
+        moved_bytes: u64,
+        is_waiting: bool,
+        now: Seconds,
+    ) {
         self.bytes.store(bytes, Ordering::Relaxed);
         self.is_waiting.store(is_waiting, Ordering::Relaxed);
         let moved_bytes = self
@@ -87,25 +93,24 @@ impl HeldMemory {
 
 /// Connections that wait for memory, and the number of releases.
 #[derive(Debug, Default)]
-pub(crate) struct Parking {
-    parked_connections: AtomicUsize,
+pub(crate) struct ParkedConnections {
+    parked_count: AtomicUsize,
     releases: AtomicU64,
 }
 
-impl Parking {
-    pub(crate) fn enter(&self) {
-        self.parked_connections.fetch_add(1, Ordering::Relaxed);
+impl ParkedConnections {
+    pub(crate) fn add(&self) {
+        self.parked_count.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn leave(&self, connections: usize) {
-        self.parked_connections
-            .fetch_sub(connections, Ordering::Relaxed);
+    pub(crate) fn subtract(&self, connections: usize) {
+        self.parked_count.fetch_sub(connections, Ordering::Relaxed);
     }
 
     /// Records that memory was released, and returns whether a connection waits for it. A connection that begins to
     /// wait at this moment checks again by itself.
-    pub(crate) fn note_release(&self) -> bool {
-        let has_waiting = self.parked_connections.load(Ordering::Relaxed) > 0;
+    pub(crate) fn record_release(&self) -> bool {
+        let has_waiting = self.parked_count.load(Ordering::Relaxed) > 0;
         if has_waiting {
             // Release pairs with the Acquire of `releases`: the released memory is visible.
             self.releases.fetch_add(1, Ordering::Release);
@@ -174,22 +179,22 @@ mod tests {
     #[test]
     fn a_few_bytes_from_time_to_time_are_not_progress() {
         let held_memory = HeldMemory::default();
-        held_memory.note_held(1000, 0, false, Seconds(5));
-        held_memory.note_held(900, 100, false, Seconds(6));
+        held_memory.record_held_bytes(1000, 0, false, Seconds(5));
+        held_memory.record_held_bytes(900, 100, false, Seconds(6));
         assert_eq!(
             held_memory
                 .snapshot()
                 .map(|snapshot| snapshot.last_progress_s),
             Some(5)
         );
-        held_memory.note_held(800, PROGRESS_BYTES, false, Seconds(7));
+        held_memory.record_held_bytes(800, PROGRESS_BYTES, false, Seconds(7));
         assert_eq!(
             held_memory
                 .snapshot()
                 .map(|snapshot| snapshot.last_progress_s),
             Some(7)
         );
-        held_memory.note_held(0, 800, false, Seconds(8));
+        held_memory.record_held_bytes(0, 800, false, Seconds(8));
         assert_eq!(held_memory.snapshot(), None);
     }
 }

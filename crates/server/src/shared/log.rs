@@ -76,7 +76,7 @@ impl Log {
     }
 
     /// Sends a line, without its end, to the writing thread; drops it when too many are pending.
-    pub(crate) fn line(&self, mut line: String) {
+    pub(crate) fn queue_line(&self, mut line: String) {
         let Some(lines) = &self.line_sender else {
             return;
         };
@@ -93,7 +93,7 @@ impl Log {
 
     /// Logs the line of `render`, unless its kind was already logged in this second; the next line has the number
     /// suppressed.
-    pub(crate) fn line_once_a_second(
+    pub(crate) fn queue_line_rate_limited(
         &self,
         kind: LogKind,
         now_s: u32,
@@ -112,11 +112,11 @@ impl Log {
             // Writing to a string cannot fail.
             let _ = write!(line, " ({suppressed_lines} more since the last such line)");
         }
-        self.line(line);
+        self.queue_line(line);
     }
 
     /// Waits briefly until all lines so far are written.
-    pub(crate) fn end(&self) {
+    pub(crate) fn wait_until_written(&self) {
         let (sender, written) = sync_channel(1);
         if let Some(lines) = &self.line_sender
             && lines.try_send(Message::End(sender)).is_ok()
@@ -180,11 +180,11 @@ mod tests {
     fn a_kind_is_logged_once_a_second_with_the_number_suppressed() {
         let (log, lines) = Log::new();
         for _ in 0..5 {
-            log.line_once_a_second(LogKind::RefusedStore, 7, || "no memory".to_owned());
+            log.queue_line_rate_limited(LogKind::RefusedStore, 7, || "no memory".to_owned());
         }
-        log.line_once_a_second(LogKind::RefusedConnection, 7, || "full".to_owned());
+        log.queue_line_rate_limited(LogKind::RefusedConnection, 7, || "full".to_owned());
         assert_eq!(take_lines(&lines), ["no memory\n", "full\n"]);
-        log.line_once_a_second(LogKind::RefusedStore, 8, || "no memory".to_owned());
+        log.queue_line_rate_limited(LogKind::RefusedStore, 8, || "no memory".to_owned());
         assert_eq!(
             take_lines(&lines),
             ["no memory (4 more since the last such line)\n"]
@@ -194,9 +194,9 @@ mod tests {
     #[test]
     fn lines_beyond_the_queue_are_dropped_and_counted() {
         let (log, lines) = Log::new();
-        (0..LINES_MAX + 10).for_each(|_| log.line("x".to_owned()));
+        (0..LINES_MAX + 10).for_each(|_| log.queue_line("x".to_owned()));
         assert_eq!(take_lines(&lines).len(), LINES_MAX);
-        log.line("y".to_owned());
+        log.queue_line("y".to_owned());
         assert_eq!(
             take_lines(&lines),
             ["glasscache: 10 lines of this log were lost\ny\n"]
@@ -206,8 +206,8 @@ mod tests {
     #[test]
     fn a_log_without_a_reader_writes_nothing() {
         let log = Log::default();
-        log.line_once_a_second(LogKind::RefusedStore, 7, || panic!("nobody reads it"));
-        log.line("x".to_owned());
-        log.end();
+        log.queue_line_rate_limited(LogKind::RefusedStore, 7, || panic!("nobody reads it"));
+        log.queue_line("x".to_owned());
+        log.wait_until_written();
     }
 }

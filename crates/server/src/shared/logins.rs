@@ -12,7 +12,7 @@ use glasscache_protocol::login::Credentials;
 
 use crate::shared::config::UsersFile;
 use crate::shared::error::Error;
-use crate::shared::file_stamp::{self, Stamp};
+use crate::shared::file_version::{self, FileVersion, file_version};
 use crate::shared::lock::lock;
 use crate::shared::users::Users;
 use crate::shared::wake::Waker;
@@ -25,9 +25,9 @@ pub(crate) struct Logins {
     queue: Option<Sender<LoginMessage>>,
 }
 
-/// The users, and the stamp by which a change of their file is detected.
+/// The users, and the version by which a change of their file is detected.
 struct UserTable {
-    stamp: Option<Stamp>,
+    version: Option<FileVersion>,
     users: Arc<Users>,
 }
 
@@ -78,11 +78,11 @@ impl Logins {
         let Some(file) = file else {
             return Ok(Logins::default());
         };
-        let stamp = file_stamp::stamp(&file.path);
+        let version = file_version(&file.path);
         let users = read(file)
-            .map_err(|error_text| Error::Setting(file_sentence(&file.path, &error_text)))?;
+            .map_err(|error_text| Error::Setting(file_message(&file.path, &error_text)))?;
         let user_table = UserTable {
-            stamp,
+            version,
             users: Arc::new(users),
         };
         Ok(Logins {
@@ -147,7 +147,7 @@ impl Logins {
     /// Reads the file again if it has changed since, and returns a sentence about that.
     pub(crate) fn refresh(&self) -> Option<String> {
         let (file, user_table) = self.user_table.as_ref()?;
-        let has_changed = file_stamp::stamp(&file.path) != lock(user_table).stamp;
+        let has_changed = file_version(&file.path) != lock(user_table).version;
         has_changed.then(|| reload(file, user_table))
     }
 
@@ -166,17 +166,17 @@ impl Logins {
 }
 
 fn reload(file: &UsersFile, user_table: &Mutex<UserTable>) -> String {
-    let stamp = file_stamp::stamp(&file.path);
+    let version = file_version(&file.path);
     let read = read(file);
     let mut user_table = lock(user_table);
-    user_table.stamp = stamp;
+    user_table.version = version;
     match read {
         Ok(users) => {
             let count = users.count();
             user_table.users = Arc::new(users);
-            file_sentence(&file.path, &format!("was read again, {count} passwords"))
+            file_message(&file.path, &format!("was read again, {count} passwords"))
         }
-        Err(error_text) => file_sentence(
+        Err(error_text) => file_message(
             &file.path,
             &format!("{error_text}; the users stay as they were"),
         ),
@@ -184,10 +184,10 @@ fn reload(file: &UsersFile, user_table: &Mutex<UserTable>) -> String {
 }
 
 fn read(file: &UsersFile) -> Result<Users, String> {
-    Users::parse(&file_stamp::read(&file.path)?, file.form)
+    Users::parse(&file_version::read(&file.path)?, file.form)
 }
 
-fn file_sentence(path: &Path, predicate: &str) -> String {
+fn file_message(path: &Path, predicate: &str) -> String {
     format!("auth-file: {} {predicate}", path.display())
 }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use glasscache_store::{
-    Config, MappedFile, MappedMemory, MemorySize, Snapshot, SnapshotError, Stop, Store,
+    Config, MappedFile, MappedMemory, MemorySize, Snapshot, SnapshotError, StopTime, Store,
 };
 use rustix::fs::{Access, FallocateFlags, FlockOperation, OFlags, access, fallocate, flock};
 
@@ -221,7 +221,7 @@ impl MemoryFile {
     }
 
     /// Saves the store of a server that has ended, memory first and snapshot last.
-    pub(crate) fn save(&self, store: &Store, stop: Stop) -> io::Result<()> {
+    pub(crate) fn save(&self, store: &Store, stop: StopTime) -> io::Result<()> {
         let snapshot = store
             .snapshot(stop)
             .ok_or_else(|| io::Error::other("a worker has not ended"))?;

@@ -3,22 +3,20 @@
 
 pub(crate) mod address;
 pub(crate) mod cancellation;
-pub(crate) mod classes;
 pub(crate) mod clock;
 pub(crate) mod cluster;
 pub(crate) mod config;
+pub(crate) mod connection_info;
 pub(crate) mod connections;
 pub(crate) mod control_channel;
 pub(crate) mod control_socket;
 pub(crate) mod counters;
-pub(crate) mod detail;
 pub(crate) mod error;
 pub(crate) mod events;
 pub(crate) mod fields;
-pub(crate) mod file_stamp;
+pub(crate) mod file_version;
 pub(crate) mod handover;
 pub(crate) mod held_memory;
-pub(crate) mod info;
 pub(crate) mod key_text;
 pub(crate) mod lock;
 pub(crate) mod log;
@@ -27,8 +25,10 @@ pub(crate) mod memory_file;
 pub(crate) mod password_hash;
 pub(crate) mod peer_memory;
 pub(crate) mod phases;
-pub(crate) mod pulse;
+pub(crate) mod prefix_table;
+pub(crate) mod progress_counter;
 pub(crate) mod sizes;
+pub(crate) mod slab_classes;
 pub(crate) mod stalled;
 pub(crate) mod tls;
 pub(crate) mod tuning;
@@ -43,19 +43,19 @@ use std::sync::{Arc, Mutex};
 use glasscache_store::Store;
 
 use crate::shared::address::Address;
-use crate::shared::classes::Classes;
 use crate::shared::clock::Clock;
 use crate::shared::cluster::Cluster;
 use crate::shared::config::{Config, random_seed};
 use crate::shared::connections::Connections;
 use crate::shared::counters::{Counter, Counters, ITERATION_TIME_BUCKETS, Totals};
-use crate::shared::detail::PrefixTable;
-use crate::shared::held_memory::{MarkedForClose, Parking};
+use crate::shared::held_memory::{MarkedForClose, ParkedConnections};
 use crate::shared::lock::lock;
 use crate::shared::log::Log;
 use crate::shared::logins::Logins;
 use crate::shared::peer_memory::PeerMemory;
 use crate::shared::phases::Phases;
+use crate::shared::prefix_table::PrefixTable;
+use crate::shared::slab_classes::SlabClassTable;
 use crate::shared::tls::Tls;
 use crate::shared::tuning::Tuning;
 use crate::shared::wake::Waker;
@@ -66,8 +66,8 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
     pub(crate) store: Arc<Store>,
-    pub(crate) classes: Classes,
-    pub(crate) detail: PrefixTable,
+    pub(crate) slab_classes: SlabClassTable,
+    pub(crate) prefix_table: PrefixTable,
     /// The nodes that `config get cluster` reports.
     pub(crate) cluster: Cluster,
     /// The users, and attempts to log in.
@@ -93,7 +93,7 @@ pub(crate) struct Shared {
     /// Connections that are marked for close, because they hold memory that others need.
     pub(crate) marked_for_close: MarkedForClose,
     /// Connections that wait for memory that others hold.
-    pub(crate) parking: Parking,
+    pub(crate) parked_connections: ParkedConnections,
     /// Whether it serves, pauses or ends.
     pub(crate) phases: Phases,
     /// The items are saved when it has stopped.
@@ -112,7 +112,7 @@ impl Shared {
             config,
             clock,
             store,
-            classes,
+            slab_classes,
             cluster,
             logins,
             tls,
@@ -126,7 +126,7 @@ impl Shared {
         let memory = PeerMemory::new(Arc::clone(&store), wakers);
         let shared = Shared {
             clock,
-            detail: PrefixTable::new(
+            prefix_table: PrefixTable::new(
                 config.detail_enabled,
                 config.prefix_delimiter,
                 Arc::clone(&store),
@@ -139,13 +139,13 @@ impl Shared {
             are_reads_observed: AtomicBool::new(false),
             memory,
             marked_for_close: MarkedForClose::default(),
-            parking: Parking::default(),
+            parked_connections: ParkedConnections::default(),
             phases: Phases::default(),
             is_saved_at_stop: AtomicBool::new(false),
             baseline: Mutex::default(),
             config,
             store,
-            classes,
+            slab_classes,
             cluster,
             logins,
             tls,
@@ -187,9 +187,10 @@ impl Shared {
 
     /// Called after watchers or prefix counting changed.
     pub(crate) fn refresh_is_observed(&self) {
-        let is_observed = self.detail.is_on() || self.watchers.has_watchers();
+        let is_observed = self.prefix_table.is_on() || self.watchers.has_watchers();
         self.is_observed.store(is_observed, Ordering::Relaxed);
-        let are_reads_observed = self.detail.is_on() || self.watchers.is_watched(kind::FETCHERS);
+        let are_reads_observed =
+            self.prefix_table.is_on() || self.watchers.is_watched(kind::FETCHERS);
         self.are_reads_observed
             .store(are_reads_observed, Ordering::Relaxed);
         self.store
@@ -300,7 +301,7 @@ pub(crate) struct SharedParts {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
     pub(crate) store: Arc<Store>,
-    pub(crate) classes: Classes,
+    pub(crate) slab_classes: SlabClassTable,
     pub(crate) cluster: Cluster,
     pub(crate) logins: Logins,
     pub(crate) tls: Option<Tls>,

@@ -156,7 +156,7 @@ impl PeerMemory {
         match (before > 0, now > 0) {
             (false, true) => {
                 self.waiting_connections.fetch_add(1, Ordering::SeqCst);
-                // Pairs with the fence in `note_release`: either the waiting connection sees the free memory or it is
+                // Pairs with the fence in `record_release`: either the waiting connection sees the free memory or it is
                 // woken.
                 fence(Ordering::SeqCst);
             }
@@ -168,7 +168,7 @@ impl PeerMemory {
     }
 
     /// Memory was released: waiting connections check again. Costs two loads if none waits.
-    pub(crate) fn note_release(&self) {
+    pub(crate) fn record_release(&self) {
         fence(Ordering::SeqCst);
         if self.waiting_connections.load(Ordering::SeqCst) > 0 {
             self.releases.fetch_add(1, Ordering::SeqCst);
@@ -212,20 +212,20 @@ impl Charge {
         let before = std::mem::replace(&mut self.bytes, bytes);
         self.memory.add(bytes as i64 - before as i64);
         if bytes < before {
-            self.memory.note_release();
+            self.memory.record_release();
         }
     }
 
     /// Notifies waiting connections that values are no longer held.
-    pub(crate) fn note_release(&self) {
-        self.memory.note_release();
+    pub(crate) fn record_release(&self) {
+        self.memory.record_release();
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
         self.memory.add(-(self.bytes as i64));
-        self.memory.note_release();
+        self.memory.record_release();
     }
 }
 

@@ -27,16 +27,16 @@ pub(crate) enum Phase {
 pub(crate) struct Phases<H = Handover> {
     /// A copy for the loops of the threads.
     current: AtomicU8,
-    state: Mutex<State<H>>,
+    state: Mutex<PhaseState<H>>,
     changed: Condvar,
 }
 
-struct State<H> {
+struct PhaseState<H> {
     phase: Phase,
     /// The last handover that began.
     handover: Option<Arc<H>>,
     /// The number of this pause.
-    pause: u64,
+    pause_number: u64,
     is_listener_paused: bool,
     /// Workers that wait.
     paused_workers: usize,
@@ -49,10 +49,10 @@ struct State<H> {
 
 impl<H> Default for Phases<H> {
     fn default() -> Self {
-        let state = State {
+        let state = PhaseState {
             phase: Phase::Running,
             handover: None,
-            pause: 0,
+            pause_number: 0,
             is_listener_paused: false,
             paused_workers: 0,
             failure: None,
@@ -102,7 +102,7 @@ impl<H> Phases<H> {
             return false;
         }
         state.handover = Some(handover);
-        state.pause += 1;
+        state.pause_number += 1;
         state.is_listener_paused = false;
         state.paused_workers = 0;
         state.failure = None;
@@ -149,13 +149,16 @@ impl<H> Phases<H> {
     /// Waits until the listener has paused; returns the number of the pause and its handover, `None` if it has ended.
     pub(crate) fn wait_for_listener(&self) -> Option<(u64, Arc<H>)> {
         let mut state = self.lock();
-        let pause = state.pause;
-        while state.phase == Phase::Pausing && state.pause == pause && !state.is_listener_paused {
+        let pause_number = state.pause_number;
+        while state.phase == Phase::Pausing
+            && state.pause_number == pause_number
+            && !state.is_listener_paused
+        {
             state = self.wait(state, Duration::from_secs(1));
         }
-        let is_pausing = state.phase == Phase::Pausing && state.pause == pause;
+        let is_pausing = state.phase == Phase::Pausing && state.pause_number == pause_number;
         let handover = state.handover.as_ref().filter(|_| is_pausing)?;
-        Some((pause, Arc::clone(handover)))
+        Some((pause_number, Arc::clone(handover)))
     }
 
     /// The handover by which the server was replaced.
@@ -164,9 +167,9 @@ impl<H> Phases<H> {
     }
 
     /// A worker has handed over its connections, or could not: it waits for the end of this pause.
-    pub(crate) fn pause_worker(&self, pause: u64, outcome: Result<(), String>) {
+    pub(crate) fn pause_worker(&self, pause_number: u64, outcome: Result<(), String>) {
         let mut state = self.lock();
-        if state.phase != Phase::Pausing || state.pause != pause {
+        if state.phase != Phase::Pausing || state.pause_number != pause_number {
             return;
         }
         match outcome {
@@ -177,9 +180,9 @@ impl<H> Phases<H> {
         self.wait_for_end(state);
     }
 
-    fn wait_for_end(&self, mut state: MutexGuard<'_, State<H>>) {
-        let pause = state.pause;
-        while state.phase == Phase::Pausing && state.pause == pause {
+    fn wait_for_end(&self, mut state: MutexGuard<'_, PhaseState<H>>) {
+        let pause_number = state.pause_number;
+        while state.phase == Phase::Pausing && state.pause_number == pause_number {
             state = self.wait(state, Duration::from_secs(1));
         }
     }
@@ -217,21 +220,21 @@ impl<H> Phases<H> {
         is_sent
     }
 
-    fn set(&self, state: &mut State<H>, phase: Phase) {
+    fn set(&self, state: &mut PhaseState<H>, phase: Phase) {
         state.phase = phase;
         self.current.store(phase as u8, Ordering::Release);
         self.changed.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<H>> {
+    fn lock(&self) -> MutexGuard<'_, PhaseState<H>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wait<'s>(
         &self,
-        state: MutexGuard<'s, State<H>>,
+        state: MutexGuard<'s, PhaseState<H>>,
         timeout: Duration,
-    ) -> MutexGuard<'s, State<H>> {
+    ) -> MutexGuard<'s, PhaseState<H>> {
         let waited = self.changed.wait_timeout(state, timeout);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
@@ -252,8 +255,8 @@ mod tests {
                 scope.spawn(|| phases.pause_listener());
                 for _ in 0..2 {
                     scope.spawn(|| {
-                        let (pause, _) = phases.wait_for_listener().unwrap();
-                        phases.pause_worker(pause, Ok(()));
+                        let (pause_number, _) = phases.wait_for_listener().unwrap();
+                        phases.pause_worker(pause_number, Ok(()));
                     });
                 }
                 phases.wait_for_workers(2, TIMEOUT).unwrap();

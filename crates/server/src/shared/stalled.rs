@@ -11,7 +11,7 @@ use std::sync::Arc;
 use glasscache_store::Seconds;
 
 use crate::shared::Shared;
-use crate::shared::info::ConnectionInfo;
+use crate::shared::connection_info::ConnectionInfo;
 
 /// Without progress for this many seconds of the coarse clock, so for more than one, a connection is stalled.
 const STALLED_AFTER_S: u32 = 2;
@@ -54,8 +54,8 @@ fn close_stalled_upload(shared: &Shared, now: Seconds) {
 
 /// An upload ended: waiting ones check at once. If many wait, one that checked too late would leave the memory
 /// unused until the next check.
-pub(crate) fn note_upload_release(shared: &Shared) {
-    if shared.parking.note_release() {
+pub(crate) fn record_upload_release(shared: &Shared) {
+    if shared.parked_connections.record_release() {
         wake_all(shared);
     }
 }
@@ -80,7 +80,7 @@ pub(crate) fn close_stalled(shared: &Shared, now: Seconds) {
     });
     if !is_any_held {
         shared.memory.allow_overdraft();
-        return shared.memory.note_release();
+        return shared.memory.record_release();
     }
     stalled.sort_unstable_by_key(|(snapshot, _)| snapshot.last_progress_s);
     let mut wanted_bytes = shared.memory.wanted_bytes();

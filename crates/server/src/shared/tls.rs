@@ -24,7 +24,7 @@ use rustls::{
 use crate::shared::clock::Clock;
 use crate::shared::config::{ClientCertificate, Listen, TlsSettings};
 use crate::shared::error::Error;
-use crate::shared::file_stamp;
+use crate::shared::file_version;
 use crate::shared::lock::lock;
 
 /// Session tickets sent after a full handshake in TLS 1.3: a client that opens several connections at once can resume
@@ -151,7 +151,7 @@ fn read_configs(
 
 fn read_certificates(name: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let describe_error = |reason: &str| format!("{name}: {} {reason}", path.display());
-    let text = file_stamp::read(path).map_err(|reason| describe_error(&reason))?;
+    let text = file_version::read(path).map_err(|reason| describe_error(&reason))?;
     let certificates = CertificateDer::pem_slice_iter(&text)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| describe_error(&format!("is not a PEM file: {error}")))?;
@@ -163,7 +163,7 @@ fn read_certificates(name: &str, path: &Path) -> Result<Vec<CertificateDer<'stat
 
 fn read_private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     let describe_error = |reason: &str| format!("ssl_key: {} {reason}", path.display());
-    let text = file_stamp::read(path).map_err(|reason| describe_error(&reason))?;
+    let text = file_version::read(path).map_err(|reason| describe_error(&reason))?;
     PrivateKeyDer::from_pem_slice(&text).map_err(|_| {
         describe_error(
             "has no private key in PEM form without a passphrase; openssl pkey converts it",

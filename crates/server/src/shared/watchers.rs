@@ -37,7 +37,7 @@ pub(crate) mod kind {
 
 /// What one connection watches.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Watching {
+pub(crate) struct WatchFilter {
     kinds: u16,
     /// Only lines about keys that start with it, and those about all keys.
     prefix: Vec<u8>,
@@ -54,16 +54,16 @@ pub(crate) enum Subject<'k> {
     Any,
 }
 
-impl Watching {
+impl WatchFilter {
     /// Parses the arguments of `watch`; without a kind it is fetchers.
-    pub(crate) fn parse(arguments: &[u8]) -> Option<Watching> {
-        let mut watching = Watching {
+    pub(crate) fn parse(arguments: &[u8]) -> Option<WatchFilter> {
+        let mut filter = WatchFilter {
             kinds: 0,
             prefix: Vec::new(),
             sends_heartbeat: false,
         };
         for token in ascii::tokens(arguments) {
-            watching.kinds |= match token {
+            filter.kinds |= match token {
                 b"fetchers" => kind::FETCHERS,
                 b"mutations" => kind::MUTATIONS,
                 b"evictions" => kind::EVICTIONS,
@@ -73,22 +73,22 @@ impl Watching {
                     kind::UNREPORTED
                 }
                 b"heartbeat" => {
-                    watching.sends_heartbeat = true;
+                    filter.sends_heartbeat = true;
                     0
                 }
                 _ => {
-                    watching.prefix = percent::decode(token.strip_prefix(b"prefix=")?);
+                    filter.prefix = percent::decode(token.strip_prefix(b"prefix=")?);
                     0
                 }
             };
         }
-        if watching.kinds == 0 {
-            watching.kinds = kind::FETCHERS;
+        if filter.kinds == 0 {
+            filter.kinds = kind::FETCHERS;
         }
-        Some(watching)
+        Some(filter)
     }
 
-    fn concerns(&self, kind: u16, subject: Subject<'_>) -> bool {
+    fn matches(&self, kind: u16, subject: Subject<'_>) -> bool {
         let is_of_prefix = match subject {
             Subject::Key(key) => key.starts_with(&self.prefix),
             Subject::Prefix(prefix) => {
@@ -115,7 +115,7 @@ pub(crate) struct Watchers {
 
 struct Watcher {
     serial: u64,
-    watching: Watching,
+    filter: WatchFilter,
     unsent_lines: Vec<u8>,
     /// Charged for `unsent_lines`.
     charge: Charge,
@@ -149,15 +149,15 @@ impl Watchers {
     }
 
     /// Adds a watcher; false when there are too many.
-    pub(crate) fn add(&self, serial: u64, watching: Watching, owner_waker: Waker) -> bool {
+    pub(crate) fn add(&self, serial: u64, filter: WatchFilter, owner_waker: Waker) -> bool {
         let mut watchers = lock(&self.list);
         if watchers.len() >= WATCHERS_MAX {
             return false;
         }
-        let kinds = watching.kinds;
+        let kinds = filter.kinds;
         watchers.push(Watcher {
             serial,
-            watching,
+            filter,
             unsent_lines: Vec::new(),
             charge: self.memory.charge(0),
             skipped_lines: 0,
@@ -174,20 +174,20 @@ impl Watchers {
         watchers.retain(|watcher| watcher.serial != serial);
         let kinds = watchers
             .iter()
-            .fold(0, |kinds, watcher| kinds | watcher.watching.kinds);
+            .fold(0, |kinds, watcher| kinds | watcher.filter.kinds);
         self.kinds.store(kinds, Ordering::Relaxed);
     }
 
     /// The pending lines of one watcher, and after them the number of lines it missed: a watcher that has caught up
     /// and waits is informed at once, not with the next event. A watcher with heartbeats gets one at the end.
-    pub(crate) fn take(&self, serial: u64) -> Vec<u8> {
+    pub(crate) fn drain_lines(&self, serial: u64) -> Vec<u8> {
         let mut watchers = lock(&self.list);
         let watcher = watchers.iter_mut().find(|watcher| watcher.serial == serial);
         let Some(watcher) = watcher else {
             return Vec::new();
         };
-        let mut lines = watcher.take();
-        if watcher.watching.sends_heartbeat {
+        let mut lines = watcher.drain_lines();
+        if watcher.filter.sends_heartbeat {
             let elapsed_ms = self.heartbeat_origin.elapsed().as_millis();
             // Writing to a vector cannot fail.
             let _ = writeln!(lines, "type=heartbeat ms={elapsed_ms}");
@@ -197,10 +197,10 @@ impl Watchers {
 
     /// The pending lines of one watcher of a server that was replaced. No heartbeat follows them: the successor changes
     /// items already, of which this server has no lines.
-    pub(crate) fn take_last(&self, serial: u64) -> Vec<u8> {
+    pub(crate) fn drain_final_lines(&self, serial: u64) -> Vec<u8> {
         let mut watchers = lock(&self.list);
         let watcher = watchers.iter_mut().find(|watcher| watcher.serial == serial);
-        watcher.map_or_else(Vec::new, Watcher::take)
+        watcher.map_or_else(Vec::new, Watcher::drain_lines)
     }
 
     /// The serial numbers of the urgent watchers.
@@ -221,7 +221,7 @@ impl Watchers {
         self.kinds.load(Ordering::Relaxed) & kind != 0
     }
 
-    /// Appends one line for all watchers whom it concerns; returns the serial number of one that just began to miss
+    /// Appends one line for all watchers whose filter it matches; returns the serial number of one that just began to miss
     /// lines.
     pub(crate) fn publish(&self, kind: u16, subject: Subject<'_>, text: &[u8]) -> Option<u64> {
         let mut line = Vec::with_capacity(text.len() + 48);
@@ -241,7 +241,7 @@ impl Watchers {
         let mut lagging_serial = None;
         for watcher in lock(&self.list)
             .iter_mut()
-            .filter(|watcher| watcher.watching.concerns(kind, subject))
+            .filter(|watcher| watcher.filter.matches(kind, subject))
         {
             watcher.append(&line, self.buffer_bytes_max, self.urgent_bytes());
             if watcher.skipped_lines == 1 && !watcher.is_loss_logged {
@@ -270,7 +270,7 @@ impl Watcher {
         }
     }
 
-    fn take(&mut self) -> Vec<u8> {
+    fn drain_lines(&mut self) -> Vec<u8> {
         let mut lines = std::mem::take(&mut self.unsent_lines);
         self.charge.set(0);
         if self.skipped_lines > 0 {
@@ -296,25 +296,25 @@ mod tests {
         PeerMemory::new(glasscache_store::Store::new(config).unwrap(), Vec::new())
     }
 
-    fn watching(arguments: &str) -> Watching {
-        Watching::parse(arguments.as_bytes()).unwrap()
+    fn filter(arguments: &str) -> WatchFilter {
+        WatchFilter::parse(arguments.as_bytes()).unwrap()
     }
 
     #[test]
     fn a_watcher_that_does_not_read_receives_the_number_of_missed_lines() {
         let watchers = Watchers::new(256 << 10, memory());
-        assert!(watchers.add(1, watching("fetchers"), Waker::new().unwrap()));
+        assert!(watchers.add(1, filter("fetchers"), Waker::new().unwrap()));
         let text = [b'x'; 1000];
         for _ in 0..300 {
             watchers.publish(kind::FETCHERS, Subject::Any, &text);
         }
-        let lines = String::from_utf8(watchers.take(1)).unwrap();
+        let lines = String::from_utf8(watchers.drain_lines(1)).unwrap();
         let last = lines.lines().last().unwrap();
         assert!(lines.len() - last.len() - 1 <= 256 << 10);
         let missed: usize = last.strip_prefix("skipped=").unwrap().parse().unwrap();
         assert_eq!(lines.lines().count() - 1 + missed, 300);
         watchers.publish(kind::FETCHERS, Subject::Any, &text);
-        assert!(watchers.take(1).starts_with(b"ts="));
+        assert!(watchers.drain_lines(1).starts_with(b"ts="));
         watchers.remove(1);
         assert!(!watchers.has_watchers());
     }
@@ -323,7 +323,7 @@ mod tests {
     fn lines_wake_the_worker_only_when_the_watcher_is_urgent() {
         let watchers = Watchers::new(4000, memory());
         let waker = Waker::new().unwrap();
-        assert!(watchers.add(1, watching("fetchers"), waker.clone()));
+        assert!(watchers.add(1, filter("fetchers"), waker.clone()));
         let is_woken = || rustix::io::read(&waker, &mut [0; 8]).is_ok();
         watchers.publish(kind::FETCHERS, Subject::Any, &[b'x'; 500]);
         assert!(!is_woken());
@@ -334,7 +334,7 @@ mod tests {
         waker.clear();
         watchers.publish(kind::FETCHERS, Subject::Any, &[b'x'; 500]);
         assert!(!is_woken(), "the worker knows of it already");
-        assert!(watchers.take(1).len() > 1000);
+        assert!(watchers.drain_lines(1).len() > 1000);
         assert!(watchers.urgent().is_empty());
     }
 
@@ -342,10 +342,10 @@ mod tests {
     fn last_lines_are_not_followed_by_a_heartbeat() {
         let watchers = Watchers::new(4000, memory());
         let waker = Waker::new().unwrap();
-        assert!(watchers.add(1, watching("fetchers heartbeat"), waker));
+        assert!(watchers.add(1, filter("fetchers heartbeat"), waker));
         for (take, has_heartbeat) in [
-            (Watchers::take as fn(&Watchers, u64) -> Vec<u8>, true),
-            (Watchers::take_last, false),
+            (Watchers::drain_lines as fn(&Watchers, u64) -> Vec<u8>, true),
+            (Watchers::drain_final_lines, false),
         ] {
             watchers.publish(kind::FETCHERS, Subject::Any, b"type=item_get");
             let lines = String::from_utf8(take(&watchers, 1)).unwrap();
@@ -358,7 +358,7 @@ mod tests {
     fn watcher_of_a_prefix_receives_lines_about_its_keys_and_about_all_keys() {
         let watchers = Watchers::new(256 << 10, memory());
         let arguments = "mutations deletions prefix=a%3A";
-        assert!(watchers.add(1, watching(arguments), Waker::new().unwrap()));
+        assert!(watchers.add(1, filter(arguments), Waker::new().unwrap()));
         for (kind, subject, text) in [
             (kind::MUTATIONS, Subject::Key(b"a:1"), "own-key"),
             (kind::MUTATIONS, Subject::Key(b"b:1"), "foreign-key"),
@@ -370,7 +370,7 @@ mod tests {
         ] {
             watchers.publish(kind, subject, text.as_bytes());
         }
-        let lines = String::from_utf8(watchers.take(1)).unwrap();
+        let lines = String::from_utf8(watchers.drain_lines(1)).unwrap();
         let texts: Vec<_> = lines
             .lines()
             .filter_map(|line| line.split(' ').nth(2))
@@ -381,9 +381,9 @@ mod tests {
     #[test]
     fn heartbeat_follows_every_pending_line() {
         let watchers = Watchers::new(256 << 10, memory());
-        assert!(watchers.add(1, watching("mutations heartbeat"), Waker::new().unwrap()));
+        assert!(watchers.add(1, filter("mutations heartbeat"), Waker::new().unwrap()));
         watchers.publish(kind::MUTATIONS, Subject::Any, b"line");
-        let lines = String::from_utf8(watchers.take(1)).unwrap();
+        let lines = String::from_utf8(watchers.drain_lines(1)).unwrap();
         assert_eq!(lines.lines().count(), 2);
         let heartbeat = lines.lines().last().unwrap();
         let elapsed_ms = heartbeat.strip_prefix("type=heartbeat ms=").unwrap();
@@ -392,8 +392,8 @@ mod tests {
 
     #[test]
     fn unknown_words_of_watch_are_refused() {
-        assert_eq!(Watching::parse(b" mutations everything"), None);
-        assert_eq!(watching("").kinds, kind::FETCHERS);
-        assert_eq!(watching("prefix=%20b").prefix, b" b");
+        assert_eq!(WatchFilter::parse(b" mutations everything"), None);
+        assert_eq!(filter("").kinds, kind::FETCHERS);
+        assert_eq!(filter("prefix=%20b").prefix, b" b");
     }
 }

@@ -317,7 +317,7 @@ fn a_server_with_another_layout_passes_its_connections_and_an_empty_cache() {
     let unique_before = unique(&mut client);
     let relayed = relay(&file, |kind, body| {
         if kind == FrameKind::Offer {
-            let version = glasscache_store::Handover::VERSION + (1 << 32);
+            let version = glasscache_store::MemoryHandover::VERSION + (1 << 32);
             body[..8].copy_from_slice(&version.to_le_bytes());
         }
     });

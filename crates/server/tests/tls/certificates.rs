@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::support::{
     Authority, Client, Identity, client, client_config, client_config_of, client_on, config,
-    connect, is_refused, serve, stat, talk,
+    connect, expect_reply, is_refused, serve, stat,
 };
 use glasscache_server::{ClientCertificate, Config, Listen, RunningServer, start};
 use rustls::{ClientConfig, HandshakeKind, version};
@@ -80,7 +80,7 @@ fn new_connections_use_the_certificate_that_was_read_again() {
     let server = start(config(&identity, ClientCertificate::NotRequested)).unwrap();
     let presented = || {
         let mut client = client(&server, client_config(&authority, None));
-        talk(&mut client, b"mn\r\n", b"MN\r\n");
+        expect_reply(&mut client, b"mn\r\n", b"MN\r\n");
         let certificate = client.conn.peer_certificates().unwrap()[0].to_vec();
         (client, certificate)
     };
@@ -98,7 +98,7 @@ fn new_connections_use_the_certificate_that_was_read_again() {
     let second = presented().1;
     assert_ne!(second, first);
     authority.sign("server", 2092);
-    talk(&mut connect(&server, 1), b"refresh_certs\r\n", b"OK\r\n");
+    expect_reply(&mut connect(&server, 1), b"refresh_certs\r\n", b"OK\r\n");
     assert_ne!(presented().1, second);
     // The connection from before goes on.
     open.write_all(b"get none\r\n").unwrap();
@@ -113,7 +113,7 @@ fn new_connections_use_the_certificate_that_was_read_again() {
 
 /// How the handshake of a client went that has spoken.
 fn handshake_kind(mut client: Client) -> HandshakeKind {
-    talk(&mut client, b"mn\r\n", b"MN\r\n");
+    expect_reply(&mut client, b"mn\r\n", b"MN\r\n");
     client.conn.handshake_kind().unwrap()
 }
 
@@ -205,7 +205,7 @@ fn half_handshakes_leave_room_for_others() {
     }
     assert_eq!(stat(&server, "ssl_handshake_errors").unwrap(), "10");
     let mut honest = client(&server, client_config(&authority, None));
-    talk(&mut honest, b"mn\r\n", b"MN\r\n");
+    expect_reply(&mut honest, b"mn\r\n", b"MN\r\n");
     drop(half);
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::support::{
     Authority, Identity, client, client_config, client_config_of, client_on, config, connect,
-    expect, is_refused, serve, stat, talk,
+    expect, expect_reply, is_refused, serve, stat,
 };
 use glasscache_server::{
     ClientCertificate, Config, Listen, UsersFile, UsersFileFormat, prepare, prepare_replacement,
@@ -22,8 +22,8 @@ fn requests_pass_encrypted_in_both_versions() {
     let server = serve(&authority.sign("server", 2090));
     for versions in [&[&version::TLS13], &[&version::TLS12]] {
         let mut client = client(&server, client_config_of(&authority, None, versions));
-        talk(&mut client, b"set a 0 0 3\r\nabc\r\n", b"STORED\r\n");
-        talk(&mut client, b"mg a v\r\nmn\r\n", b"VA 3\r\nabc\r\nMN\r\n");
+        expect_reply(&mut client, b"set a 0 0 3\r\nabc\r\n", b"STORED\r\n");
+        expect_reply(&mut client, b"mg a v\r\nmn\r\n", b"VA 3\r\nabc\r\nMN\r\n");
     }
     assert_eq!(stat(&server, "ssl_handshake_errors").unwrap(), "0");
     assert_eq!(stat(&server, "ssl_proto_errors").unwrap(), "0");
@@ -68,10 +68,10 @@ fn large_values_and_long_pipelines_pass_in_both_directions() {
             b"\r\nEND\r\n",
         ]
         .concat();
-        talk(&mut client, &request, &reply);
+        expect_reply(&mut client, &request, &reply);
     }
     let commands = 20_000;
-    talk(
+    expect_reply(
         &mut client,
         &b"mg none\r\n".repeat(commands),
         &b"EN\r\n".repeat(commands),
@@ -86,18 +86,18 @@ fn replies_to_a_slow_reader_arrive_whole() {
     let mut client = client(&server, client_config(&authority, None));
     let value = vec![b'x'; 500_000];
     let set = [b"set a 0 0 500000\r\n", &value[..], b"\r\n"].concat();
-    talk(&mut client, &set, b"STORED\r\n");
+    expect_reply(&mut client, &set, b"STORED\r\n");
     // More than the sockets take: the rest waits in the server until the client reads.
     let gets = 60;
     client.write_all(&b"get a\r\n".repeat(gets)).unwrap();
     client.flush().unwrap();
     let mut other = crate::support::client(&server, client_config(&authority, None));
-    talk(&mut other, b"mn\r\n", b"MN\r\n");
+    expect_reply(&mut other, b"mn\r\n", b"MN\r\n");
     let reply = [b"VALUE a 0 500000\r\n", &value[..], b"\r\nEND\r\n"].concat();
     for _ in 0..gets {
         expect(&mut client, &reply);
     }
-    talk(&mut client, b"mn\r\n", b"MN\r\n");
+    expect_reply(&mut client, b"mn\r\n", b"MN\r\n");
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_plain_request_is_served_by_the_plain_listener_alone() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");
     let server = serve(&authority.sign("server", 2090));
-    talk(&mut connect(&server, 1), b"mn\r\n", b"MN\r\n");
+    expect_reply(&mut connect(&server, 1), b"mn\r\n", b"MN\r\n");
     let mut plain = connect(&server, 0);
     plain.write_all(b"set a 0 0 1\r\n1\r\nget a\r\n").unwrap();
     let mut reply = Vec::new();
@@ -136,7 +136,7 @@ fn a_changed_record_closes_the_connection_and_is_counted() {
     let authority = Authority::new(folder.path(), "authority");
     let server = serve(&authority.sign("server", 2090));
     let mut client = client(&server, client_config(&authority, None));
-    talk(&mut client, b"mn\r\n", b"MN\r\n");
+    expect_reply(&mut client, b"mn\r\n", b"MN\r\n");
     let forged = [&[23, 3, 3, 0, 32][..], &[0; 32]].concat();
     client.sock.write_all(&forged).unwrap();
     assert!(client.read_exact(&mut [0]).is_err());
@@ -178,12 +178,12 @@ fn a_login_follows_the_handshake() {
     })
     .unwrap();
     let mut client = client(&server, client_config(&authority, None));
-    talk(
+    expect_reply(
         &mut client,
         b"get a\r\n",
         b"CLIENT_ERROR unauthenticated\r\n",
     );
-    talk(
+    expect_reply(
         &mut client,
         b"set auth 0 0 7\r\nfoo bar\r\nmn\r\n",
         b"STORED\r\nMN\r\n",
@@ -210,7 +210,7 @@ fn the_header_of_a_proxy_comes_before_the_handshake() {
             stream.write_all(piece).unwrap();
         }
         let mut client = client_on(stream, &trusted);
-        talk(&mut client, b"mn\r\n", b"MN\r\n");
+        expect_reply(&mut client, b"mn\r\n", b"MN\r\n");
         client.write_all(b"stats conns\r\nquit\r\n").unwrap();
         client.flush().unwrap();
         let mut rows = String::new();
@@ -280,7 +280,7 @@ fn a_port_without_tls_serves_as_before_when_no_listener_has_it() {
         ..Config::default()
     })
     .unwrap();
-    talk(
+    expect_reply(
         &mut connect(&server, 0),
         b"refresh_certs\r\n",
         b"Error TLS not enabled\r\n",
@@ -304,7 +304,7 @@ fn a_replaced_server_sends_what_is_pending_and_closes() {
     let value = vec![b'a'; 700_000];
     let set = |value: &[u8]| [&b"set a 0 0 700000\r\n"[..], value, b"\r\n"].concat();
     let mut idle = client(&server, client_config(&authority, None));
-    talk(&mut idle, &set(&value), b"STORED\r\n");
+    expect_reply(&mut idle, &set(&value), b"STORED\r\n");
     // More than the buffers of the sockets take, so that the reply is pending.
     let mut slow = client(&server, client_config(&authority, None));
     slow.write_all(&b"get a\r\n".repeat(20)).unwrap();
@@ -321,7 +321,7 @@ fn a_replaced_server_sends_what_is_pending_and_closes() {
     // The next server uses the memory again.
     let mut writer = client(&next, client_config(&authority, None));
     for byte in b"bcdefghijklmnopqrstuvwxyz" {
-        talk(&mut writer, &set(&vec![*byte; 700_000]), b"STORED\r\n");
+        expect_reply(&mut writer, &set(&vec![*byte; 700_000]), b"STORED\r\n");
     }
     let mut received = Vec::new();
     // It ends in order, or at once behind requests that were not read.

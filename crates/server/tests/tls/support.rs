@@ -149,7 +149,7 @@ pub(crate) fn client(server: &RunningServer, config: ClientConfig) -> Client {
 }
 
 /// Sends `request` and expects exactly `reply`.
-pub(crate) fn talk(client: &mut (impl Read + Write), request: &[u8], reply: &[u8]) {
+pub(crate) fn expect_reply(client: &mut (impl Read + Write), request: &[u8], reply: &[u8]) {
     client.write_all(request).unwrap();
     client.flush().unwrap();
     expect(client, reply);

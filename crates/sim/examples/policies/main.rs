@@ -4,7 +4,7 @@
 //! TRACE...` The replay is that of `glasscache bench misses`: a key with two sizes counts as two keys, unknown sizes
 //! are log-normal (median 230 B, sigma 1.5), and a small trace is copied side by side until the footprint reaches
 //! `MIB`. Printed per trace and fraction of the footprint: avoidable misses (all less first uses) as a share of
-//! requests, missed bytes likewise, and the ratio to the model of memcached (`peer`).
+//! requests, missed bytes likewise, and the ratio to the model of memcached (`memcached_lru`).
 
 #![expect(
     clippy::disallowed_methods,
@@ -12,7 +12,7 @@
 )]
 #![allow(clippy::print_stdout, reason = "an example speaks on stdout")]
 
-mod peer;
+mod memcached_lru;
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -215,7 +215,7 @@ fn main() {
             .collect()
     });
     let names: Vec<&str> = policies.iter().map(|(_, name)| *name).collect();
-    println!("trace fraction -m_MiB peer {}", names.join(" "));
+    println!("trace fraction -m_MiB memcached {}", names.join(" "));
     let mut sums = vec![(0.0, 0.0f64); policies.len()];
     let mut points = 0;
     for path in arguments {
@@ -224,17 +224,17 @@ fn main() {
             let memory_mib =
                 (trace.footprint_bytes() as f64 * fraction / f64::from(1 << 20)).round() as u64;
             let mut memcached_model =
-                peer::SegmentedLru::new(trace.value_bytes.len(), memory_mib << 20);
-            let peer = AvoidableMisses::measure(&trace, |slot, bytes| {
+                memcached_lru::SegmentedLru::new(trace.value_bytes.len(), memory_mib << 20);
+            let memcached = AvoidableMisses::measure(&trace, |slot, bytes| {
                 memcached_model.get_or_set(slot, bytes + KEY_BYTES)
             });
             let mut line = format!(
                 "{} {fraction} {memory_mib} {:.4} b{:.4}",
-                trace.name, peer.request_share, peer.byte_share
+                trace.name, memcached.request_share, memcached.byte_share
             );
             for ((policy, _), sum) in policies.iter().zip(&mut sums) {
                 let ours = replay(&trace, memory_mib << 20, *policy);
-                let ratio = ours.request_share / peer.request_share;
+                let ratio = ours.request_share / memcached.request_share;
                 *sum = (sum.0 + ratio.ln(), sum.1.max(ratio));
                 let _ = write!(
                     line,
@@ -248,6 +248,6 @@ fn main() {
     }
     for (name, (sum, worst)) in names.iter().zip(sums) {
         let mean = (sum / f64::from(points)).exp();
-        println!("{name}: geometric mean of the ratio to peer {mean:.3}, worst {worst:.3}");
+        println!("{name}: geometric mean of the ratio to memcached {mean:.3}, worst {worst:.3}");
     }
 }

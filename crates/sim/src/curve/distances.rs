@@ -42,7 +42,7 @@ impl Distances {
 
     /// Records a use and returns the distance to the previous one, including the object's own weight.
     #[inline]
-    pub(super) fn note_use(&mut self, object: u32, weight: u32) -> Option<u64> {
+    pub(super) fn record_use(&mut self, object: u32, weight: u32) -> Option<u64> {
         let distance = self.remove(object);
         if self.next_slot == self.objects.len() {
             self.compact();

@@ -20,8 +20,8 @@ fn replayed_curve(trace: &PreparedTrace, should_continue: &dyn Fn() -> bool) -> 
     } else {
         let first = (footprint as f64 / 2000.0).max(1.0);
         let size = |index: u64| {
-            let share = index as f64 / (REPLAYED_SIZES - 1) as f64;
-            (first * (footprint as f64 / first).powf(share)).round() as u64
+            let fraction = index as f64 / (REPLAYED_SIZES - 1) as f64;
+            (first * (footprint as f64 / first).powf(fraction)).round() as u64
         };
         std::iter::once(0)
             .chain((0..REPLAYED_SIZES).map(size))
@@ -68,7 +68,7 @@ pub fn mattson(trace: &PreparedTrace, should_continue: &dyn Fn() -> bool) -> Opt
         }
         for &id in ids {
             let weight = trace.sizes().get(id as usize).copied().unwrap_or(1);
-            if let Some(distance) = distances.note_use(id, weight) {
+            if let Some(distance) = distances.record_use(id, weight) {
                 histogram.add(distance, 1.0);
             }
         }

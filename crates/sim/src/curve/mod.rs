@@ -127,8 +127,8 @@ impl Curve {
         let footprint = self.footprint().max(1) as f64;
         let first = (footprint / 2000.0).max(1.0);
         let size = |index: u32| {
-            let share = f64::from(index) / f64::from(count.max(2) - 1);
-            (first * (footprint / first).powf(share)).round() as u64
+            let fraction = f64::from(index) / f64::from(count.max(2) - 1);
+            (first * (footprint / first).powf(fraction)).round() as u64
         };
         let mut sizes: Vec<u64> = (0..count.max(2)).map(size).collect();
         sizes.dedup();

@@ -50,7 +50,7 @@ pub fn shards(trace: &PreparedTrace, options: SampleOptions) -> Curve {
         let scale = 1.0 / sample.rate();
         counted_requests += scale;
         let weight = trace.sizes().get(id as usize).copied().unwrap_or(1);
-        if let Some(distance) = sample.note_use(id, hash, weight) {
+        if let Some(distance) = sample.record_use(id, hash, weight) {
             // The object itself counts once; the others also represent objects outside the sample.
             let other_weight = (distance - u64::from(weight)) as f64 * scale;
             histogram.add(other_weight.round() as u64 + u64::from(weight), scale);
@@ -77,8 +77,8 @@ impl Sample {
     }
 
     /// Records a use; if the sample is over its size, the threshold falls below the highest hash.
-    fn note_use(&mut self, id: u32, hash: u64, weight: u32) -> Option<u64> {
-        let distance = self.distances.note_use(id, weight);
+    fn record_use(&mut self, id: u32, hash: u64, weight: u32) -> Option<u64> {
+        let distance = self.distances.record_use(id, weight);
         if distance.is_none() {
             self.members.push((hash, id));
             if self.members.len() > self.keys_max {

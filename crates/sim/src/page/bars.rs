@@ -112,15 +112,15 @@ impl Bars {
     }
 
     fn write_bar(&self, html: &mut String, bar: &Bar, x_scale: &Scale, y_scale: &Scale) {
-        let [lower, upper] = bar.parts;
+        let [bottom_value, top_value] = bar.parts;
         let pixels = (x_scale.to_px(bar.range.0), x_scale.to_px(bar.range.1));
         let (Some(from), Some(to)) = pixels else {
             return;
         };
         let levels = (
             y_scale.to_px(0.0),
-            y_scale.to_px(lower),
-            y_scale.to_px(lower + upper),
+            y_scale.to_px(bottom_value),
+            y_scale.to_px(bottom_value + top_value),
         );
         let (Some(baseline), Some(middle), Some(top)) = levels else {
             return;
@@ -135,16 +135,16 @@ impl Bars {
                 below - above
             );
         }
-        let [lower_name, upper_name] = &self.parts;
+        let [bottom_label, top_label] = &self.parts;
         let _ = write!(
             html,
             "<title>{} to {}: {} {}, {} {}</title></g>",
             short_number(bar.range.0),
             short_number(bar.range.1),
-            escape(lower_name),
-            short_number(lower),
-            escape(upper_name),
-            short_number(upper)
+            escape(bottom_label),
+            short_number(bottom_value),
+            escape(top_label),
+            short_number(top_value)
         );
     }
 
@@ -199,8 +199,8 @@ impl Bars {
 
     /// The bars for the page's script, as the rows of a file.
     fn write_chart_data(&self, html: &mut String) {
-        let [lower, upper] = &self.parts;
-        let mut rows = vec![json!(["panel", "from", "to", lower, upper])];
+        let [bottom_label, top_label] = &self.parts;
+        let mut rows = vec![json!(["panel", "from", "to", bottom_label, top_label])];
         for panel in &self.panels {
             let bars = panel.bars.iter();
             rows.extend(bars.map(|bar| {

@@ -50,12 +50,12 @@ impl Scale {
         if !value.is_finite() || (self.is_log && value <= 0.0) {
             return None;
         }
-        let share = if self.is_log {
+        let fraction = if self.is_log {
             (value / self.low).ln() / (self.high / self.low).ln()
         } else {
             (value - self.low) / (self.high - self.low)
         };
-        Some(self.start_px + share.clamp(0.0, 1.0) * (self.end_px - self.start_px))
+        Some(self.start_px + fraction.clamp(0.0, 1.0) * (self.end_px - self.start_px))
     }
 }
 

@@ -74,9 +74,9 @@ impl<W: Weights> Arc<W> {
         // The object is removed from its ghost first, so that evictions cannot push it out.
         self.locations[id as usize] = 0;
         if is_from_b2 {
-            self.b2.note_removed(weight);
+            self.b2.record_removal(weight);
         } else {
-            self.b1.note_removed(weight);
+            self.b1.record_removal(weight);
         }
         self.make_room(weight, is_from_b2);
         self.t2.push(&mut self.locations, id, weight);
@@ -112,7 +112,7 @@ impl<W: Weights> Policy for Arc<W> {
         let weight = self.weights.of(id);
         match queue_of(self.locations[id as usize]) {
             T1 => {
-                self.t1.note_removed(weight);
+                self.t1.record_removal(weight);
                 self.t2.push(&mut self.locations, id, weight);
                 return true;
             }
@@ -137,8 +137,8 @@ impl<W: Weights> Removable for Arc<W> {
     fn remove(&mut self, id: u32) {
         let weight = self.weights.of(id);
         match queue_of(self.locations[id as usize]) {
-            T1 => self.t1.note_removed(weight),
-            T2 => self.t2.note_removed(weight),
+            T1 => self.t1.record_removal(weight),
+            T2 => self.t2.record_removal(weight),
             _ => return,
         }
         self.locations[id as usize] = 0;

@@ -69,7 +69,7 @@ impl<W: Weights> Removable for Clock<W> {
     fn remove(&mut self, id: u32) {
         if self.states[id as usize] != ABSENT {
             self.states[id as usize] = ABSENT;
-            self.queue.note_removed(self.weights.of(id));
+            self.queue.record_removal(self.weights.of(id));
             self.locations[id as usize] = 0;
         }
     }

@@ -70,7 +70,7 @@ impl Frequencies {
 
     /// Records a use.
     #[inline]
-    pub(super) fn note_use(&mut self, id: u32) {
+    pub(super) fn record_use(&mut self, id: u32) {
         let uses = self.nodes[id as usize].uses;
         self.unlink(id);
         self.append(id, uses + 1);

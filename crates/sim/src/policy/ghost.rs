@@ -40,7 +40,7 @@ impl Ghost {
             return false;
         }
         *location = 0;
-        self.queue.note_removed(weight);
+        self.queue.record_removal(weight);
         true
     }
 }

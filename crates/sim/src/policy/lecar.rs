@@ -85,7 +85,7 @@ impl<W: Weights> LeCar<W> {
         };
         self.last_evictions[victim as usize] = (position, self.frequencies.uses(victim));
         self.frequencies.remove(victim);
-        self.recency_queue.note_removed(weights.of(victim));
+        self.recency_queue.record_removal(weights.of(victim));
         self.locations[victim as usize] = 0;
         self.used_weight -= weights.of(victim);
         // If both agree, neither is penalised.
@@ -100,7 +100,7 @@ impl<W: Weights> Policy for LeCar<W> {
     fn request(&mut self, position: u32, id: u32) -> bool {
         if self.locations[id as usize] != 0 {
             self.recency_queue.move_to_end(&mut self.locations, id);
-            self.frequencies.note_use(id);
+            self.frequencies.record_use(id);
             return true;
         }
         let weight = self.weights.of(id);
@@ -124,7 +124,7 @@ impl<W: Weights> Removable for LeCar<W> {
     fn remove(&mut self, id: u32) {
         if self.locations[id as usize] != 0 {
             let weight = self.weights.of(id);
-            self.recency_queue.note_removed(weight);
+            self.recency_queue.record_removal(weight);
             self.locations[id as usize] = 0;
             self.frequencies.remove(id);
             self.used_weight -= weight;

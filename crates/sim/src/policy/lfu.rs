@@ -26,7 +26,7 @@ impl<W: Weights> Policy for Lfu<W> {
     #[inline]
     fn request(&mut self, _: u32, id: u32) -> bool {
         if self.frequencies.uses(id) > 0 {
-            self.frequencies.note_use(id);
+            self.frequencies.record_use(id);
             return true;
         }
         let weight = self.weights.of(id);

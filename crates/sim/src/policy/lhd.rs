@@ -112,7 +112,7 @@ impl<W: Weights> Lhd<W> {
         (density + bonus) / self.weights.of(resident.id) as f32
     }
 
-    fn note_hit(&mut self, position: u32, index: usize) {
+    fn record_hit(&mut self, position: u32, index: usize) {
         let resident = self.residents[index];
         let age = self.age(&resident, position);
         self.classes[resident.class as usize].hits[age] += 1.0;
@@ -201,7 +201,7 @@ impl<W: Weights> Policy for Lhd<W> {
         }
         let index = self.indices[id as usize];
         if index != ABSENT {
-            self.note_hit(position, index as usize);
+            self.record_hit(position, index as usize);
             return true;
         }
         let weight = self.weights.of(id);

@@ -75,9 +75,9 @@ impl<W: Weights> Lirs<W> {
     /// Forgets a non-resident object.
     fn forget(&mut self, id: u32) {
         self.states[id as usize] = 0;
-        self.non_resident_queue.note_removed(1);
+        self.non_resident_queue.record_removal(1);
         self.queue_locations[id as usize] = 0;
-        self.stack.note_removed(1);
+        self.stack.record_removal(1);
         self.stack_locations[id as usize] = 0;
     }
 
@@ -144,7 +144,7 @@ impl<W: Weights> Lirs<W> {
             return;
         }
         let weight = self.weights.of(id);
-        self.trial_queue.note_removed(weight);
+        self.trial_queue.record_removal(weight);
         self.queue_locations[id as usize] = 0;
         self.promote(id, weight);
     }
@@ -153,7 +153,7 @@ impl<W: Weights> Lirs<W> {
         let weight = self.weights.of(id);
         let is_non_resident = self.states[id as usize] == NON_RESIDENT;
         if is_non_resident {
-            self.non_resident_queue.note_removed(1);
+            self.non_resident_queue.record_removal(1);
             self.queue_locations[id as usize] = 0;
             self.states[id as usize] = 0;
         }
@@ -207,14 +207,14 @@ impl<W: Weights> Removable for Lirs<W> {
         match self.states[id as usize] {
             LIR => self.lir_weight -= weight,
             TRIAL => {
-                self.trial_queue.note_removed(weight);
+                self.trial_queue.record_removal(weight);
                 self.queue_locations[id as usize] = 0;
             }
             _ => return,
         }
         self.states[id as usize] = 0;
         if self.stack_locations[id as usize] != 0 {
-            self.stack.note_removed(1);
+            self.stack.record_removal(1);
             self.stack_locations[id as usize] = 0;
             self.prune_stack();
         }

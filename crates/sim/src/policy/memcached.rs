@@ -121,7 +121,7 @@ impl<W: Weights> Memcached<W> {
 }
 
 impl Class {
-    fn part(&mut self, number: u32) -> &mut Queue {
+    fn queue_mut(&mut self, number: u32) -> &mut Queue {
         match number {
             HOT => &mut self.hot,
             WARM => &mut self.warm,
@@ -133,11 +133,11 @@ impl Class {
     fn oldest(&mut self, objects: &Objects) -> Option<u32> {
         [COLD, HOT, WARM]
             .into_iter()
-            .find_map(|number| self.part(number).peek(&objects.locations))
+            .find_map(|number| self.queue_mut(number).peek(&objects.locations))
     }
 
     /// Moves what HOT and WARM hold above their shares and ages to COLD, and what is in use to WARM.
-    fn keep_in_order(&mut self, objects: &mut Objects, now: u32, bytes: impl Fn(u32) -> u64) {
+    fn rebalance_queues(&mut self, objects: &mut Objects, now: u32, bytes: impl Fn(u32) -> u64) {
         let total_bytes = self.hot.weight() + self.warm.weight() + self.cold.weight();
         let oldest_cold = self.cold.peek(&objects.locations);
         let cold_age = oldest_cold.map_or(0, |id| objects.age(id, now));
@@ -146,17 +146,19 @@ impl Class {
             (WARM, WARM_PERCENT, WARM_AGE_TENTHS),
         ] {
             let (bytes_max, age_max) = (total_bytes * percent / 100, cold_age * age_tenths / 10);
-            while let Some(id) = self.part(number).peek(&objects.locations) {
+            while let Some(id) = self.queue_mut(number).peek(&objects.locations) {
                 let target = if objects.uses[id as usize] & ACTIVE != 0 {
                     objects.uses[id as usize] &= !ACTIVE;
                     WARM
-                } else if self.part(number).weight() > bytes_max || objects.age(id, now) > age_max {
+                } else if self.queue_mut(number).weight() > bytes_max
+                    || objects.age(id, now) > age_max
+                {
                     COLD
                 } else {
                     break;
                 };
-                self.part(number).note_removed(bytes(id));
-                self.part(target)
+                self.queue_mut(number).record_removal(bytes(id));
+                self.queue_mut(target)
                     .push(&mut objects.locations, id, bytes(id));
             }
         }
@@ -192,7 +194,7 @@ impl<W: Weights> Policy for Memcached<W> {
             self.objects.times[id as usize] = position;
             if part == COLD {
                 let class = &mut self.classes[item.class];
-                class.cold.note_removed(item.bytes.into());
+                class.cold.record_removal(item.bytes.into());
                 let locations = &mut self.objects.locations;
                 class.warm.push(locations, id, item.bytes.into());
             } else {
@@ -201,7 +203,7 @@ impl<W: Weights> Policy for Memcached<W> {
         }
         let (weights, head_bytes) = (self.weights, u64::from(self.head_bytes));
         let bytes = |id| head_bytes + weights.of(id) + 2;
-        self.classes[item.class].keep_in_order(&mut self.objects, position, bytes);
+        self.classes[item.class].rebalance_queues(&mut self.objects, position, bytes);
         part != 0
     }
 
@@ -218,7 +220,7 @@ impl<W: Weights> Removable for Memcached<W> {
             return;
         };
         let class = &mut self.classes[item.class];
-        class.part(part).note_removed(item.bytes.into());
+        class.queue_mut(part).record_removal(item.bytes.into());
         class.free_chunks += item.chunks;
         self.objects.locations[id as usize] = 0;
     }

@@ -70,7 +70,7 @@ impl Queue {
 
     /// Removes a member; the caller pushes it to another queue or clears its location.
     #[inline]
-    pub(super) fn note_removed(&mut self, weight: u64) {
+    pub(super) fn record_removal(&mut self, weight: u64) {
         self.count -= 1;
         self.weight -= weight;
     }
@@ -84,7 +84,7 @@ impl Queue {
     ) -> Option<u32> {
         let id = self.peek(locations)?;
         self.front_position = self.front_position.wrapping_add(1);
-        self.note_removed(weight(id));
+        self.record_removal(weight(id));
         locations[id as usize] = 0;
         Some(id)
     }

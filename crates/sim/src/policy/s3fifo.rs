@@ -134,8 +134,8 @@ impl<W: Weights> Removable for S3Fifo<W> {
     fn remove(&mut self, id: u32) {
         let weight = self.weights.of(id);
         match queue_of(self.locations[id as usize]) {
-            SMALL_QUEUE => self.small_queue.note_removed(weight),
-            MAIN_QUEUE => self.main_queue.note_removed(weight),
+            SMALL_QUEUE => self.small_queue.record_removal(weight),
+            MAIN_QUEUE => self.main_queue.record_removal(weight),
             _ => return,
         }
         self.locations[id as usize] = 0;

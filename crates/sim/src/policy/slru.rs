@@ -42,7 +42,7 @@ impl<W: Weights> Slru<W> {
             return;
         }
         let weight = self.weights.of(id);
-        self.segments[from_segment].note_removed(weight);
+        self.segments[from_segment].record_removal(weight);
         self.segments[from_segment + 1].push(&mut self.locations, id, weight);
         let mut is_lowest_pushed = false;
         for segment in (1..=from_segment + 1).rev() {
@@ -116,7 +116,7 @@ impl<W: Weights> Removable for Slru<W> {
         let segment = queue_of(self.locations[id as usize]) as usize;
         if segment != 0 {
             let weight = self.weights.of(id);
-            self.segments[segment - 1].note_removed(weight);
+            self.segments[segment - 1].record_removal(weight);
             self.locations[id as usize] = 0;
             self.used_weight -= weight;
         }

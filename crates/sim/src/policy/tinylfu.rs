@@ -48,7 +48,7 @@ impl<W: Weights> TinyLfu<W> {
     }
 
     #[inline]
-    fn note_use(&mut self, id: u32) {
+    fn record_use(&mut self, id: u32) {
         let uses = &mut self.uses[id as usize];
         *uses += u8::from(*uses < USES_MAX);
         self.requests_until_halving -= 1;
@@ -70,7 +70,7 @@ impl<W: Weights> TinyLfu<W> {
     fn protect(&mut self, id: u32) {
         let weights = self.weights;
         let weight = weights.of(id);
-        self.probation.note_removed(weight);
+        self.probation.record_removal(weight);
         self.protected.push(&mut self.locations, id, weight);
         while self.protected.weight() > self.protected_capacity {
             let Some(id) = self.protected.pop(&mut self.locations, |id| weights.of(id)) else {
@@ -120,7 +120,7 @@ impl<W: Weights> TinyLfu<W> {
 impl<W: Weights> Policy for TinyLfu<W> {
     #[inline]
     fn request(&mut self, _: u32, id: u32) -> bool {
-        self.note_use(id);
+        self.record_use(id);
         match queue_of(self.locations[id as usize]) {
             WINDOW => self.window.move_to_end(&mut self.locations, id),
             PROBATION => self.protect(id),
@@ -145,9 +145,9 @@ impl<W: Weights> Removable for TinyLfu<W> {
     fn remove(&mut self, id: u32) {
         let weight = self.weights.of(id);
         match queue_of(self.locations[id as usize]) {
-            WINDOW => self.window.note_removed(weight),
-            PROBATION => self.probation.note_removed(weight),
-            PROTECTED => self.protected.note_removed(weight),
+            WINDOW => self.window.record_removal(weight),
+            PROBATION => self.probation.record_removal(weight),
+            PROTECTED => self.protected.record_removal(weight),
             _ => return,
         }
         self.locations[id as usize] = 0;

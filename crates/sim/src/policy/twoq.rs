@@ -81,8 +81,8 @@ impl<W: Weights> Removable for TwoQ<W> {
     fn remove(&mut self, id: u32) {
         let weight = self.weights.of(id);
         match queue_of(self.locations[id as usize]) {
-            FRESH => self.fresh_queue.note_removed(weight),
-            MAIN => self.main_queue.note_removed(weight),
+            FRESH => self.fresh_queue.record_removal(weight),
+            MAIN => self.main_queue.record_removal(weight),
             _ => return,
         }
         self.locations[id as usize] = 0;

@@ -13,7 +13,7 @@ use crate::strategy::cost::CostModel;
 use crate::strategy::fixed::choose_fixed_on;
 use crate::strategy::learn::{LearnedItems, learn};
 use crate::strategy::prepare::PreparedLog;
-use crate::strategy::run::{Choices, Pricing, run_each};
+use crate::strategy::run::{Choices, CostMode, run_each};
 use crate::strategy::{FixedRule, LocalRule, Prefetch, Strategy};
 
 /// Budgets tried, as shares of the largest: each doubles the one before.
@@ -47,7 +47,7 @@ pub struct Candidate {
 pub enum Evaluation {
     /// On the second quarter of the requests, with the fixed set chosen on the first quarter: the data that a choice
     /// may use.
-    Past,
+    OutOfSample,
     /// On the second half, with the fixed set chosen on the same half.
     Hindsight,
 }
@@ -85,13 +85,18 @@ pub struct LearnedByShare(Vec<(u8, LearnedItems)>);
 impl LearnedByShare {
     /// Learns on the requests that an evaluation may use. Shares that no rule reaches are left out.
     pub fn learn(prepared: &PreparedLog<'_>, evaluation: Evaluation) -> Self {
-        let learned = |share| {
-            let learned = learn(Some(share), prepared, evaluation.choice_requests(prepared));
-            let rules = &learned.rules;
+        let learn_share = |share| {
+            let learned_rules = learn(Some(share), prepared, evaluation.choice_requests(prepared));
+            let rules = &learned_rules.rules;
             let is_empty = rules.with_items.is_empty() && rules.with_pages.is_empty();
-            (!is_empty).then_some((share, learned.items))
+            (!is_empty).then_some((share, learned_rules.items))
         };
-        Self(LEARNED_SHARES_PCT.into_iter().filter_map(learned).collect())
+        Self(
+            LEARNED_SHARES_PCT
+                .into_iter()
+                .filter_map(learn_share)
+                .collect(),
+        )
     }
 
     fn for_share(&self, share: Option<u8>) -> Option<&LearnedItems> {
@@ -107,7 +112,7 @@ impl Evaluation {
     /// The requests on which a choice is made.
     fn choice_requests(self, prepared: &PreparedLog<'_>) -> Range<usize> {
         match self {
-            Self::Past => 0..prepared.second_half_start() / 2,
+            Self::OutOfSample => 0..prepared.second_half_start() / 2,
             Self::Hindsight => prepared.second_half_start()..prepared.len(),
         }
     }
@@ -115,7 +120,7 @@ impl Evaluation {
     /// The requests on which it is evaluated.
     fn evaluation_requests(self, prepared: &PreparedLog<'_>) -> Range<usize> {
         match self {
-            Self::Past => prepared.second_half_start() / 2..prepared.second_half_start(),
+            Self::OutOfSample => prepared.second_half_start() / 2..prepared.second_half_start(),
             Self::Hindsight => prepared.second_half_start()..prepared.len(),
         }
     }
@@ -136,10 +141,11 @@ pub fn candidates(
     let mut combinations = Vec::new();
     let tree_prefetches =
         PREFETCHES.map(|(prefetch, subtree_depth)| (prefetch, subtree_depth, None));
-    let learned = learned_by_share.0.iter().flat_map(|&(share, _)| {
+    let learned_prefetches = learned_by_share.0.iter().flat_map(|&(share, _)| {
         PREFETCHES_WITH_LEARNED.map(|prefetch| (prefetch, None, Some(share)))
     });
-    for (prefetch, subtree_depth, together) in tree_prefetches.into_iter().chain(learned) {
+    for (prefetch, subtree_depth, together) in tree_prefetches.into_iter().chain(learned_prefetches)
+    {
         let mut add = |fixed, local, memory_bytes| {
             let strategy = Strategy {
                 fixed,
@@ -154,7 +160,7 @@ pub fn candidates(
             });
         };
         add(None, LocalRule::Nothing, 0);
-        for budget in BUDGET_DIVISORS.map(|share| memory_bytes / share) {
+        for budget in BUDGET_DIVISORS.map(|divisor| memory_bytes / divisor) {
             let s3fifo = |bytes: u64| LocalRule::S3Fifo((bytes / item_bytes) as usize);
             let fixed = |bytes| Some(FixedRule::Bytes(bytes));
             add(fixed(budget), LocalRule::Nothing, budget);
@@ -198,7 +204,7 @@ pub fn added_ns(
         cost,
         strategy,
         choices,
-        Pricing::Median,
+        CostMode::Median,
         evaluation.evaluation_requests(prepared),
         |_, stats| {
             sum += stats.added_ns;
@@ -282,7 +288,8 @@ mod tests {
 
     #[test]
     fn the_front_falls_with_memory_and_is_never_beaten() {
-        let (tried_candidates, _) = evaluate_candidates(&small_log(), Evaluation::Past, false);
+        let (tried_candidates, _) =
+            evaluate_candidates(&small_log(), Evaluation::OutOfSample, false);
         let points: Vec<_> = pareto_front(&tried_candidates)
             .into_iter()
             .map(|i| (tried_candidates[i].0.memory_bytes, tried_candidates[i].1))
@@ -300,7 +307,7 @@ mod tests {
     #[test]
     fn stopping_replays_early_changes_no_result() {
         let log = small_log();
-        for evaluation in [Evaluation::Past, Evaluation::Hindsight] {
+        for evaluation in [Evaluation::OutOfSample, Evaluation::Hindsight] {
             let (whole, whole_best) = evaluate_candidates(&log, evaluation, false);
             let (limited, limited_best) = evaluate_candidates(&log, evaluation, true);
             assert!(

@@ -5,13 +5,13 @@
 
 /// The straight line `value_at_zero - chunks_held x` of one class below.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Line {
+pub(super) struct CostLine {
     pub(super) value_at_zero: i64,
     pub(super) chunks_held: i64,
     pub(super) index: u32,
 }
 
-impl Line {
+impl CostLine {
     pub(super) fn value(&self, x: i64) -> i64 {
         self.value_at_zero - self.chunks_held * x
     }
@@ -20,12 +20,12 @@ impl Line {
 /// The lower envelope of lines that are added in order of falling slope and queried in order of rising `x`.
 #[derive(Default)]
 pub(super) struct Envelope {
-    lines: Vec<Line>,
+    lines: Vec<CostLine>,
     current_index: usize,
 }
 
 impl Envelope {
-    pub(super) fn add(&mut self, line: Line) {
+    pub(super) fn add(&mut self, line: CostLine) {
         if let Some(last) = self.lines.last()
             && last.chunks_held == line.chunks_held
         {
@@ -44,7 +44,7 @@ impl Envelope {
         self.current_index = self.current_index.min(self.lines.len() - 1);
     }
 
-    pub(super) fn least_line(&mut self, x: i64) -> Option<Line> {
+    pub(super) fn least_line(&mut self, x: i64) -> Option<CostLine> {
         while self.current_index + 1 < self.lines.len()
             && self.lines[self.current_index + 1].value(x)
                 <= self.lines[self.current_index].value(x)
@@ -56,7 +56,7 @@ impl Envelope {
 }
 
 /// Whether `second` is nowhere below both of its neighbours: they cross before it crosses the first.
-fn is_hidden(first: Line, second: Line, third: Line) -> bool {
+fn is_hidden(first: CostLine, second: CostLine, third: CostLine) -> bool {
     let product = |a: i64, b: i64| i128::from(a) * i128::from(b);
     product(
         third.value_at_zero - first.value_at_zero,

@@ -20,7 +20,7 @@
 
 use super::classes::{CHUNK_ALIGN_BYTES, CLASSES_MAX, PAGE_BYTES, SlabConfig};
 use super::demand::Demand;
-use super::envelope::{Envelope, Line};
+use super::envelope::{CostLine, Envelope};
 
 /// Maximum number of explicit classes that memcached accepts.
 pub const SIZES_MAX: usize = CLASSES_MAX - 1;
@@ -33,7 +33,7 @@ const UNREACHABLE: i64 = i64::MAX / 4;
 
 /// Candidate chunk sizes with their cost and the chunks that fit.
 #[derive(Debug)]
-struct Candidates {
+struct CandidateSizes {
     sizes: Vec<u32>,
     chunk_costs: Vec<i64>,
     chunks_held: Vec<i64>,
@@ -41,7 +41,7 @@ struct Candidates {
     cost_of_largest: i64,
 }
 
-impl Candidates {
+impl CandidateSizes {
     fn new(config: &SlabConfig, demand: &Demand) -> Self {
         let chunk_max = config.slab_chunk_bytes_max;
         let size_min = config
@@ -103,7 +103,7 @@ fn cost_of(size: u32) -> i64 {
 ///
 /// Empty if no chunk below the largest is needed.
 pub fn optimal_sizes(config: &SlabConfig, demand: &Demand, k: usize) -> Vec<u32> {
-    let candidates = Candidates::new(config, demand);
+    let candidates = CandidateSizes::new(config, demand);
     let k = k.min(SIZES_MAX);
     let count = candidates.sizes.len();
     let mut chosen_below = vec![0u32; k * count];
@@ -130,7 +130,7 @@ pub fn optimal_sizes(config: &SlabConfig, demand: &Demand, k: usize) -> Vec<u32>
     trace_back(&candidates, &chosen_below, best_choice)
 }
 
-fn first_layer(candidates: &Candidates) -> Vec<i64> {
+fn first_layer(candidates: &CandidateSizes) -> Vec<i64> {
     candidates
         .chunk_costs
         .iter()
@@ -141,7 +141,7 @@ fn first_layer(candidates: &Candidates) -> Vec<i64> {
 
 /// The layer above `previous_layer`; stores for each candidate the class below it.
 fn next_layer(
-    candidates: &Candidates,
+    candidates: &CandidateSizes,
     previous_layer: &[i64],
     chosen_below: &mut [u32],
 ) -> Vec<i64> {
@@ -151,7 +151,7 @@ fn next_layer(
     for (index, &size) in candidates.sizes.iter().enumerate() {
         while candidates.sizes[next] + SIZE_GAP_BYTES_MIN <= size {
             if previous_layer[next] < UNREACHABLE {
-                envelope.add(Line {
+                envelope.add(CostLine {
                     value_at_zero: previous_layer[next],
                     chunks_held: candidates.chunks_held[next],
                     index: next as u32,
@@ -172,7 +172,7 @@ fn next_layer(
 }
 
 fn trace_back(
-    candidates: &Candidates,
+    candidates: &CandidateSizes,
     chosen_below: &[u32],
     best_choice: Option<(usize, usize)>,
 ) -> Vec<u32> {

@@ -130,9 +130,9 @@ impl Plan {
     }
 
     fn pages_by_class(&self, items: u64) -> impl Iterator<Item = u64> {
-        let share = items as f64 / self.items.max(1) as f64;
+        let fraction = items as f64 / self.items.max(1) as f64;
         self.classes.iter().map(move |class| {
-            let chunks = class.chunks as f64 * share;
+            let chunks = class.chunks as f64 * fraction;
             if chunks < 0.5 {
                 0
             } else {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn small_factor_is_a_trap_for_large_values() {
+    fn a_small_factor_leaves_a_gap_below_the_largest_class() {
         let small = SlabConfig {
             factor: 1.08,
             ..SlabConfig::default()

@@ -5,8 +5,8 @@
 
 use serde::Deserialize;
 
-use super::draw::Quantiles;
 use super::error::LatencyError;
+use super::latency_sample::Quantiles;
 
 /// The file `latency.json` as written.
 #[derive(Debug, Deserialize)]

@@ -4,24 +4,24 @@
 //! them number by number. [`prepare`] does once what all strategies share, [`run`] replays one
 //! strategy, [`figures`] makes its table, [`report`] puts them together; [`cost`] prices a call,
 //! [`fixed`] chooses fixed sets, [`learn`] finds what requests read together,
-//! [`save`] makes the file that a client runs, with what to expect of it ([`forecast`]);
-//! [`summary`] and [`usage`] describe a log; [`deployed`] replays such a file, and [`comparison`] compares it with what a client measured, [`noise`] says how far chance goes.
+//! [`build_file`] makes the file that a client runs, with what to expect of it ([`forecast`]);
+//! [`summary`] and [`usage`] describe a log; [`replay_file`] replays such a file, and [`comparison`] compares it with what a client measured, [`noise`] says how far chance goes.
 
+pub mod build_file;
 pub mod comparison;
 pub mod cost;
-pub mod deployed;
-mod document;
-pub mod draw;
 mod error;
 pub mod figures;
+mod figures_json;
 pub mod fixed;
 pub mod forecast;
+pub mod latency_sample;
 pub mod learn;
 pub mod noise;
 pub mod prepare;
+pub mod replay_file;
 pub mod report;
 pub mod run;
-pub mod save;
 pub mod summary;
 pub mod tree;
 pub mod usage;

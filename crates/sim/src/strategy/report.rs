@@ -1,12 +1,12 @@
 //! Evaluates one strategy: choose the fixed set, replay, compute the figures.
 
 use super::cost::CostModel;
-use super::draw::Dependence;
 use super::figures::{Figures, figures};
 use super::fixed::choose_fixed;
+use super::latency_sample::Dependence;
 use super::learn::learn;
 use super::prepare::PreparedLog;
-use super::run::{Choices, Pricing, RequestStats, run};
+use super::run::{Choices, CostMode, RequestStats, run};
 use super::{LocalRule, Strategy};
 
 /// The figures of a strategy.
@@ -71,11 +71,11 @@ pub fn report(
         learned: &learned.items,
     };
     let (count, half_start) = (prepared.len(), prepared.second_half_start());
-    let replay = |pricing| run(prepared, cost, strategy, choices, pricing, count);
-    let request_stats = replay(Pricing::Median);
+    let replay = |cost_mode| run(prepared, cost, strategy, choices, cost_mode, count);
+    let request_stats = replay(CostMode::Median);
     let drawn_figures = |dependence| {
         let seed = options.draw_seed.filter(|_| cost.quantiles().is_some())?;
-        let request_stats = replay(Pricing::Drawn { seed, dependence });
+        let request_stats = replay(CostMode::Drawn { seed, dependence });
         Some(figures(prepared, &request_stats, half_start..count))
     };
     Report {

@@ -7,8 +7,8 @@ use glasscache_strategy::policy::{AnyPolicy, Lru, LruBytes, Policy, S3Fifo};
 use glasscache_strategy::rules::{PrefetchRules, RequestContext, store_fetched};
 
 use super::cost::{CostModel, round_half_up};
-use super::draw::{Dependence, Quantiles, uniform_draw};
 use super::fixed::FixedSet;
+use super::latency_sample::{Dependence, Quantiles, uniform_draw};
 use super::learn::LearnedItems;
 use super::prepare::PreparedLog;
 use super::tree::Tree;
@@ -29,9 +29,9 @@ pub struct RequestStats {
     pub used_keys: u32,
 }
 
-/// How calls are priced.
+/// How the cost of a call is determined.
 #[derive(Debug, Clone, Copy)]
-pub enum Pricing {
+pub enum CostMode {
     /// Each call costs the median.
     Median,
     /// Each call draws from the measured distribution, where there is one.
@@ -58,7 +58,7 @@ pub fn run(
     cost: &CostModel,
     strategy: &Strategy,
     choices: Choices<'_>,
-    pricing: Pricing,
+    cost_mode: CostMode,
     end: usize,
 ) -> Vec<RequestStats> {
     let mut request_stats = vec![RequestStats::default(); end];
@@ -67,7 +67,7 @@ pub fn run(
         cost,
         strategy,
         choices,
-        pricing,
+        cost_mode,
         0..end,
         |request, stats| {
             request_stats[request] = stats;
@@ -86,14 +86,14 @@ pub fn run_each(
     cost: &CostModel,
     strategy: &Strategy,
     choices: Choices<'_>,
-    pricing: Pricing,
+    cost_mode: CostMode,
     measured_requests: Range<usize>,
     visit: impl FnMut(usize, RequestStats) -> ControlFlow<()>,
 ) {
-    let prices = Prices::new(prepared, cost, pricing);
+    let call_costs = CallCosts::new(prepared, cost, cost_mode);
     let replay = Replay {
         prepared,
-        prices: &prices,
+        call_costs: &call_costs,
         rules: strategy.rules(),
         choices,
         measured_requests,
@@ -109,7 +109,7 @@ pub fn run_each(
 
 struct Replay<'a> {
     prepared: &'a PreparedLog<'a>,
-    prices: &'a Prices<'a>,
+    call_costs: &'a CallCosts<'a>,
     rules: PrefetchRules,
     choices: Choices<'a>,
     measured_requests: Range<usize>,
@@ -195,7 +195,7 @@ impl Replay<'_> {
         stats.keys += fetch_list.len() as u32;
         stats.bytes += bytes;
         stats.added_ns += self
-            .prices
+            .call_costs
             .call_ns(process.request, cause, fetch_list, bytes);
         store_fetched(process, fetch_list);
     }
@@ -275,20 +275,20 @@ impl<P: Policy> RequestContext for SimulatedProcess<'_, P> {
     }
 }
 
-/// Prices of calls; median single gets are precomputed because they are most of the calls.
-struct Prices<'a> {
+/// The costs of calls; median single gets are precomputed because they are most of the calls.
+struct CallCosts<'a> {
     cost: &'a CostModel,
     single_ns: Vec<u64>,
     drawn: Option<(&'a Quantiles, u64, Dependence)>,
     log_index: &'a [u32],
 }
 
-impl<'a> Prices<'a> {
-    fn new(prepared: &'a PreparedLog<'_>, cost: &'a CostModel, pricing: Pricing) -> Self {
+impl<'a> CallCosts<'a> {
+    fn new(prepared: &'a PreparedLog<'_>, cost: &'a CostModel, cost_mode: CostMode) -> Self {
         let sizes = &prepared.items.sizes;
-        let drawn_latency = match pricing {
-            Pricing::Median => None,
-            Pricing::Drawn { seed, dependence } => cost
+        let drawn_latency = match cost_mode {
+            CostMode::Median => None,
+            CostMode::Drawn { seed, dependence } => cost
                 .quantiles()
                 .map(|quantiles| (quantiles, seed, dependence)),
         };

@@ -2,8 +2,8 @@
 
 use super::StrategyFile;
 use super::cost::CostModel;
-use super::deployed::run_file;
 use super::prepare::PreparedLog;
+use super::replay_file::run_file;
 use crate::trace::log::RequestLog;
 
 /// Requests with a number of items within a range.

@@ -68,12 +68,12 @@ impl LogUsage {
 
     /// The share of the read items that only one request reads; `None` if nothing is read.
     pub fn never_repeated_items_share(&self) -> Option<f64> {
-        share(self.never_repeated_items(), self.items.len() as u64)
+        fraction_of(self.never_repeated_items(), self.items.len() as u64)
     }
 
     /// The share of the reads that go to these items; `None` if nothing is read.
     pub fn never_repeated_reads_share(&self) -> Option<f64> {
-        share(self.never_repeated_items(), self.reads)
+        fraction_of(self.never_repeated_items(), self.reads)
     }
 
     fn never_repeated_items(&self) -> u64 {
@@ -88,7 +88,7 @@ pub fn per_day(amount: u64, first_time_us: u64, last_time_us: u64) -> Option<f64
     (span_us > 0).then(|| amount as f64 * US_PER_DAY / span_us as f64)
 }
 
-fn share(part: u64, whole: u64) -> Option<f64> {
+fn fraction_of(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 

@@ -176,7 +176,7 @@ impl Collector {
     ///
     /// # Errors
     /// The stream has more requests than fit into 32 bits.
-    pub fn take(&mut self, file: &str, batch: &Batch) -> Result<(), TraceError> {
+    pub fn add_batch(&mut self, file: &str, batch: &Batch) -> Result<(), TraceError> {
         if self.interned.ids.len() + batch.len() >= FREE_SLOT as usize {
             return Err(TraceError::file(
                 file,
@@ -302,7 +302,7 @@ impl InternedTrace {
         let mut collector = Collector::new(mode);
         let mut batch = Batch::default();
         while stream.read(&mut batch)? > 0 {
-            collector.take(file, &batch)?;
+            collector.add_batch(file, &batch)?;
         }
         Ok(collector.finish(stream.facts().has_time))
     }
@@ -343,7 +343,7 @@ mod tests {
             ..Batch::default()
         };
         let mut collector = Collector::new(Mode::Bytes);
-        collector.take("t", &batch).unwrap();
+        collector.add_batch("t", &batch).unwrap();
         let requests = collector.finish(true);
         assert_eq!((requests.ids, requests.sizes), (vec![0, 1, 0], vec![1, 9]));
         assert_eq!(requests.without_size, 1);

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 /// Bytes that are read like a file.
 #[derive(Debug, Clone)]
-pub struct Memory {
+pub struct InMemoryFile {
     bytes: Cursor<Arc<[u8]>>,
 }
 
-impl Memory {
+impl InMemoryFile {
     /// Takes the bytes of a whole trace.
     pub fn new(bytes: impl Into<Arc<[u8]>>) -> Self {
         Self {
@@ -18,7 +18,7 @@ impl Memory {
     }
 }
 
-impl Read for Memory {
+impl Read for InMemoryFile {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         self.bytes.read(buffer)
     }
@@ -26,18 +26,18 @@ impl Read for Memory {
 
 #[cfg(feature = "parquet")]
 mod chunks {
-    use super::{Arc, Cursor, Memory};
+    use super::{Arc, Cursor, InMemoryFile};
     use bytes::Bytes;
     use parquet::errors::{ParquetError, Result};
     use parquet::file::reader::{ChunkReader, Length};
 
-    impl Length for Memory {
+    impl Length for InMemoryFile {
         fn len(&self) -> u64 {
             self.bytes.get_ref().len() as u64
         }
     }
 
-    impl ChunkReader for Memory {
+    impl ChunkReader for InMemoryFile {
         type T = Cursor<Arc<[u8]>>;
 
         fn get_read(&self, start: u64) -> Result<Self::T> {

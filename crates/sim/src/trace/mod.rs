@@ -17,12 +17,12 @@ mod memory;
 mod op;
 #[cfg(feature = "parquet")]
 mod parquet;
+#[cfg(feature = "parquet")]
+mod parquet_file;
+#[cfg(feature = "parquet")]
+mod parquet_writer;
 mod pattern;
 mod rows;
-#[cfg(feature = "parquet")]
-mod table;
-#[cfg(feature = "parquet")]
-mod table_write;
 mod text;
 pub(crate) mod timeline;
 pub mod watch;
@@ -32,7 +32,7 @@ use crate::TraceError;
 use std::io::{BufReader, Read};
 
 pub use layout::{ColumnNames, Layout, Pattern, TimeUnit};
-pub use memory::Memory;
+pub use memory::InMemoryFile;
 pub use op::{Effect, Op};
 pub use text::key_number;
 pub use timeline::Timeline;
@@ -41,7 +41,7 @@ pub use timeline::Timeline;
 /// call.
 pub const BATCH_ROWS: usize = 8192;
 
-/// Bytes of a trace: a `File`, or [`Memory`].
+/// Bytes of a trace: a `File`, or [`InMemoryFile`].
 #[cfg(feature = "parquet")]
 pub trait Source: Read + ::parquet::file::reader::ChunkReader + 'static {}
 #[cfg(feature = "parquet")]

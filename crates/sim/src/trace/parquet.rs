@@ -2,7 +2,7 @@
 
 use super::column::ColumnDecoder;
 use super::layout::{ColumnNames, Layout};
-use super::table::{ColumnRef, RowRanges, Table};
+use super::parquet_file::{ColumnRef, ParquetFile, RowRanges};
 use super::text::TextKeys;
 use super::{BATCH_ROWS, Batch, Columns, KeyStream, Op, StreamFacts};
 use crate::TraceError;
@@ -10,7 +10,7 @@ use parquet::file::reader::ChunkReader;
 
 /// A Parquet key stream.
 pub(super) struct KeyReader<S: ChunkReader + 'static> {
-    table: Table<S>,
+    parquet_file: ParquetFile<S>,
     columns: Columns,
     column_refs: PerColumn<ColumnRef>,
     decoders: Option<PerColumn<ColumnDecoder>>,
@@ -39,15 +39,17 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
         columns: Columns,
         layout: &Layout,
     ) -> Result<Self, TraceError> {
-        let table = Table::open(file, source)?;
+        let parquet_file = ParquetFile::open(file, source)?;
         let names = &layout.names;
-        let (key, has_text_keys) = table
+        let (key, has_text_keys) = parquet_file
             .find_key_column(names.name("key"))
-            .and_then(|column| column.ok_or_else(|| table.missing_column_error(names.name("key"))))
+            .and_then(|column| {
+                column.ok_or_else(|| parquet_file.missing_column_error(names.name("key")))
+            })
             .map_err(|error| names.with_name_in_file(error))?;
         let find_number_column = |column: &'static str| {
-            let found_column = table.find_number_column_as(column, names.name(column));
-            column_if_present(&table, names, column, found_column)
+            let found_column = parquet_file.find_number_column_as(column, names.name(column));
+            column_if_present(&parquet_file, names, column, found_column)
         };
         // All known columns are looked up, even those that are not wanted, so that a wrong type is found early.
         let column_refs = PerColumn {
@@ -55,20 +57,22 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
             time: find_number_column("time")?,
             size: find_number_column("size")?,
             op: column_if_present(
-                &table,
+                &parquet_file,
                 names,
                 "op",
-                table.find_string_column_as("op", names.name("op")),
+                parquet_file.find_string_column_as("op", names.name("op")),
             )?,
             ttl: find_number_column("ttl")?,
         };
-        let unit_in_file = column_refs.time.and_then(|time| table.time_unit_ns(time));
+        let unit_in_file = column_refs
+            .time
+            .and_then(|time| parquet_file.time_unit_ns(time));
         let unit_ns = layout
             .time_unit
             .map(|unit| unit_in_file.unwrap_or(unit.unit_us() * 1000));
-        let row_ranges = RowRanges::of(&table);
+        let row_ranges = RowRanges::of(&parquet_file);
         Ok(Self {
-            table,
+            parquet_file,
             columns,
             column_refs,
             decoders: None,
@@ -87,7 +91,8 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
         group: usize,
         first_row: u64,
     ) -> Result<PerColumn<ColumnDecoder>, TraceError> {
-        let open = |column_ref: ColumnRef| self.table.open_column(group, first_row, column_ref);
+        let open =
+            |column_ref: ColumnRef| self.parquet_file.open_column(group, first_row, column_ref);
         let open_if = |is_wanted: bool, column_ref: Option<ColumnRef>| {
             column_ref.filter(|_| is_wanted).map(open).transpose()
         };
@@ -160,14 +165,14 @@ fn to_microseconds(time: u64, unit_ns: u64) -> u64 {
 
 /// A column that was found, or an error if the caller named one that the file does not have.
 fn column_if_present<S: ChunkReader + 'static>(
-    table: &Table<S>,
+    parquet_file: &ParquetFile<S>,
     names: &ColumnNames,
     column: &'static str,
     found_column: Result<Option<ColumnRef>, TraceError>,
 ) -> Result<Option<ColumnRef>, TraceError> {
     let found_column = found_column.map_err(|error| names.with_name_in_file(error))?;
     if found_column.is_none() && names.has_custom_name(column) {
-        return Err(table.missing_column_error(names.name(column)));
+        return Err(parquet_file.missing_column_error(names.name(column)));
     }
     Ok(found_column)
 }
@@ -219,7 +224,7 @@ impl<S: ChunkReader + Send + 'static> KeyStream for KeyReader<S> {
     }
 
     fn rows(&self) -> Option<u64> {
-        Some(self.table.rows())
+        Some(self.parquet_file.rows())
     }
 
     fn is_truncated(&self) -> bool {

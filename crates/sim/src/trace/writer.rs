@@ -1,7 +1,7 @@
 //! Key streams written, in any of the three formats: what generators and recorders produce.
 
 #[cfg(feature = "parquet")]
-use super::table_write::{Column, GROUP_ROWS, TableWriter};
+use super::parquet_writer::{Column, GROUP_ROWS, ParquetWriter};
 use super::{Batch, Format};
 use std::io::{Result, Write};
 
@@ -26,7 +26,7 @@ enum Output<W: Write + Send> {
     Csv(W),
     JsonLines(W),
     #[cfg(feature = "parquet")]
-    Parquet(Box<TableWriter<W>>, Batch),
+    Parquet(Box<ParquetWriter<W>>, Batch),
 }
 
 /// One row of a batch, columns that the batch lacks being null.
@@ -87,7 +87,10 @@ impl<W: Write + Send> Writer<W> {
                 } else {
                     KEYS_SCHEMA.to_owned()
                 };
-                Output::Parquet(Box::new(TableWriter::new(out, &schema)?), Batch::default())
+                Output::Parquet(
+                    Box::new(ParquetWriter::new(out, &schema)?),
+                    Batch::default(),
+                )
             }
             Format::Watch => {
                 return Err(std::io::Error::other("lines of watch are only read"));
@@ -118,7 +121,7 @@ impl<W: Write + Send> Writer<W> {
                 .into_iter()
                 .try_for_each(|row| write_json_row(out, row, has_clock)),
             #[cfg(feature = "parquet")]
-            Output::Parquet(table, group_rows) => {
+            Output::Parquet(parquet_writer, group_rows) => {
                 for row in rows {
                     group_rows.time.push(row.time);
                     group_rows.key.push(row.key);
@@ -129,7 +132,7 @@ impl<W: Write + Send> Writer<W> {
                     group_rows.ttl.push(row.ttl);
                 }
                 if group_rows.len() >= GROUP_ROWS {
-                    write_group(table, group_rows)
+                    write_group(parquet_writer, group_rows)
                 } else {
                     Ok(())
                 }
@@ -145,11 +148,11 @@ impl<W: Write + Send> Writer<W> {
                 Ok(out)
             }
             #[cfg(feature = "parquet")]
-            Output::Parquet(mut table, mut group_rows) => {
+            Output::Parquet(mut parquet_writer, mut group_rows) => {
                 if !group_rows.is_empty() {
-                    write_group(&mut table, &mut group_rows)?;
+                    write_group(&mut parquet_writer, &mut group_rows)?;
                 }
-                table.finish()
+                parquet_writer.finish()
             }
         }
     }
@@ -195,9 +198,12 @@ fn write_json_row(out: &mut impl Write, row: Row<'_>, has_clock: bool) -> Result
 
 /// Writes the held rows as one row group.
 #[cfg(feature = "parquet")]
-fn write_group<W: Write + Send>(table: &mut TableWriter<W>, batch: &mut Batch) -> Result<()> {
+fn write_group<W: Write + Send>(
+    parquet_writer: &mut ParquetWriter<W>,
+    batch: &mut Batch,
+) -> Result<()> {
     let longs = |values: &[u64]| Column::Longs(values.iter().map(|&value| value as i64).collect());
-    table.write_group(&[
+    parquet_writer.write_group(&[
         longs(&batch.time),
         longs(&batch.key),
         Column::nullable_numbers(batch.size.iter().copied()),

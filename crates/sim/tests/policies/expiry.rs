@@ -24,7 +24,7 @@ fn prepare(rows: &[Row], mode: Mode, size: impl Fn(u64) -> u32) -> PreparedTrace
         batch.size.push(Some(size(key)));
     }
     let mut collector = Collector::new(mode);
-    collector.take("test", &batch).unwrap();
+    collector.add_batch("test", &batch).unwrap();
     PreparedTrace::new(collector.finish(true))
 }
 
@@ -184,7 +184,7 @@ fn a_get_without_a_size_has_that_of_the_write_that_follows() {
         ttl: vec![None; 5],
     };
     let mut collector = Collector::new(Mode::Bytes);
-    collector.take("test", &batch).unwrap();
+    collector.add_batch("test", &batch).unwrap();
     let trace = PreparedTrace::new(collector.finish(true));
     assert_eq!(trace.sizes(), [100, 300]);
     let result = replay(PolicyKind::Lru, 350, &trace);

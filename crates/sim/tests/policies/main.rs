@@ -20,7 +20,7 @@ fn prepare(requests: &Requests, mode: Mode) -> PreparedTrace {
         batch.size.push(Some(size));
     }
     let mut collector = Collector::new(mode);
-    collector.take("test", &batch).unwrap();
+    collector.add_batch("test", &batch).unwrap();
     PreparedTrace::new(collector.finish(true))
 }
 

@@ -70,7 +70,7 @@ impl Chooser {
         }
         for _ in 0..TRIES_MAX {
             let (view, reason) = match goal {
-                SweepGoal::Sparse => (store.segments.take_sparse()?, SweepReason::Compact),
+                SweepGoal::Sparse => (store.segments.pop_sparse()?, SweepReason::Compact),
                 _ => self.find_candidate(store, now, goal)?,
             };
             if store.segments.start_sweep(view.id) {
@@ -129,20 +129,21 @@ fn first_candidate(
     let next_victim = may_evict
         .then(|| choose_victim(store, candidates, hand))
         .flatten();
-    let is_sparse = |view: &SegmentView| view.live_bytes * 4 < segment_bytes * COMPACT_QUARTERS;
+    let is_worth_compacting =
+        |view: &SegmentView| view.live_bytes * 4 < segment_bytes * COMPACT_QUARTERS;
     if let Some(dead) = candidates.dead {
         Some((dead, SweepReason::Dead))
     } else if goal == SweepGoal::Dead {
         None
-    } else if let Some(sparse) = candidates.emptiest.filter(is_sparse) {
+    } else if let Some(emptiest) = candidates.emptiest.filter(is_worth_compacting) {
         // The next victim is not worth copying first, unless all live bytes fit and nothing has to be evicted.
-        let is_next_victim = next_victim.is_some_and(|victim| victim.id == sparse.id);
+        let is_next_victim = next_victim.is_some_and(|victim| victim.id == emptiest.id);
         let reason = if is_next_victim && !live_bytes_fit(store, candidates) {
             SweepReason::Evict
         } else {
             SweepReason::Compact
         };
-        Some((sparse, reason))
+        Some((emptiest, reason))
     } else {
         next_victim.map(|victim| (victim, SweepReason::Evict))
     }

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-use crate::append::{Body, Draft, Log, SegmentRequest, UniqueSource};
+use crate::append::{Body, NewRecord, SegmentKind, SegmentRequest, UniqueSource};
 use crate::item::{PIECE_HEADER_BYTES, bits, piece_record_bytes};
 use crate::lookup::LocatedItem;
 use crate::memory::Addr;
@@ -33,15 +33,15 @@ pub(super) struct Relocation<'a> {
     pub(super) queue_position: u64,
     pub(super) hash: KeyHash,
     pub(super) item: &'a LocatedItem,
-    /// Its target log, and its frequency there.
-    pub(super) log: Log,
+    /// The kind of its target segment, and its frequency there.
+    pub(super) segment_kind: SegmentKind,
     pub(super) frequency: u8,
 }
 
 impl Relocation<'_> {
     /// Copies the item.
     pub(super) fn copy_item(&self) -> CopyOutcome {
-        let (store, item) = (self.context.accounts.store(), self.item);
+        let (store, item) = (self.context.accounting.store(), self.item);
         let pieces: Vec<Addr> = store.pieces_of(item).collect();
         let value = [store.inline_value(item)];
         let body = if item.header.is_chained {
@@ -57,7 +57,7 @@ impl Relocation<'_> {
 
     /// Copies the piece at `addr` and writes a new head, which names the copy.
     pub(super) fn copy_piece(&self, addr: Addr) -> CopyOutcome {
-        let store = self.context.accounts.store();
+        let store = self.context.accounting.store();
         let data = store.piece_data(addr);
         let mut copies = Vec::new();
         let mut copied_bytes = 0;
@@ -66,8 +66,12 @@ impl Relocation<'_> {
             .filter(|remaining| !remaining.is_empty())
         {
             let appender = self.context.appender;
-            let appended =
-                appender.append_piece(self.log, self.hash, remaining.len(), self.segment_request());
+            let appended = appender.append_piece(
+                self.segment_kind,
+                self.hash,
+                remaining.len(),
+                self.segment_request(),
+            );
             let Some((piece, len)) = appended else {
                 break;
             };
@@ -109,8 +113,8 @@ impl Relocation<'_> {
     }
 
     fn publish(&self, body: Body<'_>, pieces: &[Addr]) -> CopyOutcome {
-        let (store, item) = (self.context.accounts.store(), self.item);
-        let draft = Draft {
+        let (store, item) = (self.context.accounting.store(), self.item);
+        let new_record = NewRecord {
             key: store.key_of(item),
             flags: item.header.flags,
             expiry: item.header.expiry,
@@ -119,14 +123,16 @@ impl Relocation<'_> {
             last_access: Store::access_of(item, store.state_word_of(item.addr)),
             body,
         };
-        let has_new_unique = matches!(draft.unique, UniqueSource::Renewed(_));
+        let has_new_unique = matches!(new_record.unique, UniqueSource::Renewed(_));
         let appender = self.context.appender;
-        let Some(appended) = appender.append(self.log, &draft, self.segment_request()) else {
+        let Some(appended) =
+            appender.append(self.segment_kind, &new_record, self.segment_request())
+        else {
             return CopyOutcome::NoRoom;
         };
         self.note_written(appended.bytes);
         let publication = Publication {
-            key: draft.key,
+            key: new_record.key,
             hash: self.hash,
             expected: Some(item.addr),
             new: appended.addr,
@@ -136,9 +142,9 @@ impl Relocation<'_> {
             has_new_unique,
         };
         if publication.publish(self.context) {
-            let accounts = self.context.accounts;
-            accounts.count_new(&store.locate(appended.addr));
-            accounts.release_item(item, pieces);
+            let accounting = self.context.accounting;
+            accounting.count_new(&store.locate(appended.addr));
+            accounting.release_item(item, pieces);
             CopyOutcome::Done
         } else {
             appender.undo(&appended);
@@ -156,7 +162,10 @@ impl Relocation<'_> {
 
     /// A sweep may take the last segments, and a segment that it opens has the position of the victim.
     fn segment_request(&self) -> SegmentRequest {
-        let holds_survivors = matches!(self.log, Log::SmallSurvivors | Log::MainSurvivors);
+        let holds_survivors = matches!(
+            self.segment_kind,
+            SegmentKind::SmallSurvivors | SegmentKind::MainSurvivors
+        );
         SegmentRequest {
             spare_min: 0,
             base_time: self.item.base_time,

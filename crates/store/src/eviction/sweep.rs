@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 
 use super::choose::{Chooser, SweepGoal, SweepReason};
 use super::relocation::{CopyOutcome, Relocation};
-use crate::append::Log;
+use crate::append::SegmentKind;
 use crate::counters::CounterId;
 use crate::index::Hit;
 use crate::item::{Record, piece_record_bytes};
@@ -98,10 +98,10 @@ impl Sweep {
         (prefetched, count)
     }
 
-    fn log_for_survivors(&self) -> Log {
+    fn segment_kind_for_survivors(&self) -> SegmentKind {
         match self.queue {
-            Queue::Small => Log::SmallSurvivors,
-            Queue::Main => Log::MainSurvivors,
+            Queue::Small => SegmentKind::SmallSurvivors,
+            Queue::Main => SegmentKind::MainSurvivors,
         }
     }
 }
@@ -143,7 +143,7 @@ impl Sweeper {
         let Ok(mut current_sweep) = self.current.try_borrow_mut() else {
             return false;
         };
-        let store = context.accounts.store();
+        let store = context.accounting.store();
         let mut bytes_left = bytes;
         let mut has_progressed = false;
         while bytes_left > 0 {
@@ -163,7 +163,7 @@ impl Sweeper {
             };
             if sweep.cursor == 0 && sweep.reason == SweepReason::Evict {
                 self.grant_keep_budget(sweep.used_bytes, store);
-                context.accounts.resize_ghost();
+                context.accounting.resize_ghost();
             }
             has_progressed = true;
             match self.sweep_slice(context, &mut sweep, &mut bytes_left) {
@@ -187,7 +187,7 @@ impl Sweeper {
     }
 
     /// Returns an unfinished segment so that others can sweep it.
-    pub(crate) fn put_back(&mut self, store: &Store) {
+    pub(crate) fn release_unfinished(&mut self, store: &Store) {
         if let Some(sweep) = self.current.get_mut().take() {
             store.segments.stop_sweep(sweep.id);
         }
@@ -202,7 +202,7 @@ impl Sweeper {
         sweep: &mut Sweep,
         bytes_left: &mut usize,
     ) -> RecordOutcome {
-        let store = context.accounts.store();
+        let store = context.accounting.store();
         while *bytes_left > 0 && sweep.cursor < sweep.used_bytes {
             let start = sweep.cursor;
             let (prefetched, count) = sweep.prefetch_next(store);
@@ -251,7 +251,7 @@ struct RecordHandler<'a> {
 
 impl RecordHandler<'_> {
     fn store(&self) -> &Store {
-        self.context.accounts.store()
+        self.context.accounting.store()
     }
 
     fn handle_record(&self, record: &PrefetchedRecord) -> RecordOutcome {
@@ -288,15 +288,15 @@ impl RecordHandler<'_> {
         }
         let bytes = self.store().record_bytes(&item);
         let frequency = hit.entry.frequency();
-        let (log, frequency) = match self.decide_item(&item, frequency, bytes) {
+        let (segment_kind, frequency) = match self.decide_item(&item, frequency, bytes) {
             Decision::Evict { remember } => {
                 self.remove(&item, Some(remember));
                 return RecordOutcome::Continue;
             }
-            Decision::Promote { frequency } => (Log::Main, frequency),
-            Decision::Stay { frequency } => (self.sweep.log_for_survivors(), frequency),
+            Decision::Promote { frequency } => (SegmentKind::Main, frequency),
+            Decision::Stay { frequency } => (self.sweep.segment_kind_for_survivors(), frequency),
         };
-        let copy_outcome = self.relocate(&item, log, frequency).copy_item();
+        let copy_outcome = self.relocate(&item, segment_kind, frequency).copy_item();
         self.finish_item(&item, copy_outcome, bytes)
     }
 
@@ -335,13 +335,13 @@ impl RecordHandler<'_> {
         } else {
             self.decide_item(head, frequency, bytes)
         };
-        let (log, next_frequency) = match decision {
+        let (segment_kind, next_frequency) = match decision {
             Decision::Evict { remember } => {
                 self.remove(head, Some(remember));
                 return RecordOutcome::Continue;
             }
-            Decision::Promote { frequency } => (Log::Main, frequency),
-            Decision::Stay { frequency } => (sweep.log_for_survivors(), frequency),
+            Decision::Promote { frequency } => (SegmentKind::Main, frequency),
+            Decision::Stay { frequency } => (sweep.segment_kind_for_survivors(), frequency),
         };
         let next_frequency = if first_piece == addr {
             next_frequency
@@ -352,7 +352,7 @@ impl RecordHandler<'_> {
             && sweep.reason == SweepReason::Evict
         {
             hit.set_frequency(next_frequency);
-            let queue = if log == Log::Main {
+            let queue = if segment_kind == SegmentKind::Main {
                 Queue::Main
             } else {
                 sweep.queue
@@ -361,18 +361,25 @@ impl RecordHandler<'_> {
             self.spend_keep_budget(bytes);
             return RecordOutcome::Requeued;
         }
-        let copy_outcome = self.relocate(head, log, next_frequency).copy_piece(addr);
+        let copy_outcome = self
+            .relocate(head, segment_kind, next_frequency)
+            .copy_piece(addr);
         self.finish_item(head, copy_outcome, bytes)
     }
 
-    fn relocate<'a>(&'a self, item: &'a LocatedItem, log: Log, frequency: u8) -> Relocation<'a> {
+    fn relocate<'a>(
+        &'a self,
+        item: &'a LocatedItem,
+        segment_kind: SegmentKind,
+        frequency: u8,
+    ) -> Relocation<'a> {
         Relocation {
             context: self.context,
             written_bytes: &self.sweeper.written_bytes,
             queue_position: self.sweep.queue_position,
             hash: self.hash,
             item,
-            log,
+            segment_kind,
             frequency,
         }
     }
@@ -396,7 +403,7 @@ impl RecordHandler<'_> {
             queue: self.sweep.queue,
             frequency,
             bytes: Store::user_bytes(item),
-            mean_bytes: self.context.accounts.newcomer_bytes(),
+            mean_bytes: self.context.accounting.new_item_bytes_mean(),
         };
         match self.store().policy.decide(&candidate) {
             evict @ Decision::Evict { .. } => evict,
@@ -425,9 +432,9 @@ impl RecordHandler<'_> {
         match copy_outcome {
             CopyOutcome::Done => {
                 self.spend_keep_budget(bytes);
-                let accounts = self.context.accounts;
-                accounts.count(CounterId::MovedItems, 1);
-                accounts.count(CounterId::MovedBytes, bytes as i64);
+                let accounting = self.context.accounting;
+                accounting.count(CounterId::MovedItems, 1);
+                accounting.count(CounterId::MovedBytes, bytes as i64);
             }
             CopyOutcome::Changed => {}
             CopyOutcome::NoRoom if self.store().config().evict => self.remove(item, Some(false)),
@@ -438,19 +445,19 @@ impl RecordHandler<'_> {
 
     /// Removes an item for good: evicted (`Some`, whether to remember it) or found dead.
     fn remove(&self, item: &LocatedItem, remember_if_evicted: Option<bool>) {
-        let accounts = self.context.accounts;
-        if !accounts.remove_from_index(self.hash, item.addr) {
+        let accounting = self.context.accounting;
+        if !accounting.remove_from_index(self.hash, item.addr) {
             return;
         }
         match remember_if_evicted {
             Some(remember) => {
-                accounts.count_evicted(item, self.context.now);
+                accounting.count_evicted(item, self.context.now);
                 if remember {
                     self.store().ghost.remember(self.hash);
                 }
             }
-            None => accounts.count_expired(item),
+            None => accounting.count_expired(item),
         }
-        accounts.release_item(item, &[]);
+        accounting.release_item(item, &[]);
     }
 }

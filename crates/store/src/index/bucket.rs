@@ -114,16 +114,16 @@ impl<'i> Bucket<'i> {
         })
     }
 
-    /// The entry to evict when there is no slot for `newcomer`: one of the least used. Which of them depends on the
-    /// address of the newcomer, so that one newcomer does not replace the last.
-    pub(crate) fn least_used(&self, newcomer: Entry) -> Option<LockedSlot<'i>> {
+    /// The entry to evict when there is no slot for `new_entry`: one of the least used. Which of them depends on the
+    /// address of the new one, so that one new entry does not replace the last.
+    pub(crate) fn least_used(&self, new_entry: Entry) -> Option<LockedSlot<'i>> {
         let used_slots = || self.slots().filter(|locked_slot| locked_slot.entry.0 != 0);
         let lowest_frequency = used_slots()
             .map(|locked_slot| locked_slot.entry.frequency())
             .min()?;
         let candidates =
             || used_slots().filter(|locked_slot| locked_slot.entry.frequency() == lowest_frequency);
-        let spread = newcomer.item().0.wrapping_mul(HASH_MULTIPLIER) >> u32::BITS;
+        let spread = new_entry.item().0.wrapping_mul(HASH_MULTIPLIER) >> u32::BITS;
         let count = candidates().count();
         candidates().nth(spread as usize % count.max(1))
     }
@@ -151,7 +151,7 @@ impl<'i> Bucket<'i> {
         let (id, line) = self
             .index
             .overflow
-            .take(&self.index.lines, source)
+            .allocate_line(&self.index.lines, source)
             .ok_or(ChainFull)?;
         line.control_word
             .store(self.number as u64, Ordering::Relaxed);
@@ -211,7 +211,7 @@ impl<'i> Bucket<'i> {
                     .control_word
                     .load(Ordering::Relaxed),
             );
-            self.index.overflow.give(&self.index.lines, id);
+            self.index.overflow.free_line(&self.index.lines, id);
         }
     }
 

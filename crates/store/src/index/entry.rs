@@ -83,7 +83,7 @@ impl Hit<'_> {
     /// Counts a use.
     // LOSSY: a use concurrent with another change of the slot is not counted.
     #[inline]
-    pub(crate) fn note_use(&self) {
+    pub(crate) fn record_use(&self) {
         let frequency = self.entry.frequency();
         if frequency < FREQUENCY_MAX {
             let incremented = self.entry.with_frequency(frequency + 1).0;

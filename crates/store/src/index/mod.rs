@@ -55,9 +55,9 @@ pub(crate) trait Keys {
 /// The source of the index's segments.
 pub(crate) trait SegmentSource {
     /// A segment for lines; `None` if items need the memory more.
-    fn take(&self) -> Option<SegmentId>;
+    fn allocate_segment(&self) -> Option<SegmentId>;
     /// A segment that nothing in the index names any more.
-    fn give(&self, segment: SegmentId);
+    fn free_segment(&self, segment: SegmentId);
 }
 
 /// The index itself.

@@ -84,7 +84,7 @@ impl Overflow {
     }
 
     /// A line with unknown content.
-    pub(super) fn take<'i>(
+    pub(super) fn allocate_line<'i>(
         &self,
         lines: &'i Lines,
         source: &dyn SegmentSource,
@@ -94,7 +94,7 @@ impl Overflow {
             !overflow_segment.is_draining && overflow_segment.used_lines < self.lines_per_segment
         };
         if !segments.iter().any(has_room) {
-            let segment = source.take()?;
+            let segment = source.allocate_segment()?;
             segments.push(OverflowSegment {
                 segment,
                 used_lines: 0,
@@ -123,8 +123,8 @@ impl Overflow {
         Some((id, lines.line(id)))
     }
 
-    /// Returns a line.
-    pub(super) fn give(&self, lines: &Lines, id: LineId) {
+    /// Frees a line.
+    pub(super) fn free_line(&self, lines: &Lines, id: LineId) {
         let mut segments = self.lock();
         let segment = self.segment_of(id);
         if let Some(overflow_segment) = segments
@@ -163,7 +163,7 @@ impl Overflow {
         }
         let overflow_segment = segments.swap_remove(index);
         self.segment_count.store(segments.len(), Ordering::Relaxed);
-        source.give(overflow_segment.segment);
+        source.free_segment(overflow_segment.segment);
         true
     }
 
@@ -242,11 +242,11 @@ impl Index {
         if bucket_number >= self.bucket_count() {
             return;
         }
-        let Some((new, _)) = self.overflow.take(&self.lines, source) else {
+        let Some((new, _)) = self.overflow.allocate_line(&self.lines, source) else {
             return;
         };
         let is_moved = super::Bucket::lock(self, bucket_number).relocate(old, new);
         self.overflow
-            .give(&self.lines, if is_moved { old } else { new });
+            .free_line(&self.lines, if is_moved { old } else { new });
     }
 }

@@ -1,9 +1,9 @@
 //! Growing and shrinking by one bucket: split, merge, and clearing segments of overflow lines.
 //!
 //! The order makes readers safe. A split copies to the new bucket, publishes the count, and clears the old bucket
-//! last; a merge copies to the lower bucket, publishes, and clears the upper last. So an item is always in the
+//! last; a merge copies to the old bucket, publishes, and clears the new one last. So an item is always in the
 //! bucket to which the count, as the reader knows it, points; and a reader with an old count that comes after the
-//! clearing finds the version or the count changed. Both hold two locks, lower first.
+//! clearing finds the version or the count changed. Both hold two locks, that of the old bucket first.
 
 use super::bucket::BUCKETS_MAX;
 use super::{Bucket, Entry, Index, Keys, SegmentSource, bucket_of};
@@ -89,16 +89,17 @@ impl Index {
         if new_bucket >= BUCKETS_MAX || !self.prepare_segment(new_bucket, state, source) {
             return ResizeOutcome::NoRoom;
         }
-        let mut lower = Bucket::lock(self, old_bucket);
-        lower
+        let mut old_bucket_guard = Bucket::lock(self, old_bucket);
+        old_bucket_guard
             .entries()
             .for_each(|entry| keys.prefetch(entry.item()));
-        let mut upper = Bucket::lock(self, new_bucket);
+        let mut new_bucket_guard = Bucket::lock(self, new_bucket);
         state.kept_entries.clear();
         state.moved_entries.clear();
-        for entry in lower.entries() {
-            let stays = bucket_of(keys.hash_of(entry.item()), new_bucket + 1) == old_bucket;
-            if stays {
+        for entry in old_bucket_guard.entries() {
+            let is_in_old_bucket =
+                bucket_of(keys.hash_of(entry.item()), new_bucket + 1) == old_bucket;
+            if is_in_old_bucket {
                 &mut state.kept_entries
             } else {
                 &mut state.moved_entries
@@ -106,14 +107,14 @@ impl Index {
             .push(entry);
         }
         for entry in &state.moved_entries {
-            if upper.insert(*entry, source).is_err() {
-                upper.rewrite(&[]);
+            if new_bucket_guard.insert(*entry, source).is_err() {
+                new_bucket_guard.rewrite(&[]);
                 return ResizeOutcome::NoRoom;
             }
         }
         // Release: a thread that sees the count sees the new bucket filled.
         self.bucket_count.store(new_bucket + 1, Ordering::Release);
-        lower.rewrite(&state.kept_entries);
+        old_bucket_guard.rewrite(&state.kept_entries);
         ResizeOutcome::Done
     }
 
@@ -128,23 +129,23 @@ impl Index {
         }
         if let Some(next) = state.next_segment.take() {
             self.resize.segments_ahead.store(0, Ordering::Relaxed);
-            source.give(next.segment);
+            source.free_segment(next.segment);
         }
-        let mut lower = Bucket::lock(self, last_bucket - (1 << last_bucket.ilog2()));
-        let mut upper = Bucket::lock(self, last_bucket);
+        let mut old_bucket_guard = Bucket::lock(self, last_bucket - (1 << last_bucket.ilog2()));
+        let mut new_bucket_guard = Bucket::lock(self, last_bucket);
         state.kept_entries.clear();
-        state.kept_entries.extend(lower.entries());
+        state.kept_entries.extend(old_bucket_guard.entries());
         state.moved_entries.clear();
-        state.moved_entries.extend(upper.entries());
+        state.moved_entries.extend(new_bucket_guard.entries());
         for entry in &state.moved_entries {
-            if lower.insert(*entry, source).is_err() {
-                lower.rewrite(&state.kept_entries);
+            if old_bucket_guard.insert(*entry, source).is_err() {
+                old_bucket_guard.rewrite(&state.kept_entries);
                 return ResizeOutcome::NoRoom;
             }
         }
         self.bucket_count.store(last_bucket, Ordering::Release);
-        upper.rewrite(&[]);
-        drop((lower, upper));
+        new_bucket_guard.rewrite(&[]);
+        drop((old_bucket_guard, new_bucket_guard));
         self.retire_segments(last_bucket, &mut state, source);
         ResizeOutcome::Done
     }
@@ -177,14 +178,14 @@ impl Index {
         let Some(entry) = self.directory.get(state.directory_len) else {
             return unused_buckets > 0;
         };
-        let take_segment = || {
-            let segment = source.take()?;
+        let allocate_segment = || {
+            let segment = source.allocate_segment()?;
             Some(ClearingSegment {
                 segment,
                 cleared_lines: 0,
             })
         };
-        let Some(mut next) = state.next_segment.take().or_else(take_segment) else {
+        let Some(mut next) = state.next_segment.take().or_else(allocate_segment) else {
             return unused_buckets > 0;
         };
         if unused_buckets > 0 {
@@ -229,7 +230,7 @@ impl Index {
                 return;
             };
             // The entry stays readable for readers with the old count; the epoch keeps the segment for them.
-            source.give(SegmentId(entry.load(Ordering::Relaxed)));
+            source.free_segment(SegmentId(entry.load(Ordering::Relaxed)));
             state.directory_len -= 1;
         }
     }

@@ -46,7 +46,7 @@ impl CountingSource {
 }
 
 impl SegmentSource for CountingSource {
-    fn take(&self) -> Option<SegmentId> {
+    fn allocate_segment(&self) -> Option<SegmentId> {
         if self.reuses
             && let Some(id) = self.returned.lock().unwrap().pop()
         {
@@ -55,7 +55,7 @@ impl SegmentSource for CountingSource {
         let next = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         (next < self.segments_max).then_some(SegmentId(next))
     }
-    fn give(&self, segment: SegmentId) {
+    fn free_segment(&self, segment: SegmentId) {
         self.returned.lock().unwrap().push(segment);
     }
 }
@@ -452,7 +452,7 @@ mod interleaved {
                 let index = Arc::clone(&index);
                 thread::spawn(move || {
                     if let Some(hit) = index.find(hash_of(3), |item| item == item_of(3)) {
-                        hit.note_use();
+                        hit.record_use();
                     }
                 })
             };

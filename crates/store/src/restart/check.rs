@@ -7,7 +7,7 @@
 
 use std::sync::PoisonError;
 
-use crate::accounts::count_item;
+use crate::accounting::count_item;
 use crate::counters::{CounterBlock, CounterId};
 use crate::index::{Entry, TAG_BITS, bucket_of};
 use crate::item::{
@@ -55,14 +55,14 @@ impl PackedEntry {
 pub(super) struct Entries {
     by_segment: Vec<Vec<PackedEntry>>,
     /// One that names no address of an item.
-    has_stray: bool,
+    has_out_of_range: bool,
 }
 
 impl Entries {
     pub(super) fn new(segments: usize) -> Self {
         Entries {
             by_segment: vec![Vec::new(); segments],
-            has_stray: false,
+            has_out_of_range: false,
         }
     }
 
@@ -76,13 +76,13 @@ impl Entries {
                 let offset = store.arena().offset_of(addr);
                 segment_entries.push(PackedEntry::new(offset, entry.tag(), bucket));
             }
-            _ => self.has_stray = true,
+            _ => self.has_out_of_range = true,
         }
     }
 }
 
-/// The extent of a record.
-struct Extent {
+/// A record and its length.
+struct RecordExtent {
     record: Record,
     bytes: usize,
 }
@@ -97,7 +97,7 @@ struct Piece {
 }
 
 /// The contents of segments, as walks over them find them.
-struct Contents {
+struct SegmentContents {
     /// Live bytes of each segment.
     live_bytes_by_segment: Vec<(SegmentId, usize)>,
     pieces: Vec<Piece>,
@@ -107,9 +107,9 @@ struct Contents {
     counters: CounterBlock,
 }
 
-impl Contents {
+impl SegmentContents {
     fn new(store: &Store) -> Self {
-        Contents {
+        SegmentContents {
             live_bytes_by_segment: Vec::new(),
             pieces: Vec::new(),
             chained_items: Vec::new(),
@@ -138,7 +138,7 @@ impl Contents {
             let entry = segment_entries.next_if(|entry| entry.offset() == offset);
             match (extent.record, entry) {
                 (Record::Item, Some(entry)) => {
-                    self.adopt(store, addr, entry)?;
+                    self.verify_item(store, addr, entry)?;
                     live_bytes += extent.bytes;
                 }
                 (Record::Item, None) => {}
@@ -161,7 +161,7 @@ impl Contents {
     }
 
     /// Compares a live item, whose extent was checked, with its entry, and counts it.
-    fn adopt(&mut self, store: &Store, addr: Addr, entry: PackedEntry) -> Result<(), Reason> {
+    fn verify_item(&mut self, store: &Store, addr: Addr, entry: PackedEntry) -> Result<(), Reason> {
         let item = store.locate(addr);
         let hash = store.hash(store.key_of(&item));
         let (tag, bucket) = entry.tag_and_bucket();
@@ -184,7 +184,7 @@ impl Contents {
     }
 
     /// Adds the contents of other segments.
-    fn add(&mut self, other: Contents) {
+    fn add(&mut self, other: SegmentContents) {
         self.live_bytes_by_segment
             .extend(other.live_bytes_by_segment);
         self.pieces.extend(other.pieces);
@@ -193,7 +193,7 @@ impl Contents {
     }
 
     /// Gives each live item in pieces its own, and counts them.
-    fn adopt_pieces(&mut self, store: &Store) -> Result<(), Reason> {
+    fn assign_pieces(&mut self, store: &Store) -> Result<(), Reason> {
         self.live_bytes_by_segment.sort_unstable();
         self.pieces.sort_unstable_by_key(|piece| piece.addr);
         for (item, hash) in std::mem::take(&mut self.chained_items) {
@@ -227,7 +227,7 @@ impl Contents {
 }
 
 /// The segments of items, with the checksum of each, and the entries that name something in them.
-pub(super) struct Check<'s> {
+pub(super) struct SegmentVerifier<'s> {
     pub(super) store: &'s Store,
     pub(super) segments: &'s [ItemSegment],
     /// `None` if they need not be compared.
@@ -235,15 +235,15 @@ pub(super) struct Check<'s> {
     pub(super) entries: Entries,
 }
 
-impl Check<'_> {
+impl SegmentVerifier<'_> {
     /// Checks everything, counts the items and sets the live bytes of each segment. `in_parallel` may call its
     /// argument in several threads at once.
     pub(super) fn run(&self, in_parallel: impl Fn(&(dyn Fn() + Sync))) -> Result<(), Reason> {
         let store = self.store;
         let next_segment_index = AtomicUsize::new(0);
-        let outcome = Mutex::new(Ok(Contents::new(store)));
-        let walk_some = || {
-            let contents = self.walk_some(&next_segment_index);
+        let outcome = Mutex::new(Ok(SegmentContents::new(store)));
+        let walk_unclaimed = || {
+            let contents = self.walk_unclaimed(&next_segment_index);
             let mut outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
             match (&mut *outcome, contents) {
                 (Ok(all), Ok(contents)) => all.add(contents),
@@ -251,16 +251,18 @@ impl Check<'_> {
                 (Err(_), _) => {}
             }
         };
-        in_parallel(&walk_some);
-        walk_some();
+        in_parallel(&walk_unclaimed);
+        walk_unclaimed();
         let outcome = outcome.into_inner();
         let mut contents = outcome.unwrap_or_else(PoisonError::into_inner)?;
-        if self.has_unwalked() {
+        if self.has_unreached_entry() {
             return Err("an entry names an address outside of the items");
         }
-        contents.adopt_pieces(store)?;
+        contents.assign_pieces(store)?;
         for &(segment, live_bytes) in &contents.live_bytes_by_segment {
-            store.segments.adopt(segment, live_bytes as u32);
+            store
+                .segments
+                .restore_live_bytes(segment, live_bytes as u32);
         }
         if let Some(block) = store.counter_blocks.first() {
             block.add_all(&contents.counters);
@@ -269,8 +271,8 @@ impl Check<'_> {
     }
 
     /// Walks over segments that no other thread has taken, until there are none.
-    fn walk_some(&self, next_segment_index: &AtomicUsize) -> Result<Contents, Reason> {
-        let mut contents = Contents::new(self.store);
+    fn walk_unclaimed(&self, next_segment_index: &AtomicUsize) -> Result<SegmentContents, Reason> {
+        let mut contents = SegmentContents::new(self.store);
         let mut entries = Vec::new();
         loop {
             let index = next_segment_index.fetch_add(1, Ordering::Relaxed);
@@ -294,13 +296,14 @@ impl Check<'_> {
     }
 
     /// Whether an entry names something outside of the segments that were walked.
-    fn has_unwalked(&self) -> bool {
+    fn has_unreached_entry(&self) -> bool {
         let count = |segment: &ItemSegment| {
             let segment_entries = self.entries.by_segment.get(segment.id as usize);
             segment_entries.map_or(0, Vec::len)
         };
         let walked: usize = self.segments.iter().map(count).sum();
-        self.entries.has_stray || walked != self.entries.by_segment.iter().map(Vec::len).sum()
+        self.entries.has_out_of_range
+            || walked != self.entries.by_segment.iter().map(Vec::len).sum()
     }
 }
 
@@ -319,7 +322,7 @@ pub(super) fn compare_checksum(
 }
 
 /// The record that `bytes` start with, if it does not reach beyond them.
-fn extent(bytes: &[u8]) -> Option<Extent> {
+fn extent(bytes: &[u8]) -> Option<RecordExtent> {
     let visible = bytes.get(ITEM_ALIGN..PIECE_HEADER_BYTES.min(bytes.len()))?;
     let record = item::parse_record(visible)?;
     let unpadded = match record {
@@ -327,7 +330,7 @@ fn extent(bytes: &[u8]) -> Option<Extent> {
         Record::Item => item_bytes(bytes)?,
     };
     let padded_bytes = item::padded_bytes(unpadded);
-    (padded_bytes <= bytes.len()).then_some(Extent {
+    (padded_bytes <= bytes.len()).then_some(RecordExtent {
         record,
         bytes: padded_bytes,
     })

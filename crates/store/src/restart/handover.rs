@@ -1,6 +1,6 @@
 //! A store that passes from one running process to the next: both have the memory mapped, one after the other uses it.
 //!
-//! The next process maps the memory and its pages ahead of time, so that at the handover only a [`Handover`] has to
+//! The next process maps the memory and its pages ahead of time, so that at the handover only a [`MemoryHandover`] has to
 //! pass: what a snapshot has, with live bytes and counters instead of checksums. Nothing is checked item by item,
 //! because the memory was in use until this moment and never lay on a disk (docs/decisions/0104). Values that are still
 //! being uploaded stay behind: their bytes belong to no item of the next process.
@@ -18,7 +18,7 @@ use crate::worker::Worker;
 
 use super::bytes::{Reader, Writer};
 use super::snapshot::{self, LAYOUT_VERSION, Snapshot, SnapshotError};
-use super::{Stop, recover, restore};
+use super::{StopTime, recover, restore};
 
 /// The first bytes of every version.
 const MAGIC: &[u8; 8] = b"GLASSHND";
@@ -98,7 +98,7 @@ impl Reservation {
 impl Worker {
     /// Closes what it has open, so that the store can be handed over; the next write opens it again.
     pub fn close_segments(&mut self) {
-        self.sweeper.put_back(&self.store);
+        self.sweeper.release_unfinished(&self.store);
         self.appender.seal(None);
         self.go_offline();
     }
@@ -106,7 +106,7 @@ impl Worker {
 
 /// What passes beside the memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Handover {
+pub struct MemoryHandover {
     snapshot: Snapshot,
     /// Live bytes of each segment of items, in the order of the snapshot.
     live_bytes: Vec<u32>,
@@ -118,7 +118,7 @@ pub struct Handover {
     by_slab_class: Vec<(u64, u64)>,
 }
 
-impl Handover {
+impl MemoryHandover {
     /// The version of all that passes: two processes can hand over if it is equal.
     pub const VERSION: u64 = (LAYOUT_VERSION as u64) << 32 | HANDOVER_VERSION as u64;
 
@@ -126,11 +126,11 @@ impl Handover {
     ///
     /// # Errors
     /// Other bytes, another version, a wrong checksum.
-    pub fn decode(bytes: &[u8]) -> Result<Handover, SnapshotError> {
+    pub fn decode(bytes: &[u8]) -> Result<MemoryHandover, SnapshotError> {
         let version = bytes
             .strip_prefix(MAGIC)
             .and_then(|after_magic| after_magic.first_chunk());
-        if version.map(|version| u64::from_le_bytes(*version)) != Some(Handover::VERSION) {
+        if version.map(|version| u64::from_le_bytes(*version)) != Some(MemoryHandover::VERSION) {
             return Err(SnapshotError::Foreign);
         }
         let mut reader =
@@ -146,7 +146,7 @@ impl Handover {
     fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::default();
         writer.bytes(MAGIC);
-        writer.u64(Handover::VERSION);
+        writer.u64(MemoryHandover::VERSION);
         snapshot::write(&self.snapshot, &mut writer);
         writer.list(&self.live_bytes, |to, live| to.u32(*live));
         for &count in &self.counts {
@@ -161,8 +161,8 @@ impl Handover {
     }
 }
 
-fn read(from: &mut Reader<'_>) -> Option<Handover> {
-    Some(Handover {
+fn read(from: &mut Reader<'_>) -> Option<MemoryHandover> {
+    Some(MemoryHandover {
         snapshot: snapshot::read(from)?,
         live_bytes: from.list(Reader::u32)?,
         counts: [from.u64()?, from.u64()?, from.u64()?],
@@ -192,7 +192,7 @@ impl Store {
 
     /// What the next process needs beside the memory; `None` while a worker does not rest, or an upload is not in
     /// `uncommitted`. The store can be used again if the next process does not take it over.
-    pub fn hand_over(&self, stop: Stop, uncommitted: &UncommittedBytes) -> Option<Vec<u8>> {
+    pub fn hand_over(&self, stop: StopTime, uncommitted: &UncommittedBytes) -> Option<Vec<u8>> {
         let (snapshot, live_bytes) = self.snapshot_without_checksums(stop, uncommitted)?;
         let Counters {
             items,
@@ -201,7 +201,7 @@ impl Store {
             by_slab_class,
             ..
         } = self.counters();
-        let handover = Handover {
+        let handover = MemoryHandover {
             snapshot,
             live_bytes,
             counts: [items, user_bytes, item_bytes],
@@ -220,7 +220,7 @@ impl Store {
     pub fn take_over(
         config: Config,
         memory: MappedMemory,
-        handover: &Handover,
+        handover: &MemoryHandover,
         in_parallel: impl Fn(&(dyn Fn() + Sync)),
     ) -> Result<Arc<Store>, SnapshotError> {
         let MappedMemory(arena) = memory;
@@ -244,7 +244,9 @@ impl Store {
             if live_bytes == 0 || live_bytes > segment.used_bytes {
                 return Err(SnapshotError::damaged("live bytes are out of range"));
             }
-            store.segments.adopt(SegmentId(segment.id), live_bytes);
+            store
+                .segments
+                .restore_live_bytes(SegmentId(segment.id), live_bytes);
         }
         handover.count(&store);
         store.complete_restore(snapshot);
@@ -252,7 +254,7 @@ impl Store {
     }
 }
 
-impl Handover {
+impl MemoryHandover {
     /// Counts the items as the recovery of a file does.
     fn count(&self, store: &Store) {
         let Some(block) = store.counter_blocks.first() else {

@@ -11,8 +11,8 @@ mod check;
 mod handover;
 mod snapshot;
 
-pub use handover::{Handover, MappedMemory, MemorySize, UncommittedBytes};
-pub use snapshot::{Snapshot, SnapshotError, Stop};
+pub use handover::{MappedMemory, MemoryHandover, MemorySize, UncommittedBytes};
+pub use snapshot::{Snapshot, SnapshotError, StopTime};
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ use crate::policy::PolicyKind;
 use crate::store::{Config, Layout, Store, segment_shift};
 
 use bytes::checksum;
-use check::{Check, Entries, Reason, compare_checksum};
+use check::{Entries, Reason, SegmentVerifier, compare_checksum};
 
 impl Store {
     /// Bytes of memory of an empty store with these settings, which a file for it must have.
@@ -76,7 +76,7 @@ impl Store {
     }
 
     /// What [`Store::recover`] needs beside the memory file; `None` while there is a worker that could write.
-    pub fn snapshot(&self, stop: Stop) -> Option<Vec<u8>> {
+    pub fn snapshot(&self, stop: StopTime) -> Option<Vec<u8>> {
         let arena = self.arena();
         let uncommitted = UncommittedBytes::default();
         let (mut snapshot, _) = self.snapshot_without_checksums(stop, &uncommitted)?;
@@ -89,7 +89,7 @@ impl Store {
     /// A snapshot, and the live bytes of its segments of items.
     fn snapshot_without_checksums(
         &self,
-        stop: Stop,
+        stop: StopTime,
         uncommitted: &UncommittedBytes,
     ) -> Option<(Snapshot, Vec<u32>)> {
         let arena = self.arena();
@@ -169,7 +169,7 @@ fn recover(
     store.index.check(&snapshot.index, |bucket, entry| {
         entries.add(&store, bucket, entry);
     })?;
-    let check = Check {
+    let check = SegmentVerifier {
         store: &store,
         segments: item_segments,
         checksums,

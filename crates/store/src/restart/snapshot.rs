@@ -25,7 +25,7 @@ const COUNT_MAX: u64 = 1 << 60;
 
 /// When a store was stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stop {
+pub struct StopTime {
     /// The second of the store's clock.
     pub second: Seconds,
     /// When that second began, in milliseconds of Unix time.
@@ -52,7 +52,7 @@ impl SnapshotError {
 /// A stopped store without its memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    pub(super) stop: Stop,
+    pub(super) stop: StopTime,
     pub(super) memory_bytes: u64,
     pub(super) shift: u32,
     /// Segments of the memory.
@@ -97,7 +97,7 @@ impl Snapshot {
     }
 
     /// When the store was stopped.
-    pub fn stop(&self) -> Stop {
+    pub fn stop(&self) -> StopTime {
         self.stop
     }
 
@@ -202,7 +202,7 @@ pub(super) fn write(snapshot: &Snapshot, to: &mut Writer) {
 
 pub(super) fn read(from: &mut Reader<'_>) -> Option<Snapshot> {
     Some(Snapshot {
-        stop: Stop {
+        stop: StopTime {
             second: Seconds(from.u32()?),
             unix_ms: from.u64()?.cast_signed(),
         },

@@ -6,7 +6,7 @@
 //! everything else here is atomics.
 
 mod hold;
-mod life;
+mod lifecycle;
 mod pools;
 mod ranking;
 mod snapshot;
@@ -164,7 +164,7 @@ impl Segments {
             base_time: AtomicU32::new(0),
         };
         let count = arena.segments();
-        let plan = SegmentPools {
+        let pools = SegmentPools {
             free: Vec::new(),
             limbo: VecDeque::new(),
             discarded: Vec::new(),
@@ -176,7 +176,7 @@ impl Segments {
             epochs: Epochs::new(workers),
             metas: (0..count).map(|_| meta()).collect(),
             origins: (0..count).map(|_| origin()).collect(),
-            pools: Mutex::new(plan),
+            pools: Mutex::new(pools),
             sequence: AtomicU64::new(1),
             counted_unique: AtomicU64::new(0),
             queue_position: AtomicU64::new(1),
@@ -237,7 +237,7 @@ impl Segments {
         queue: Queue,
         base_time: Seconds,
     ) -> Option<SegmentId> {
-        let id = self.take(spare_min, SegmentState::Open)?;
+        let id = self.allocate(spare_min, SegmentState::Open)?;
         let (meta, origin) = (self.meta(id), self.origin(id));
         meta.is_main
             .store(u32::from(queue == Queue::Main), Ordering::Relaxed);
@@ -255,8 +255,8 @@ impl Segments {
     }
 
     /// Takes a segment for lines if more than `spare_min` are spare.
-    pub(crate) fn take_index_segment(&self, spare_min: usize) -> Option<SegmentId> {
-        self.take(spare_min, SegmentState::Lines)
+    pub(crate) fn allocate_index_segment(&self, spare_min: usize) -> Option<SegmentId> {
+        self.allocate(spare_min, SegmentState::Lines)
     }
 
     /// Whether the next segments opened would be memory that was never written, while sparse ones could be emptied
@@ -270,8 +270,8 @@ impl Segments {
     }
 
     /// Takes a segment from the list of sparse ones; `None` if none is still sparse.
-    pub(crate) fn take_sparse(&self) -> Option<SegmentView> {
-        while let Some(id) = self.sparse.take() {
+    pub(crate) fn pop_sparse(&self) -> Option<SegmentView> {
+        while let Some(id) = self.sparse.pop() {
             let view = self.view(id);
             if view.has_state(SegmentState::Sealed)
                 && !view.is_pinned
@@ -284,7 +284,7 @@ impl Segments {
     }
 
     /// Returns a segment of lines that nothing refers to any more.
-    pub(crate) fn return_index_segment(&self, id: SegmentId) {
+    pub(crate) fn free_index_segment(&self, id: SegmentId) {
         self.index_lines_in_use.fetch_sub(1, Ordering::Relaxed);
         self.retire(id);
     }
@@ -298,7 +298,7 @@ impl Segments {
     /// The lowest generation of a segment that may hold items or may still be read.
     pub(crate) fn oldest_generation(&self) -> u64 {
         // Under the lock no segment is taken, so one that is free here is opened with a later generation.
-        let plan = self.lock();
+        let pools = self.lock();
         let is_readable = |meta: &SegmentMeta| {
             let state = meta.state.load(Ordering::SeqCst);
             state != SegmentState::Free as u32 && state != SegmentState::Lines as u32
@@ -307,7 +307,7 @@ impl Segments {
             .metas
             .iter()
             .zip(&self.origins)
-            .take(plan.first_never_used as usize);
+            .take(pools.first_never_used as usize);
         used.filter(|(meta, _)| is_readable(meta))
             .map(|(_, origin)| origin.generation.load(Ordering::Acquire))
             .min()

@@ -31,20 +31,20 @@ impl Segments {
         self.reclaim_limbo(&mut pools);
     }
 
-    pub(super) fn take(&self, spare_min: usize, state: SegmentState) -> Option<SegmentId> {
+    pub(super) fn allocate(&self, spare_min: usize, state: SegmentState) -> Option<SegmentId> {
         let mut pools = self.lock();
         // Counted first, because a separate segment of lines raises the allowed number.
         let is_lines = state == SegmentState::Lines;
         self.index_lines_in_use
             .fetch_add(usize::from(is_lines), Ordering::Relaxed);
-        let segment = self.take_spare(&mut pools, spare_min, state);
+        let segment = self.allocate_spare(&mut pools, spare_min, state);
         if is_lines && segment.is_none() {
             self.index_lines_in_use.fetch_sub(1, Ordering::Relaxed);
         }
         segment
     }
 
-    pub(super) fn take_spare(
+    pub(super) fn allocate_spare(
         &self,
         pools: &mut SegmentPools,
         spare_min: usize,
@@ -149,7 +149,7 @@ impl Segments {
     /// The first byte written to a huge page makes the kernel find and clear all of it, and in a virtual machine
     /// the host too: that takes milliseconds, and is best done by a thread that serves no requests.
     pub(crate) fn back_memory_ahead(&self) -> bool {
-        let Some(id) = self.take_unbacked() else {
+        let Some(id) = self.pop_unbacked() else {
             return false;
         };
         // Neither free nor in use: no other thread can reach it.
@@ -160,7 +160,7 @@ impl Segments {
         self.needs_backing()
     }
 
-    fn take_unbacked(&self) -> Option<SegmentId> {
+    fn pop_unbacked(&self) -> Option<SegmentId> {
         let mut pools = self.lock();
         let is_due = self.should_back_ahead(&pools);
         let id = is_due.then(|| self.back_segment(&mut pools)).flatten();

@@ -163,7 +163,7 @@ impl Segments {
     }
 
     /// Sets the live bytes of a restored segment: from here on it may be swept, and one without any is free.
-    pub(crate) fn adopt(&self, id: SegmentId, live_bytes: u32) {
+    pub(crate) fn restore_live_bytes(&self, id: SegmentId, live_bytes: u32) {
         self.meta(id).live_bytes.store(live_bytes, Ordering::SeqCst);
         self.reclassify(id);
     }

@@ -75,11 +75,11 @@ impl Uploads {
 
     /// Gives `id` this many bytes of the `bytes_max` that all may hold, if that leaves every upload a way to its end
     /// and no older one has waited for long; else it waits.
-    pub(crate) fn take(&self, id: u64, bytes: u64, bytes_max: u64, now: Seconds) -> bool {
+    pub(crate) fn try_grant(&self, id: u64, bytes: u64, bytes_max: u64, now: Seconds) -> bool {
         let mut open = self.lock();
         let free_bytes = bytes_max.checked_sub(self.bytes() + bytes);
         let is_granted =
-            free_bytes.is_some_and(|free_bytes| may_take(&open, (id, bytes), free_bytes, now));
+            free_bytes.is_some_and(|free_bytes| may_grant(&open, (id, bytes), free_bytes, now));
         open.change(id, |upload| {
             upload.is_waiting = !is_granted;
             if is_granted {
@@ -92,7 +92,7 @@ impl Uploads {
     }
 
     /// Returns the unused part of the bytes granted last.
-    pub(crate) fn give_back(&self, id: u64, bytes: u64) {
+    pub(crate) fn return_unused(&self, id: u64, bytes: u64) {
         self.lock().change(id, |upload| {
             upload.held_bytes = upload.held_bytes.saturating_sub(bytes);
             upload.missing_bytes += bytes;
@@ -100,7 +100,7 @@ impl Uploads {
         });
     }
 
-    pub(crate) fn note_progress(&self, id: u64, now: Seconds) {
+    pub(crate) fn record_progress(&self, id: u64, now: Seconds) {
         self.lock().change(id, |upload| upload.last_progress = now);
     }
 
@@ -117,9 +117,9 @@ impl Uploads {
     }
 }
 
-/// Whether the taker `(id, bytes)` may have its bytes where `free_bytes` are left then: all could still be completed one
+/// Whether the requester `(id, bytes)` may have its bytes where `free_bytes` are left then: all could still be completed one
 /// after the other, and no older one has waited for [`LONG_WAIT_S`].
-fn may_take(
+fn may_grant(
     open: &UploadsByArrival,
     (id, bytes): (u64, u64),
     free_bytes: u64,
@@ -157,7 +157,7 @@ mod tests {
             rounds += 1;
             assert!(rounds < 100, "{} are stuck", open.len());
             for (id, missing) in &mut open {
-                if *missing > 0 && uploads.take(*id, 1, 10, NOW) {
+                if *missing > 0 && uploads.try_grant(*id, 1, 10, NOW) {
                     *missing -= 1;
                 }
             }
@@ -177,15 +177,15 @@ mod tests {
     fn unused_bytes_are_available_to_others() {
         let uploads = Uploads::default();
         let (first, second) = (uploads.begin(8, NOW), uploads.begin(8, NOW));
-        assert!(uploads.take(first, 8, 10, NOW));
-        assert!(!uploads.take(second, 3, 10, NOW));
-        uploads.give_back(first, 4);
+        assert!(uploads.try_grant(first, 8, 10, NOW));
+        assert!(!uploads.try_grant(second, 3, 10, NOW));
+        uploads.return_unused(first, 4);
         assert_eq!(uploads.bytes(), 4);
         // The first one needs four again, which have to stay free.
-        assert!(!uploads.take(second, 3, 10, NOW));
-        assert!(uploads.take(second, 2, 10, NOW));
+        assert!(!uploads.try_grant(second, 3, 10, NOW));
+        assert!(uploads.try_grant(second, 2, 10, NOW));
         uploads.end(first);
-        assert!(uploads.take(second, 6, 10, NOW));
+        assert!(uploads.try_grant(second, 6, 10, NOW));
         assert_eq!(uploads.bytes(), 8);
     }
 
@@ -197,15 +197,15 @@ mod tests {
             uploads.begin(8, NOW),
             uploads.begin(1, NOW),
         );
-        assert!(uploads.take(first, 8, 10, NOW));
-        assert!(!uploads.take(second, 8, 10, NOW));
-        assert!(uploads.take(third, 1, 10, NOW));
-        uploads.give_back(third, 1);
+        assert!(uploads.try_grant(first, 8, 10, NOW));
+        assert!(!uploads.try_grant(second, 8, 10, NOW));
+        assert!(uploads.try_grant(third, 1, 10, NOW));
+        uploads.return_unused(third, 1);
         let later = Seconds(NOW.0 + LONG_WAIT_S);
-        assert!(!uploads.take(third, 1, 10, later));
+        assert!(!uploads.try_grant(third, 1, 10, later));
         uploads.end(first);
-        assert!(uploads.take(second, 8, 10, later));
-        assert!(uploads.take(third, 1, 10, later));
+        assert!(uploads.try_grant(second, 8, 10, later));
+        assert!(uploads.try_grant(third, 1, 10, later));
     }
 
     #[test]
@@ -213,25 +213,25 @@ mod tests {
         let uploads = Uploads::default();
         let (first, second) = (uploads.begin(8, Seconds(1)), uploads.begin(8, Seconds(3)));
         assert_eq!(uploads.last_progress(), None);
-        assert!(!uploads.take(first, 8, 7, NOW));
+        assert!(!uploads.try_grant(first, 8, 7, NOW));
         assert_eq!(
             uploads.idlest().map(|idle| (idle.id, idle.is_waiting)),
             Some((second, false))
         );
-        assert!(!uploads.take(second, 8, 7, NOW));
+        assert!(!uploads.try_grant(second, 8, 7, NOW));
         assert_eq!(
             uploads.idlest().map(|idle| (idle.id, idle.is_waiting)),
             Some((first, true))
         );
-        assert!(uploads.take(first, 2, 16, NOW));
-        uploads.note_progress(first, NOW);
+        assert!(uploads.try_grant(first, 2, 16, NOW));
+        uploads.record_progress(first, NOW);
         assert_eq!(uploads.last_progress(), Some(NOW));
     }
 
     /// The rule as a walk over all uploads, in the order of their arrival.
     fn keeps_completable(
         uploads_by_arrival: &[(u64, OpenUpload)],
-        taker: (u64, u64),
+        requester: (u64, u64),
         mut free_bytes: u64,
         now: Seconds,
     ) -> bool {
@@ -240,10 +240,10 @@ mod tests {
         };
         let older_waits_long = uploads_by_arrival
             .iter()
-            .any(|(id, open)| *id < taker.0 && waits_long(open));
+            .any(|(id, open)| *id < requester.0 && waits_long(open));
         !older_waits_long
             && uploads_by_arrival.iter().all(|(id, open)| {
-                let bytes = if *id == taker.0 { taker.1 } else { 0 };
+                let bytes = if *id == requester.0 { requester.1 } else { 0 };
                 let can_complete = open.missing_bytes.saturating_sub(bytes) <= free_bytes;
                 free_bytes += open.held_bytes + bytes;
                 can_complete
@@ -277,7 +277,7 @@ mod tests {
                 2 if !uploads_by_arrival.is_empty()
                     && uploads_by_arrival[index].1.held_bytes > 0 =>
                 {
-                    uploads.give_back(uploads_by_arrival[index].0, 1);
+                    uploads.return_unused(uploads_by_arrival[index].0, 1);
                     uploads_by_arrival[index].1.held_bytes -= 1;
                     uploads_by_arrival[index].1.missing_bytes += 1;
                 }
@@ -287,14 +287,14 @@ mod tests {
                     let is_granted = free_bytes.is_some_and(|free_bytes| {
                         keeps_completable(&uploads_by_arrival, (id, bytes), free_bytes, now)
                     });
-                    assert_eq!(uploads.take(id, bytes, bytes_max, now), is_granted);
+                    assert_eq!(uploads.try_grant(id, bytes, bytes_max, now), is_granted);
                     let upload = &mut uploads_by_arrival[index].1;
                     upload.is_waiting = !is_granted;
                     if is_granted {
                         upload.held_bytes += bytes;
                         upload.missing_bytes = upload.missing_bytes.saturating_sub(bytes);
                         upload.last_progress = now;
-                        uploads.note_progress(id, now);
+                        uploads.record_progress(id, now);
                         granted += 1;
                     } else {
                         refused += 1;
@@ -332,10 +332,10 @@ mod tests {
     fn a_query_of_one_of_ten_thousand_uploads_examines_a_few_spans() {
         let uploads = Uploads::default();
         let ids: Vec<u64> = (0..10_000).map(|_| uploads.begin(8, NOW)).collect();
-        assert!(uploads.take(ids[0], 4, 10, NOW));
+        assert!(uploads.try_grant(ids[0], 4, 10, NOW));
         let before = uploads.lock().steps.get();
         for &id in &ids[1..] {
-            assert!(!uploads.take(id, 8, 10, NOW));
+            assert!(!uploads.try_grant(id, 8, 10, NOW));
             assert!(uploads.idlest().is_some());
             uploads.last_progress();
         }
@@ -358,8 +358,8 @@ mod tests {
         let before = uploads.lock().steps.get();
         for _ in 0..1_000 {
             let id = uploads.begin(8, NOW);
-            assert!(uploads.take(id, 8, 16, NOW));
-            uploads.note_progress(id, NOW);
+            assert!(uploads.try_grant(id, 8, 16, NOW));
+            uploads.record_progress(id, NOW);
             uploads.end(id);
         }
         let examined = uploads.lock().steps.get() - before;

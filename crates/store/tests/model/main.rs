@@ -78,7 +78,7 @@ fn run(seed: u64, shape: &Shape) {
 fn check_all(workers: &[Worker; 2], model: &mut Model) {
     let keys: Vec<Vec<u8>> = model.entries.keys().cloned().collect();
     for key in keys {
-        model.settle(&workers[0], &key);
+        model.remove_if_evicted(&workers[0], &key);
         let now = model.now;
         let found = bytes_of(&workers[1], &key, now);
         match model.alive(&key) {
@@ -149,7 +149,7 @@ const ROOMY: Shape = Shape {
     large: 300_000,
     steps: 4000,
     evict: true,
-    policy: PolicyKind::Weighed,
+    policy: PolicyKind::S3FifoSizeAware,
 };
 
 #[test]

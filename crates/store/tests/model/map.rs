@@ -98,16 +98,16 @@ impl Model {
     }
 
     /// Reads the unique of a key, which from then on must stay.
-    pub(crate) fn learn(&mut self, worker: &Worker, key: &[u8]) {
+    pub(crate) fn read_unique(&mut self, worker: &Worker, key: &[u8]) {
         let found = bytes_of(worker, key, self.now);
         if let (Some(entry), Some((_, _, unique, _))) = (self.alive(key), found) {
-            assert!(entry.may_have(unique), "a unique that was told changed");
+            assert!(entry.may_have(unique), "a unique that was read changed");
             (entry.unique, entry.is_unique_exposed) = (unique, true);
         }
     }
 
     /// Under eviction the store may have evicted it: then the model removes it too.
-    pub(crate) fn settle(&mut self, worker: &Worker, key: &[u8]) {
+    pub(crate) fn remove_if_evicted(&mut self, worker: &Worker, key: &[u8]) {
         let hash = worker.store().hash(key);
         let now = self.now;
         let there = worker.peek(key, hash, now).is_some();

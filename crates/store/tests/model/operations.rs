@@ -41,9 +41,9 @@ pub(crate) fn operate(
     let key = format!("key-{}", rng.below(keys)).into_bytes();
     let hash = worker.store().hash(&key);
     let now = model.now;
-    model.settle(worker, &key);
+    model.remove_if_evicted(worker, &key);
     if rng.below(3) == 0 {
-        model.learn(worker, &key);
+        model.read_unique(worker, &key);
     }
     let old = model.alive(&key).cloned();
     match rng.below(20) {
@@ -218,7 +218,7 @@ fn check_write(
             assert!(options.mode != SetMode::Add || old.is_none());
             assert!(options.mode != SetMode::Replace || old.is_some());
             stored(model, key, entry, old.as_ref());
-            model.settle(worker, key);
+            model.remove_if_evicted(worker, key);
         }
         SetOutcome::Exists => assert!(mismatch && (extends || replaces)),
         SetOutcome::NotFound => {
@@ -351,7 +351,7 @@ fn upload(
             return;
         }
     }
-    model.settle(worker, key);
+    model.remove_if_evicted(worker, key);
     let old = model.alive(key).cloned().or(old.filter(|_| false));
     let outcome = worker.commit(reservation, now);
     check_write(model, worker, key, old, value, &options, outcome);

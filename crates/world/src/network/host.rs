@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use glasscache_server::{
-    Config, ReplayConnection, ReplayMemory, ReplayWorker, UsersFile, UsersFileFormat,
+    Config, InMemoryConnection, InMemoryWorker, RestartableMemory, UsersFile, UsersFileFormat,
 };
 
 use super::link::LinkId;
@@ -41,8 +41,8 @@ fn users_file() -> UsersFile {
 }
 
 /// A memory file that no server has used.
-fn make_memory() -> ReplayMemory {
-    ReplayMemory::new().expect("a file in memory")
+fn make_memory() -> RestartableMemory {
+    RestartableMemory::new().expect("a file in memory")
 }
 
 /// Items of a server that stopped cleanly and started again with them; `None` where its statistics need a login.
@@ -56,9 +56,9 @@ pub(crate) struct Recovery {
 pub(super) struct Host {
     pub(super) plan: ServerPlan,
     seed: u64,
-    pub(super) workers: Vec<ReplayWorker>,
+    pub(super) workers: Vec<InMemoryWorker>,
     /// Its memory file.
-    memory: Option<ReplayMemory>,
+    memory: Option<RestartableMemory>,
     next_worker: usize,
     /// Connections whose server's end lives.
     pub(super) links: Vec<LinkId>,
@@ -102,7 +102,7 @@ impl Host {
         let second = self.clock_second(now);
         let workers = std::mem::take(&mut self.workers);
         if let Some(memory) = &mut self.memory {
-            let is_saved = ReplayWorker::stop(workers, memory, second);
+            let is_saved = InMemoryWorker::stop(workers, memory, second);
             assert!(is_saved, "a worker still has the store");
         }
         if loses_items {
@@ -128,8 +128,8 @@ impl Host {
         // The old store goes first: both would be mapped at once.
         self.workers.clear();
         let group = match &mut self.memory {
-            Some(memory) => ReplayWorker::group_in(config, self.plan.workers, memory),
-            None => ReplayWorker::group(config, self.plan.workers),
+            Some(memory) => InMemoryWorker::group_in(config, self.plan.workers, memory),
+            None => InMemoryWorker::group(config, self.plan.workers),
         };
         self.workers = group.expect("memory for a small store, and what a clean stop left");
         self.links.clear();
@@ -161,7 +161,7 @@ impl Host {
     }
 
     /// A session for a new connection, and the worker that it belongs to.
-    pub(super) fn accept(&mut self) -> Option<(usize, ReplayConnection)> {
+    pub(super) fn accept(&mut self) -> Option<(usize, InMemoryConnection)> {
         let worker_index = self.next_worker % self.workers.len();
         self.next_worker += 1;
         Some((worker_index, self.workers.get_mut(worker_index)?.connect()))
@@ -192,7 +192,7 @@ impl Host {
     /// Has a session execute `bytes`.
     pub(super) fn execute(
         &mut self,
-        session: &mut (usize, ReplayConnection),
+        session: &mut (usize, InMemoryConnection),
         bytes: &[u8],
         now: Micros,
     ) -> Vec<u8> {

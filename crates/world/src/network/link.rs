@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use glasscache_server::ReplayConnection;
+use glasscache_server::InMemoryConnection;
 
 use super::flood::Flood;
 use crate::plan::Micros;
@@ -64,7 +64,7 @@ pub(super) struct Link {
     /// Arrived at the server and not read.
     pub(super) server_input: Vec<u8>,
     /// The server's end: its worker and session.
-    pub(super) session: Option<(usize, ReplayConnection)>,
+    pub(super) session: Option<(usize, InMemoryConnection)>,
     /// The proxy before the server has looked at the first bytes.
     pub(super) is_past_proxy: bool,
     /// The client could not send all that it wanted to.

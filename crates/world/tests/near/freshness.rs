@@ -10,7 +10,7 @@ use glasscache_client::engine::server::ServerState;
 use glasscache_client::key::{KeyEncoder, KeyEncoding};
 use glasscache_client::near::{ClientNearCache, Fetch, NearRead, StrategyOptions};
 use glasscache_client::request::{Item, Request};
-use glasscache_server::ReplayWorker;
+use glasscache_server::InMemoryWorker;
 
 use super::peer::{FIRST_SECOND, Peer, plain, server, state};
 
@@ -77,7 +77,7 @@ struct Client {
 }
 
 struct Scene {
-    worker: ReplayWorker,
+    worker: InMemoryWorker,
     clients: Vec<Client>,
     /// The changes of each key in the order in which the server executed them.
     versions: Vec<Vec<Version>>,

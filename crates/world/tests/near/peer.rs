@@ -9,7 +9,7 @@ use glasscache_client::near::{ClientNearCache, Fetch, FetchedItems, NearValue};
 use glasscache_client::pipeline::{Pipeline, Reply};
 use glasscache_client::request::Request;
 use glasscache_client::{Error, WireKey};
-use glasscache_server::{Config, ReplayConnection, ReplayWorker};
+use glasscache_server::{Config, InMemoryConnection, InMemoryWorker};
 
 /// Memory of the server, in bytes.
 const MEMORY_BYTES: u64 = 256 << 20;
@@ -18,25 +18,29 @@ const MEMORY_BYTES: u64 = 256 << 20;
 pub(crate) const FIRST_SECOND: u32 = 10;
 
 /// One server.
-pub(crate) fn server() -> ReplayWorker {
+pub(crate) fn server() -> InMemoryWorker {
     let config = Config {
         memory_bytes: MEMORY_BYTES,
         hash_seed: Some(7),
         ..Config::default()
     };
-    let mut group = ReplayWorker::group(config, 1).unwrap();
+    let mut group = InMemoryWorker::group(config, 1).unwrap();
     group.remove(0)
 }
 
 /// The engine of one connection, and the session behind it.
 pub(crate) struct Peer {
     pub(crate) engine: Connection,
-    session: ReplayConnection,
+    session: InMemoryConnection,
     attempt: Attempt,
 }
 
 impl Peer {
-    pub(crate) fn new(worker: &mut ReplayWorker, state: &Arc<ServerState>, start: Instant) -> Self {
+    pub(crate) fn new(
+        worker: &mut InMemoryWorker,
+        state: &Arc<ServerState>,
+        start: Instant,
+    ) -> Self {
         let attempt = Attempt {
             started: start,
             deadline: start + Duration::from_secs(1_000_000),
@@ -60,14 +64,14 @@ impl Peer {
     }
 
     /// Has the server execute what was written; the replies are not received yet.
-    pub(crate) fn execute(&mut self, worker: &mut ReplayWorker, second: u32) -> Vec<u8> {
+    pub(crate) fn execute(&mut self, worker: &mut InMemoryWorker, second: u32) -> Vec<u8> {
         let output = self.engine.output().to_vec();
         self.engine.mark_sent(output.len());
         worker.feed(&mut self.session, &output, second)
     }
 
     /// Has the server execute what was written, and receives the replies.
-    pub(crate) fn serve(&mut self, worker: &mut ReplayWorker, second: u32) {
+    pub(crate) fn serve(&mut self, worker: &mut InMemoryWorker, second: u32) {
         let replies = self.execute(worker, second);
         self.engine.feed(&replies);
     }
@@ -101,7 +105,7 @@ impl Peer {
     /// Makes the call of a fetch.
     pub(crate) fn fetch(
         &mut self,
-        worker: &mut ReplayWorker,
+        worker: &mut InMemoryWorker,
         fetch: &Fetch,
         second: u32,
     ) -> (FetchedItems, Vec<(usize, Error)>) {

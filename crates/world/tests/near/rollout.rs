@@ -12,9 +12,9 @@ use glasscache_client::near::{
     StrategyOptions,
 };
 use glasscache_sim::strategy::StrategyFile;
+use glasscache_sim::strategy::build_file::strategy_file;
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::prepare::PreparedLog;
-use glasscache_sim::strategy::save::strategy_file;
 use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTreeConfig, topic_tree};
 use glasscache_sim::trace::log::{NONE, RequestLog};
 

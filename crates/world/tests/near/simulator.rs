@@ -10,13 +10,13 @@ use glasscache_client::near::{
     ClientNearCache, CountedBytes, NearRead, RequestScope, StrategyOptions,
 };
 use glasscache_client::request::{Item, Request};
-use glasscache_server::ReplayWorker;
+use glasscache_server::InMemoryWorker;
+use glasscache_sim::strategy::build_file::strategy_file;
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::fixed::choose_fixed;
 use glasscache_sim::strategy::learn::learn;
 use glasscache_sim::strategy::prepare::PreparedLog;
-use glasscache_sim::strategy::run::{Choices, Pricing, RequestStats, run};
-use glasscache_sim::strategy::save::strategy_file;
+use glasscache_sim::strategy::run::{Choices, CostMode, RequestStats, run};
 use glasscache_sim::strategy::{Strategy, StrategyFile};
 use glasscache_sim::trace::log::{Items, NONE, RequestLog, Requests};
 
@@ -127,7 +127,7 @@ struct Process {
 }
 
 impl Process {
-    fn new(file: &StrategyFile, worker: &mut ReplayWorker, now: Instant) -> Self {
+    fn new(file: &StrategyFile, worker: &mut InMemoryWorker, now: Instant) -> Self {
         let options = StrategyOptions {
             near_ttl: None,
             counted_bytes: CountedBytes::Value,
@@ -151,7 +151,7 @@ impl Process {
         &mut self,
         key: Option<&str>,
         scope: &Arc<RequestScope>,
-        worker: &mut ReplayWorker,
+        worker: &mut InMemoryWorker,
         now: Instant,
     ) -> Option<usize> {
         let keys: Vec<_> = key.map(plain).into_iter().collect();
@@ -169,7 +169,7 @@ impl Process {
 }
 
 /// A server with every item of the log.
-fn server_of(log: &RequestLog, now: Instant) -> ReplayWorker {
+fn server_of(log: &RequestLog, now: Instant) -> InMemoryWorker {
     let mut worker = server();
     let mut peer = Peer::new(&mut worker, &Arc::new(ServerState::default()), now);
     for (key, &size) in log.items.keys.iter().zip(&log.items.sizes) {
@@ -194,7 +194,7 @@ fn server_of(log: &RequestLog, now: Instant) -> ReplayWorker {
 fn client_stats(
     log: &RequestLog,
     file: &StrategyFile,
-    worker: &mut ReplayWorker,
+    worker: &mut InMemoryWorker,
 ) -> Vec<RequestStats> {
     let now = Instant::now();
     let mut processes: Vec<Process> = (0..INSTANCES)
@@ -249,7 +249,7 @@ fn a_client_makes_the_calls_that_the_simulator_forecasts_with_every_strategy() {
                 &cost,
                 &strategy,
                 choices,
-                Pricing::Median,
+                CostMode::Median,
                 log.requests.len(),
             );
             // The client runs what was written into the file.

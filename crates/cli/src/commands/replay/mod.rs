@@ -20,9 +20,9 @@ use glasscache_lab::bench::record;
 use glasscache_record::FolderLog;
 use glasscache_sim::strategy::StrategyFile;
 use glasscache_sim::strategy::cost::CostModel;
-use glasscache_sim::strategy::deployed::{run_file, with_tree_of};
 use glasscache_sim::strategy::noise::error_intervals;
 use glasscache_sim::strategy::prepare::PreparedLog;
+use glasscache_sim::strategy::replay_file::{run_file, with_tree_of};
 use glasscache_sim::trace::log::RequestLog;
 
 use super::target;
@@ -185,7 +185,7 @@ impl Args {
         if let Some(path) = &self.html {
             page_file::write(path, page, &[&self.log])?;
         }
-        Ok(if results.forecast_holds() {
+        Ok(if results.is_forecast_within() {
             Exit::Success
         } else {
             Exit::Finding

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use glasscache_sim::strategy::comparison::Comparison;
 use glasscache_sim::strategy::figures::figures;
-use glasscache_sim::strategy::noise::{Interval, may_hold};
+use glasscache_sim::strategy::noise::{Interval, may_be_within};
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::run::RequestStats;
 use serde_json::{Value, json};
@@ -101,15 +101,15 @@ impl Results {
     }
 
     /// Whether the forecast held on the second half, which no choice has used.
-    pub(super) fn forecast_holds(&self) -> bool {
-        self.second_half.forecast_holds(self.tolerance)
+    pub(super) fn is_forecast_within(&self) -> bool {
+        self.second_half.is_forecast_within(self.tolerance)
     }
 
     /// Whether the forecast did not hold in times alone, and by no more than may be chance.
     pub(super) fn is_too_noisy(&self) -> bool {
-        !self.forecast_holds()
+        !self.is_forecast_within()
             && self.second_half.counts_are_equal()
-            && may_hold(&self.added_errors, self.tolerance)
+            && may_be_within(&self.added_errors, self.tolerance)
     }
 
     /// How much slower the same reads were after the replay than before.
@@ -131,7 +131,7 @@ impl Results {
             "forecast": both_ranges(|comparison| comparison.forecast.document()),
             "measured": both_ranges(|comparison| comparison.measured.document()),
             "error": both_ranges(Comparison::error_document),
-            "held": self.forecast_holds(),
+            "held": self.is_forecast_within(),
             "too_noisy": self.is_too_noisy(),
             "added_error_pct": {
                 "50": [self.added_errors[0].low, self.added_errors[0].high],

@@ -59,7 +59,7 @@ fn sentence(results: &Results) -> String {
     };
     format!(
         "The forecast {} within {:.0} % on the second half under `{}`: {counts_text}; the calls add {} at the median and {} at p95.{noise_text}",
-        if results.forecast_holds() {
+        if results.is_forecast_within() {
             "held"
         } else {
             "did not hold"

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use glasscache_sim::strategy::FixedRule;
+use glasscache_sim::strategy::build_file::strategy_file as strategy_file_of;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::report::Report;
-use glasscache_sim::strategy::save::strategy_file as strategy_file_of;
 
 use super::load::LoadedLog;
 use super::{NamedStrategy, Replays};

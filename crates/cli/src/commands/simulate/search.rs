@@ -51,9 +51,9 @@ pub(super) fn run(
             "a search needs at least 4 requests: it splits the first half again",
         ));
     }
-    let learned_by_share = LearnedByShare::learn(prepared, Evaluation::Past);
+    let learned_by_share = LearnedByShare::learn(prepared, Evaluation::OutOfSample);
     let candidates = candidates(prepared, memory_bytes_max, &learned_by_share);
-    let past_result = evaluate_all(args, loaded, prepared, candidates, Evaluation::Past)?;
+    let past_result = evaluate_all(args, loaded, prepared, candidates, Evaluation::OutOfSample)?;
     if past_result.candidate_times.is_empty() {
         return Err(Failure::new(
             Exit::Finding,
@@ -133,7 +133,7 @@ fn evaluate_all(
     let learned_by_share = LearnedByShare::learn(prepared, evaluation);
     let lock = || best_so_far.lock().unwrap_or_else(PoisonError::into_inner);
     let label = match evaluation {
-        Evaluation::Past => "searching",
+        Evaluation::OutOfSample => "searching",
         Evaluation::Hindsight => "in hindsight",
     };
     let outcome = parallel::in_parallel(candidates.len(), args.threads, label, |index| {

@@ -63,12 +63,12 @@ impl KeyTrace {
 
 #[cfg(test)]
 mod tests {
-    use glasscache_sim::trace::{Columns, Memory, open};
+    use glasscache_sim::trace::{Columns, InMemoryFile, open};
 
     use super::*;
 
     fn read(text: &'static str) -> KeyTrace {
-        let mut stream = open("t.csv", Memory::new(text.as_bytes()), Columns::ALL).unwrap();
+        let mut stream = open("t.csv", InMemoryFile::new(text.as_bytes()), Columns::ALL).unwrap();
         KeyTrace::read(&mut *stream, 1000).unwrap()
     }
 

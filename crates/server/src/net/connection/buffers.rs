@@ -14,7 +14,7 @@ pub(crate) const READ_AHEAD_BYTES: usize = 4 << 10;
 
 /// The source of the input that a connection is served.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Source<'h> {
+pub(crate) enum InputSource<'h> {
     /// Input kept from earlier calls.
     PendingInput,
     /// The socket, after the kept input.
@@ -23,11 +23,11 @@ pub(crate) enum Source<'h> {
     ReadAhead(&'h [u8]),
 }
 
-impl<'h> Source<'h> {
+impl<'h> InputSource<'h> {
     /// The read-ahead input, if the socket had no more.
     pub(super) fn whole_read_ahead(self) -> Option<&'h [u8]> {
         match self {
-            Source::ReadAhead(input) if input.len() < READ_AHEAD_BYTES => Some(input),
+            InputSource::ReadAhead(input) if input.len() < READ_AHEAD_BYTES => Some(input),
             _ => None,
         }
     }
@@ -44,7 +44,7 @@ const OUTPUT_BYTES_KEPT: usize = 512 << 10;
 
 impl Buffers {
     /// Returns the rendering buffer.
-    pub(super) fn put_output(&mut self, bytes: Vec<u8>) {
+    pub(super) fn return_output_buffer(&mut self, bytes: Vec<u8>) {
         self.output = if bytes.capacity() > OUTPUT_BYTES_KEPT {
             Vec::new()
         } else {

@@ -5,9 +5,9 @@
 //! pending nothing is received: a client that does not read cannot write.
 
 mod buffers;
+mod handover_state;
 mod pending;
 mod receiving;
-mod transfer;
 mod watch_and_dump;
 
 use std::sync::Arc;
@@ -17,18 +17,20 @@ use std::time::Instant;
 use rustix::io::Errno;
 
 use self::buffers::Received;
-pub(crate) use self::buffers::{Buffers, READ_AHEAD_BYTES, Source};
+pub(crate) use self::buffers::{Buffers, InputSource, READ_AHEAD_BYTES};
+pub(crate) use self::handover_state::{InheritedInfo, InheritedState, LoginRules};
 use self::pending::PendingInput;
 use self::receiving::peek;
-pub(crate) use self::transfer::{InheritedInfo, InheritedState, LoginRules};
 use crate::net::send::{self, PendingOutput, Sent};
 use crate::net::stream::Stream;
+use crate::session::command_log;
 use crate::session::context::Context;
 use crate::session::dump::Dump;
 use crate::session::output::Output;
-use crate::session::trace;
 use crate::session::{Progress, RunEnd, Session};
-use crate::shared::info::{CloseReason, ConnectionInfo, STATE_READING, STATE_READING_VALUE};
+use crate::shared::connection_info::{
+    CloseReason, ConnectionInfo, STATE_READING, STATE_READING_VALUE,
+};
 use crate::shared::peer_memory::Pressure;
 use crate::shared::sizes::{INPUT_BYTES, RECV_BYTES};
 
@@ -105,7 +107,7 @@ pub(crate) enum NextStep {
     /// Serve it again after the others.
     Requeue,
     /// It has more to send; serve those first that need little.
-    RequeueBehindShort,
+    RequeueAfterSmallRequests,
     /// It waits for upload memory that others hold: serve it again after a while.
     WaitForUpload,
     /// It waits for this many bytes of the memory that peers may hold.
@@ -232,7 +234,7 @@ impl Connection {
     ) -> NextStep {
         self.read_interest = Interest::Input;
         match received {
-            Ok(Some(input)) => self.serve(Source::ReadAhead(input), context, buffers),
+            Ok(Some(input)) => self.serve(InputSource::ReadAhead(input), context, buffers),
             Ok(None) => NextStep::Wait,
             Err(reason) => NextStep::Close(reason),
         }
@@ -242,7 +244,7 @@ impl Connection {
     pub(crate) fn on_readable(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> NextStep {
         self.read_interest = Interest::Input;
         match self.mode {
-            Mode::Serve => self.serve(Source::Socket, context, buffers),
+            Mode::Serve => self.serve(InputSource::Socket, context, buffers),
             // Input of a watcher is ignored, but the end of its connection is noticed.
             Mode::Watch => self.detect_close(context, buffers),
             // Input after a listing stays in the kernel until the listing is complete.
@@ -256,7 +258,7 @@ impl Connection {
         if let Some(pending_output) = &mut self.pending_output {
             match pending_output.send(&mut self.stream, context) {
                 Sent::All => self.pending_output = None,
-                Sent::QuotaUsed => return NextStep::RequeueBehindShort,
+                Sent::QuotaUsed => return NextStep::RequeueAfterSmallRequests,
                 Sent::Partial => return NextStep::Wait,
                 Sent::Failed => return NextStep::Close(CloseReason::Error),
             }
@@ -271,9 +273,9 @@ impl Connection {
         }
         match self.mode {
             Mode::Serve if self.stream.has_received() => {
-                self.serve(Source::Socket, context, buffers)
+                self.serve(InputSource::Socket, context, buffers)
             }
-            Mode::Serve => self.serve(Source::PendingInput, context, buffers),
+            Mode::Serve => self.serve(InputSource::PendingInput, context, buffers),
             Mode::Watch => self.send_events(context, buffers),
             Mode::Dump(_) => self.send_dump_slice(context, buffers),
         }
@@ -282,7 +284,7 @@ impl Connection {
     /// Serves the input of `source`.
     fn serve(
         &mut self,
-        source: Source<'_>,
+        source: InputSource<'_>,
         context: &Context<'_>,
         buffers: &mut Buffers,
     ) -> NextStep {
@@ -306,19 +308,21 @@ impl Connection {
         let is_memory_short = context.pressure == Pressure::High && self.pending_input.is_empty();
         let mut pending_input = PendingInput::default();
         let received = match source {
-            Source::ReadAhead(input) if input.len() < READ_AHEAD_BYTES => {
+            InputSource::ReadAhead(input) if input.len() < READ_AHEAD_BYTES => {
                 Ok(Received::not_full(input.len()))
             }
-            Source::ReadAhead(input) => self.receive_after(input, context, buffers),
-            Source::Socket if is_uploading => self.receive_upload(&mut budget, context, buffers),
+            InputSource::ReadAhead(input) => self.receive_after_read_ahead(input, context, buffers),
+            InputSource::Socket if is_uploading => {
+                self.receive_upload(&mut budget, context, buffers)
+            }
             _ if is_memory_short && !is_uploading && !is_tls && !self.awaits_login() => {
                 return self.serve_peeked(context, buffers);
             }
-            Source::Socket if self.pending_input.is_incomplete() => {
-                self.receive_directly(context, &mut pending_input)
+            InputSource::Socket if self.pending_input.is_incomplete() => {
+                self.receive_rest_of_command(context, &mut pending_input)
             }
-            Source::Socket => self.receive_commands(context, buffers),
-            Source::PendingInput => {
+            InputSource::Socket => self.receive_commands(context, buffers),
+            InputSource::PendingInput => {
                 pending_input = std::mem::take(&mut self.pending_input);
                 Ok(Received::not_full(pending_input.len()))
             }
@@ -339,12 +343,12 @@ impl Connection {
             let mut out = Output::new(std::mem::take(&mut buffers.output));
             let progress = self.session.run(input, context, &mut out);
             used += progress.used_bytes;
-            if context.is_traced {
-                trace::log_replies(context, &out, self.session.is_binary());
+            if context.logs_commands {
+                command_log::log_replies(context, &out, self.session.is_binary());
             }
             budget = budget.saturating_sub(out.len());
             let sent = self.send(&mut out, context);
-            buffers.put_output(out.into_bytes());
+            buffers.return_output_buffer(out.into_bytes());
             if sent == Sent::Failed {
                 break NextStep::Close(CloseReason::Error);
             }
@@ -375,7 +379,7 @@ impl Connection {
         } else {
             let input = input_outside_buffer.unwrap_or(&buffers.input);
             let rest = input.get(used..filled).unwrap_or_default();
-            self.pending_input = PendingInput::keep(rest, &context.shared.memory);
+            self.pending_input = PendingInput::copy_of(rest, &context.shared.memory);
         }
         self.reserve_for_incomplete(next_step, command_bytes, context)
     }
@@ -449,7 +453,7 @@ impl Connection {
                 run_end,
             } = self.session.run(input, context, &mut out);
             let sent = self.send(&mut out, context);
-            buffers.put_output(out.into_bytes());
+            buffers.return_output_buffer(out.into_bytes());
             let is_consumed = self.consume(used, context, buffers);
             if sent == Sent::Failed || !is_consumed {
                 return NextStep::Close(CloseReason::Error);
@@ -532,7 +536,7 @@ impl Connection {
         // Pending output goes first.
         let unsent = match sent {
             Sent::Partial => Some(NextStep::Wait),
-            Sent::QuotaUsed => Some(NextStep::RequeueBehindShort),
+            Sent::QuotaUsed => Some(NextStep::RequeueAfterSmallRequests),
             Sent::All | Sent::Failed => None,
         };
         match run_end {
@@ -565,10 +569,10 @@ impl Connection {
 
     /// Sends the output of a run and keeps the rest as pending.
     fn send(&mut self, out: &mut Output<'_>, context: &Context<'_>) -> Sent {
-        let (sent, pending_output) = send::output(&mut self.stream, out, context);
+        let (sent, pending_output) = send::send_output(&mut self.stream, out, context);
         self.pending_output = pending_output;
         if out.release_held_values() {
-            context.shared.memory.note_release();
+            context.shared.memory.record_release();
         }
         if sent == Sent::All && self.stream.has_unsent() {
             return Sent::Partial;
@@ -577,7 +581,7 @@ impl Connection {
     }
 
     /// Copies kept input to the start of the buffer and returns its length in bytes.
-    fn take_pending(&mut self, buffers: &mut Buffers) -> usize {
+    fn copy_pending_input(&mut self, buffers: &mut Buffers) -> usize {
         let pending = std::mem::take(&mut self.pending_input);
         let Some(bytes) = pending.bytes() else {
             return 0;

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use crate::shared::peer_memory::{Charge, PeerMemory};
 
-/// Kept input; allocates nothing while it is empty.
+/// Buffered input; allocates nothing while it is empty.
 #[derive(Default)]
-pub(super) struct PendingInput(Option<KeptInput>);
+pub(super) struct PendingInput(Option<BufferedInput>);
 
-struct KeptInput {
+struct BufferedInput {
     bytes: Vec<u8>,
     /// Number of bytes from which on the input can be parsed; 0 if unknown.
     command_bytes: usize,
@@ -20,18 +20,18 @@ struct KeptInput {
 
 impl PendingInput {
     /// A copy of `input`.
-    pub(super) fn keep(input: &[u8], memory: &Arc<PeerMemory>) -> PendingInput {
-        let keep = || KeptInput {
+    pub(super) fn copy_of(input: &[u8], memory: &Arc<PeerMemory>) -> PendingInput {
+        let copy = || BufferedInput {
             bytes: input.to_vec(),
             command_bytes: 0,
             charge: memory.charge(input.len()),
         };
-        PendingInput((!input.is_empty()).then(keep))
+        PendingInput((!input.is_empty()).then(copy))
     }
 
     /// An empty buffer for a command of `command_bytes`, charged to `charge`.
     pub(super) fn with_capacity(command_bytes: usize, charge: Charge) -> PendingInput {
-        PendingInput(Some(KeptInput {
+        PendingInput(Some(BufferedInput {
             bytes: Vec::with_capacity(command_bytes),
             command_bytes,
             charge,
@@ -40,14 +40,15 @@ impl PendingInput {
 
     /// Reserves memory for a command of `command_bytes`; 0 if its length is unknown.
     pub(super) fn grow(&mut self, command_bytes: usize) {
-        if let Some(kept) = &mut self.0
-            && command_bytes > kept.bytes.len()
+        if let Some(buffered) = &mut self.0
+            && command_bytes > buffered.bytes.len()
         {
-            kept.bytes
-                .reserve_exact(command_bytes.saturating_sub(kept.bytes.len()));
-            kept.command_bytes = command_bytes;
-            if kept.charge.bytes() < command_bytes {
-                kept.charge.set(command_bytes);
+            buffered
+                .bytes
+                .reserve_exact(command_bytes.saturating_sub(buffered.bytes.len()));
+            buffered.command_bytes = command_bytes;
+            if buffered.charge.bytes() < command_bytes {
+                buffered.charge.set(command_bytes);
             }
         }
     }
@@ -56,29 +57,31 @@ impl PendingInput {
     pub(super) fn is_incomplete(&self) -> bool {
         self.0
             .as_ref()
-            .is_some_and(|kept| kept.bytes.len() < kept.command_bytes)
+            .is_some_and(|buffered| buffered.bytes.len() < buffered.command_bytes)
     }
 
     /// The spare capacity, into which the missing bytes are received.
     pub(super) fn buffer_mut(&mut self) -> Option<&mut Vec<u8>> {
-        self.0.as_mut().map(|kept| &mut kept.bytes)
+        self.0.as_mut().map(|buffered| &mut buffered.bytes)
     }
 
     pub(super) fn bytes(&self) -> Option<&[u8]> {
-        self.0.as_ref().map(|kept| kept.bytes.as_slice())
+        self.0.as_ref().map(|buffered| buffered.bytes.as_slice())
     }
 
     pub(super) fn len(&self) -> usize {
         self.bytes().map_or(0, <[u8]>::len)
     }
 
-    /// Whether nothing is kept and no memory is reserved.
+    /// Whether nothing is buffered and no memory is reserved.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
     pub(super) fn charged_bytes(&self) -> usize {
-        self.0.as_ref().map_or(0, |kept| kept.charge.bytes())
+        self.0
+            .as_ref()
+            .map_or(0, |buffered| buffered.charge.bytes())
     }
 }
 
@@ -100,7 +103,7 @@ mod tests {
     #[test]
     fn a_command_received_in_pieces_stays_in_one_buffer() {
         let memory = memory();
-        let mut pending = PendingInput::keep(b"set a 0 0 60000\r\n", &memory);
+        let mut pending = PendingInput::copy_of(b"set a 0 0 60000\r\n", &memory);
         assert!(!pending.is_incomplete());
         pending.grow(60_019);
         let buffer_address = pending.bytes().unwrap().as_ptr();

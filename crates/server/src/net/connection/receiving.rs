@@ -9,8 +9,8 @@ use super::buffers::{Buffers, RECV_BYTES_LOGIN, RECV_BYTES_UPLOADER, Received};
 use super::pending::PendingInput;
 use super::{Connection, NextStep};
 use crate::session::context::Context;
+use crate::shared::connection_info::CloseReason;
 use crate::shared::counters::Counters;
-use crate::shared::info::CloseReason;
 use crate::shared::peer_memory::Pressure;
 use crate::shared::sizes::{INPUT_BYTES, RECV_BYTES};
 
@@ -21,7 +21,7 @@ impl Connection {
         context: &Context<'_>,
         buffers: &mut Buffers,
     ) -> Result<Received, NextStep> {
-        let filled = self.take_pending(buffers);
+        let filled = self.copy_pending_input(buffers);
         let receive_max = match filled {
             _ if self.awaits_login() => RECV_BYTES_LOGIN,
             0 if std::mem::take(&mut self.is_uploader) => RECV_BYTES_UPLOADER,
@@ -43,7 +43,7 @@ impl Connection {
             }),
             Ok(None) => {
                 let input = buffers.input.get(..filled).unwrap_or_default();
-                self.pending_input = PendingInput::keep(input, &context.shared.memory);
+                self.pending_input = PendingInput::copy_of(input, &context.shared.memory);
                 Err(NextStep::Wait)
             }
             Err(reason) => Err(NextStep::Close(reason)),
@@ -51,7 +51,7 @@ impl Connection {
     }
 
     /// Receives the rest of a command after its kept beginning, and moves it to `pending_input` once it is complete.
-    pub(super) fn receive_directly(
+    pub(super) fn receive_rest_of_command(
         &mut self,
         context: &Context<'_>,
         pending_input: &mut PendingInput,
@@ -59,7 +59,7 @@ impl Connection {
         let Some(target) = self.pending_input.buffer_mut() else {
             return Err(NextStep::Wait);
         };
-        match self.stream.receive_after(target, context.counters) {
+        match self.stream.receive_append(target, context.counters) {
             Ok(Some(_)) => {}
             Ok(None) => return Err(NextStep::Wait),
             Err(reason) => return Err(NextStep::Close(reason)),
@@ -72,7 +72,7 @@ impl Connection {
     }
 
     /// Copies the read-ahead input into the buffer, and receives more after it if there is more.
-    pub(super) fn receive_after(
+    pub(super) fn receive_after_read_ahead(
         &mut self,
         input: &[u8],
         context: &Context<'_>,
@@ -121,7 +121,7 @@ impl Connection {
             let tail = buffers.input.get_mut(..tail).unwrap_or_default();
             let received = self
                 .stream
-                .receive_two(space, tail, context.counters)
+                .receive_vectored(space, tail, context.counters)
                 .map_err(NextStep::Close)?;
             let Some(received) = received else {
                 return Err(NextStep::Wait);

@@ -7,18 +7,18 @@ use super::{Connection, Interest, Mode, NextStep};
 use crate::net::send::Sent;
 use crate::session::context::Context;
 use crate::session::output::Output;
-use crate::shared::info::{CloseReason, STATE_WATCHING};
+use crate::shared::connection_info::{CloseReason, STATE_WATCHING};
 use crate::shared::peer_memory::Pressure;
-use crate::shared::watchers::Watching;
+use crate::shared::watchers::WatchFilter;
 
 impl Connection {
-    pub(super) fn start_watch(&mut self, watching: Watching, context: &Context<'_>) -> NextStep {
+    pub(super) fn start_watch(&mut self, filter: WatchFilter, context: &Context<'_>) -> NextStep {
         let serial = self.info.id.serial;
         self.info.set_state(STATE_WATCHING);
         let is_added = context
             .shared
             .watchers
-            .add(serial, watching, context.waker.clone());
+            .add(serial, filter, context.waker.clone());
         context.shared.refresh_is_observed();
         let reply: &[u8] = if is_added {
             replies::OK
@@ -35,7 +35,7 @@ impl Connection {
         context: &Context<'_>,
         _buffers: &mut Buffers,
     ) -> NextStep {
-        let lines = context.shared.watchers.take(self.info.id.serial);
+        let lines = context.shared.watchers.drain_lines(self.info.id.serial);
         if lines.is_empty() {
             NextStep::Wait
         } else {
@@ -46,7 +46,7 @@ impl Connection {
     pub(super) fn send_bytes(&mut self, bytes: Vec<u8>, context: &Context<'_>) -> NextStep {
         match self.send(&mut Output::rendered(bytes), context) {
             Sent::Failed => NextStep::Close(CloseReason::Error),
-            Sent::QuotaUsed => NextStep::RequeueBehindShort,
+            Sent::QuotaUsed => NextStep::RequeueAfterSmallRequests,
             Sent::All | Sent::Partial => NextStep::Wait,
         }
     }
@@ -77,7 +77,7 @@ impl Connection {
             self.mode = Mode::Serve;
         }
         let sent = self.send(&mut out, context);
-        buffers.put_output(out.into_bytes());
+        buffers.return_output_buffer(out.into_bytes());
         match sent {
             Sent::Failed => NextStep::Close(CloseReason::Error),
             Sent::Partial => NextStep::Wait,

@@ -3,15 +3,15 @@
 //! While the kernel copies a large value, this worker serves no other connection: while there are others,
 //! the output of a run is cut after `QUOTA_BYTES` (docs/decisions/0025-large-transfers-last.md).
 
-mod waiting;
+mod pending_output;
 
 use std::os::fd::OwnedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-pub(crate) use self::waiting::PendingOutput;
-use self::waiting::WaitReason;
+pub(crate) use self::pending_output::PendingOutput;
+use self::pending_output::WaitReason;
 use crate::net::stream::Stream;
 use crate::session::context::Context;
 use crate::session::output::Output;
@@ -45,7 +45,7 @@ pub(crate) fn is_writable(socket: &OwnedFd) -> bool {
 }
 
 /// Sends `out`, and returns the unsent rest and the result.
-pub(crate) fn output(
+pub(crate) fn send_output(
     stream: &mut Stream,
     out: &Output<'_>,
     context: &Context<'_>,
@@ -62,18 +62,21 @@ pub(crate) fn output(
         match outcome {
             Ok(bytes) => sent += bytes,
             Err(Errno::AGAIN) => {
-                let waiting = PendingOutput::new(out, sent, WaitReason::Socket, context);
+                let pending_output = PendingOutput::new(out, sent, WaitReason::Socket, context);
                 return (
-                    waiting.as_ref().map_or(Sent::Failed, |_| Sent::Partial),
-                    waiting,
+                    pending_output
+                        .as_ref()
+                        .map_or(Sent::Failed, |_| Sent::Partial),
+                    pending_output,
                 );
             }
             Err(Errno::INTR) => {}
             Err(_) => return (Sent::Failed, None),
         }
         if sent >= quota_end && sent < out.len() {
-            if let Some(waiting) = PendingOutput::new(out, sent, WaitReason::Quota, context) {
-                return (Sent::QuotaUsed, Some(waiting));
+            if let Some(pending_output) = PendingOutput::new(out, sent, WaitReason::Quota, context)
+            {
+                return (Sent::QuotaUsed, Some(pending_output));
             }
             // Output that cannot be kept has to be sent at once.
             quota_end = sent + context.quota_bytes;

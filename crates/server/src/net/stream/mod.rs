@@ -14,8 +14,8 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 
 pub(crate) use self::tls::{Handshake, TlsStream};
 use crate::session::send_vector::SendVector;
+use crate::shared::connection_info::CloseReason;
 use crate::shared::counters::Counters;
-use crate::shared::info::CloseReason;
 use crate::shared::sizes::RECV_BYTES;
 
 /// Receive calls of one [`Stream::discard_input`].
@@ -73,7 +73,7 @@ impl Stream {
     }
 
     /// Receives into `first` and then into `second`, like [`Stream::receive`].
-    pub(crate) fn receive_two(
+    pub(crate) fn receive_vectored(
         &mut self,
         first: &mut [u8],
         second: &mut [u8],
@@ -81,7 +81,7 @@ impl Stream {
     ) -> Result<Option<usize>, CloseReason> {
         let socket = match self {
             Stream::Plain(socket) => socket,
-            Stream::Tls(tls) => return tls.receive_two(first, second, counters),
+            Stream::Tls(tls) => return tls.receive_vectored(first, second, counters),
         };
         counters.recv_calls.bump();
         let mut buffers = [IoSliceMut::new(first), IoSliceMut::new(second)];
@@ -89,7 +89,7 @@ impl Stream {
     }
 
     /// Receives behind the bytes of `buffer`, up to its capacity, like [`Stream::receive`].
-    pub(crate) fn receive_after(
+    pub(crate) fn receive_append(
         &mut self,
         buffer: &mut Vec<u8>,
         counters: &Counters,

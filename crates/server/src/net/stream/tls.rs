@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use rustls::{HandshakeKind, ServerConnection};
 
+use crate::shared::connection_info::CloseReason;
 use crate::shared::counters::Counters;
-use crate::shared::info::CloseReason;
 use crate::shared::peer_memory::Charge;
 use crate::shared::sizes::QUOTA_BYTES;
 
@@ -130,7 +130,7 @@ impl TlsStream {
     ) -> Result<Option<usize>, CloseReason> {
         let mut filled = 0;
         for _ in 0..READS_MAX {
-            filled += self.take_decrypted(buffer.get_mut(filled..).unwrap_or_default());
+            filled += self.read_decrypted(buffer.get_mut(filled..).unwrap_or_default());
             if filled == buffer.len() || self.end_reason.is_some() {
                 break;
             }
@@ -141,7 +141,7 @@ impl TlsStream {
                 Err(reason) => self.end_reason = Some(reason),
             }
         }
-        filled += self.take_decrypted(buffer.get_mut(filled..).unwrap_or_default());
+        filled += self.read_decrypted(buffer.get_mut(filled..).unwrap_or_default());
         self.shrink(counters);
         self.update_charge();
         match (filled, self.end_reason) {
@@ -155,7 +155,7 @@ impl TlsStream {
     }
 
     /// Receives into `first` and then into `second`.
-    pub(super) fn receive_two(
+    pub(super) fn receive_vectored(
         &mut self,
         first: &mut [u8],
         second: &mut [u8],
@@ -165,7 +165,7 @@ impl TlsStream {
         if received != Some(first.len()) || self.decrypted_bytes == 0 {
             return Ok(received);
         }
-        let second_bytes = self.take_decrypted(second);
+        let second_bytes = self.read_decrypted(second);
         counters.bytes_read.add(second_bytes as u64);
         self.update_charge();
         Ok(Some(first.len() + second_bytes))
@@ -211,7 +211,7 @@ impl TlsStream {
         }
     }
 
-    fn take_decrypted(&mut self, buffer: &mut [u8]) -> usize {
+    fn read_decrypted(&mut self, buffer: &mut [u8]) -> usize {
         if self.decrypted_bytes == 0 || buffer.is_empty() {
             return 0;
         }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::{Cause, Worker};
+use super::{ServeReason, Worker};
 use crate::net::connection::Connection;
 use crate::net::send::UNSHARED_QUOTA_BYTES;
 use crate::shared::sizes::QUOTA_BYTES;
@@ -46,8 +46,8 @@ const RETRIES_AT_ONCE: usize = 4;
 
 /// The deferred connections of a worker.
 pub(super) struct Deferred {
-    /// Each at most once, and the cause for which it is served.
-    queue: VecDeque<(u64, Cause)>,
+    /// Each at most once, and the reason for which it is served.
+    queue: VecDeque<(u64, ServeReason)>,
     /// Connections that wait for memory that others hold.
     parked: Parked,
     /// When they were last queued.
@@ -78,9 +78,9 @@ pub(super) struct Deferred {
 #[derive(Default)]
 struct Parked {
     /// Those with a part of their value, by the number of the upload.
-    uploading: BTreeMap<u64, u64>,
+    begun_uploads: BTreeMap<u64, u64>,
     /// Those that wait to begin, by a number of their own.
-    beginning: BTreeMap<u64, u64>,
+    waiting_uploads: BTreeMap<u64, u64>,
     last_queue_number: u64,
 }
 
@@ -127,9 +127,9 @@ impl Deferred {
     }
 
     /// Queues a connection, unless it is already queued.
-    pub(super) fn add(&mut self, slot_key: u64, connection: &mut Connection, cause: Cause) {
+    pub(super) fn add(&mut self, slot_key: u64, connection: &mut Connection, reason: ServeReason) {
         if !std::mem::replace(&mut connection.is_queued, true) {
-            self.queue.push_back((slot_key, cause));
+            self.queue.push_back((slot_key, reason));
         }
     }
 
@@ -139,9 +139,9 @@ impl Deferred {
         connection.quotas_used += 1;
         if connection.quotas_used >= QUOTAS_MAX {
             connection.quotas_used = 0;
-            self.add(slot_key, connection, Cause::Writable);
+            self.add(slot_key, connection, ServeReason::Writable);
         } else if !std::mem::replace(&mut connection.is_queued, true) {
-            self.queue.push_front((slot_key, Cause::Writable));
+            self.queue.push_front((slot_key, ServeReason::Writable));
         }
     }
 
@@ -189,19 +189,19 @@ impl Deferred {
 
     /// Whether a connection waits for memory.
     pub(super) fn has_parked(&self) -> bool {
-        !self.parked.uploading.is_empty() || !self.parked.beginning.is_empty()
+        !self.parked.begun_uploads.is_empty() || !self.parked.waiting_uploads.is_empty()
     }
 }
 
 impl Worker {
     /// Serves a connection that is ready, or queues it if a large value is being transferred.
-    pub(super) fn serve_or_queue(&mut self, slot_key: u64, cause: Cause) {
+    pub(super) fn serve_or_queue(&mut self, slot_key: u64, reason: ServeReason) {
         match self.connections.get_mut(slot_key) {
             Some(connection) if connection.is_queued => {}
             Some(connection) if connection.is_transferring() => {
-                self.deferred.add(slot_key, connection, cause);
+                self.deferred.add(slot_key, connection, reason);
             }
-            _ => self.serve(slot_key, cause),
+            _ => self.serve(slot_key, reason),
         }
     }
 
@@ -212,12 +212,12 @@ impl Worker {
         }
         let began_at = Instant::now();
         for _ in 0..self.deferred.queue.len() {
-            let Some((slot_key, cause)) = self.deferred.queue.pop_front() else {
+            let Some((slot_key, reason)) = self.deferred.queue.pop_front() else {
                 return;
             };
             if let Some(connection) = self.connections.get_mut(slot_key) {
                 connection.is_queued = false;
-                self.serve(slot_key, cause);
+                self.serve(slot_key, reason);
             }
             if began_at.elapsed() >= QUEUE_TIME {
                 return;
@@ -248,7 +248,7 @@ impl Worker {
             if connection.wanted_bytes == 0 || connection.is_queued {
                 continue;
             }
-            self.serve(slot_key, Cause::MemoryQueueHead);
+            self.serve(slot_key, ServeReason::MemoryQueueHead);
             let still_waits = |connection: &mut Connection| connection.wanted_bytes > 0;
             if self.connections.get_mut(slot_key).is_some_and(still_waits) {
                 return;
@@ -266,18 +266,18 @@ impl Worker {
         if let Some(id) = connection.upload_id() {
             // It waited to begin, and has begun.
             self.deferred.has_progress |= connection.upload_queue_number.take().is_some();
-            parked.uploading.insert(id, slot_key);
+            parked.begun_uploads.insert(id, slot_key);
         } else {
             let queue_number = *connection.upload_queue_number.get_or_insert_with(|| {
                 parked.last_queue_number += 1;
                 parked.last_queue_number
             });
-            parked.beginning.insert(queue_number, slot_key);
+            parked.waiting_uploads.insert(queue_number, slot_key);
         }
         connection.is_retry = false;
         connection.segment_wait_since = None;
         if !std::mem::replace(&mut connection.is_parked, true) {
-            self.shared.parking.enter();
+            self.shared.parked_connections.add();
         }
     }
 
@@ -296,7 +296,7 @@ impl Worker {
         connection.is_retry = false;
         self.deferred.waiting_writes.push_back(slot_key);
         if !std::mem::replace(&mut connection.is_parked, true) {
-            self.shared.parking.enter();
+            self.shared.parked_connections.add();
         }
     }
 
@@ -320,8 +320,9 @@ impl Worker {
                 }
                 connection.is_parked = false;
                 connection.is_retry = true;
-                self.shared.parking.leave(1);
-                self.deferred.add(slot_key, connection, Cause::Writable);
+                self.shared.parked_connections.subtract(1);
+                self.deferred
+                    .add(slot_key, connection, ServeReason::Writable);
                 retried += 1;
             }
             self.deferred.waiting_writes.pop_front();
@@ -337,12 +338,12 @@ impl Worker {
         if std::mem::take(&mut connection.is_parked) {
             // Something else woke it. A key that stays in the queue is skipped when it is first.
             if let Some(queue_number) = queue_number {
-                self.deferred.parked.beginning.remove(&queue_number);
+                self.deferred.parked.waiting_uploads.remove(&queue_number);
             }
             if let Some(id) = connection.upload_id() {
-                self.deferred.parked.uploading.remove(&id);
+                self.deferred.parked.begun_uploads.remove(&id);
             }
-            self.shared.parking.leave(1);
+            self.shared.parked_connections.subtract(1);
         }
         let has_progressed = std::mem::take(&mut connection.is_retry);
         if connection.segment_wait_since.take().is_some() {
@@ -358,7 +359,7 @@ impl Worker {
         if !self.deferred.has_parked() {
             return;
         }
-        let releases = self.shared.parking.releases();
+        let releases = self.shared.parked_connections.releases();
         let is_due = now.duration_since(self.deferred.parked_tried_at) >= PARK_TIME;
         let has_progressed = std::mem::take(&mut self.deferred.has_progress);
         if !is_due && !has_progressed && releases == self.deferred.releases_seen {
@@ -375,9 +376,10 @@ impl Worker {
                 if let Some(connection) = self.connections.get_mut(slot_key)
                     && std::mem::take(&mut connection.is_parked)
                 {
-                    self.shared.parking.leave(1);
+                    self.shared.parked_connections.subtract(1);
                     connection.is_retry = true;
-                    self.deferred.add(slot_key, connection, Cause::Writable);
+                    self.deferred
+                        .add(slot_key, connection, ServeReason::Writable);
                     self.counters.upload_tries.bump();
                     retried += 1;
                 }
@@ -389,9 +391,9 @@ impl Worker {
 impl Parked {
     fn pop(&mut self, is_uploading: bool) -> Option<u64> {
         let parked = if is_uploading {
-            &mut self.uploading
+            &mut self.begun_uploads
         } else {
-            &mut self.beginning
+            &mut self.waiting_uploads
         };
         parked.pop_first().map(|(_, slot_key)| slot_key)
     }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use rustix::event::Timespec;
 use rustix::event::epoll;
 
-use super::{Cause, Worker};
-use crate::shared::info::CloseReason;
+use super::{ServeReason, Worker};
+use crate::shared::connection_info::CloseReason;
 
 /// How long begun requests may take to finish once the server stops.
 const DRAIN_TIME_MAX: Duration = Duration::from_millis(700);
@@ -16,12 +16,12 @@ impl Worker {
     /// replies have until [`DRAIN_TIME_MAX`] is over.
     pub(super) fn drain(&mut self, events: &mut Vec<epoll::Event>) {
         let deadline = Instant::now() + DRAIN_TIME_MAX;
-        self.take_accepted();
+        self.add_accepted_connections();
         for slot_key in self
             .connections
             .keys(|connection| !connection.has_pending_output())
         {
-            self.serve(slot_key, Cause::Input);
+            self.serve(slot_key, ServeReason::Input);
         }
         self.serve_all_watchers();
         while Instant::now() < deadline {
@@ -33,7 +33,7 @@ impl Worker {
             }
             events.clear();
             self.store.pass();
-            self.counters.pulse.beat();
+            self.counters.progress_counter.count_iteration();
             let poll_timeout = Timespec {
                 tv_sec: 0,
                 tv_nsec: if self.deferred.has_ready_work() {

@@ -7,14 +7,14 @@ use std::time::Instant;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::Shutdown;
 
-use super::{Cause, Worker};
+use super::{ServeReason, Worker};
 use crate::net::accept_queue::AcceptedConnection;
 use crate::net::connection::{Connection, InheritedState};
 use crate::net::stream::Stream;
 use crate::session::Session;
-use crate::session::trace;
+use crate::session::command_log;
+use crate::shared::connection_info::{CloseReason, ConnectionInfo};
 use crate::shared::events;
-use crate::shared::info::{CloseReason, ConnectionInfo};
 use crate::shared::lock::lock;
 use crate::shared::log::LogKind;
 use crate::shared::stalled;
@@ -46,15 +46,15 @@ impl Worker {
         }
         drop(connection);
         if was_uploading {
-            stalled::note_upload_release(&self.shared);
+            stalled::record_upload_release(&self.shared);
         }
     }
 
     fn log_close(&self, info: &ConnectionInfo, reason: CloseReason) {
         let shared = &self.shared;
-        let line = |sentence| {
+        let line = |message| {
             let (peer, descriptor) = (info.peer(), info.id.descriptor);
-            format!("glasscache: closed {peer} (descriptor {descriptor}): {sentence}")
+            format!("glasscache: closed {peer} (descriptor {descriptor}): {message}")
         };
         if reason == CloseReason::Binary {
             self.counters.binary_refused.bump();
@@ -64,10 +64,10 @@ impl Worker {
         {
             tls.counters.protocol_errors.fetch_add(1, Ordering::Relaxed);
         }
-        match reason.sentence() {
-            Some(sentence) if shared.logs_at(1) => shared.log.line(line(sentence)),
+        match reason.log_message() {
+            Some(message) if shared.logs_at(1) => shared.log.queue_line(line(message)),
             // At any verbosity: the user sees only a timeout.
-            Some(sentence) => {
+            Some(message) => {
                 let kind = match reason {
                     CloseReason::Binary => LogKind::BinaryProtocol,
                     CloseReason::ProxyHeader => LogKind::ProxyHeader,
@@ -75,16 +75,18 @@ impl Worker {
                 };
                 shared
                     .log
-                    .line_once_a_second(kind, self.now.0, || line(sentence));
+                    .queue_line_rate_limited(kind, self.now.0, || line(message));
             }
             None => {}
         }
         if shared.logs_at(2) {
-            shared.log.line(trace::describe_connection(info, false));
+            shared
+                .log
+                .queue_line(command_log::describe_connection(info, false));
         }
     }
 
-    pub(super) fn take_accepted(&mut self) {
+    pub(super) fn add_accepted_connections(&mut self) {
         let accepted = std::mem::take(&mut *lock(&self.accept_queue));
         for AcceptedConnection {
             stream,
@@ -130,11 +132,11 @@ impl Worker {
         }
         if must_continue {
             // What the predecessor had received or not yet sent causes no event.
-            self.serve_or_queue(slot_key, Cause::Writable);
+            self.serve_or_queue(slot_key, ServeReason::Writable);
         }
         if is_tls {
             // The first request may have come with the end of the handshake.
-            self.serve_or_queue(slot_key, Cause::Input);
+            self.serve_or_queue(slot_key, ServeReason::Input);
         }
     }
 

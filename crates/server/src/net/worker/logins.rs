@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Cause, Worker};
+use super::{ServeReason, Worker};
 use crate::net::connection::Connection;
-use crate::shared::info::CloseReason;
+use crate::shared::connection_info::CloseReason;
 
 /// How long a connection may take to log in, from its start or its last attempt; time in which an attempt is
 /// verified does not count. Without this bound strangers could hold all connections.
@@ -76,7 +76,7 @@ impl Worker {
             if connection.login_wait_since.is_some() {
                 connection.login_wait_since = Some(now);
             }
-            self.serve_or_queue(slot_key, Cause::Writable);
+            self.serve_or_queue(slot_key, ServeReason::Writable);
         }
     }
 

@@ -32,9 +32,9 @@ use crate::net::accept_queue::AcceptQueue;
 use crate::net::connection::{Buffers, Interest, NextStep};
 use crate::session::context::Context;
 use crate::shared::Shared;
+use crate::shared::connection_info::CloseReason;
 use crate::shared::counters::{Counters, ITERATION_TIME_BUCKETS};
 use crate::shared::events;
-use crate::shared::info::CloseReason;
 use crate::shared::stalled;
 use crate::shared::wake::Waker;
 use crate::shared::watchers::kind;
@@ -93,7 +93,7 @@ pub(crate) struct Worker {
 
 /// What woke a connection.
 #[derive(Clone, Copy)]
-enum Cause {
+enum ServeReason {
     Input,
     /// Input that was read ahead, and its index there.
     ReadAhead(usize),
@@ -141,7 +141,7 @@ impl Worker {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         let mut has_work = false;
         self.store.go_online();
-        self.counters.pulse.wake();
+        self.counters.progress_counter.begin_work();
         loop {
             if !self.shared.phases.is_running() {
                 if self.shared.phases.is_ending() {
@@ -170,7 +170,7 @@ impl Worker {
         }
         self.close_all();
         self.store.go_offline();
-        self.counters.pulse.sleep();
+        self.counters.progress_counter.begin_sleep();
     }
 
     /// Sleeps until something is ready, unless there is work.
@@ -178,7 +178,7 @@ impl Worker {
         events.clear();
         self.store.pass();
         if has_work || self.deferred.has_ready_work() || self.deferred.must_check_memory_queue() {
-            self.counters.pulse.beat();
+            self.counters.progress_counter.count_iteration();
             let no_wait = Timespec {
                 tv_sec: 0,
                 tv_nsec: 0,
@@ -191,7 +191,7 @@ impl Worker {
             return;
         }
         self.store.go_offline();
-        self.counters.pulse.sleep();
+        self.counters.progress_counter.begin_sleep();
         let sleep = if self.deferred.has_waiting_writes() {
             WRITE_SLEEP
         } else if self.deferred.has_parked() {
@@ -211,7 +211,7 @@ impl Worker {
             rustix::buffer::spare_capacity(events),
             Some(&sleep),
         );
-        self.counters.pulse.wake();
+        self.counters.progress_counter.begin_work();
         self.store.go_online();
     }
 
@@ -245,18 +245,18 @@ impl Worker {
         let (slot_key, flags) = ({ event.data }.u64(), { event.flags });
         if slot_key == WAKE_TOKEN {
             self.waker.clear();
-            self.take_accepted();
+            self.add_accepted_connections();
             self.close_marked();
             self.serve_decided_logins();
             self.serve_urgent_watchers();
         } else if self.note_hangup(slot_key, flags) {
             self.close(slot_key, CloseReason::Error);
         } else if flags.contains(EventFlags::OUT) {
-            self.serve_or_queue(slot_key, Cause::Writable);
+            self.serve_or_queue(slot_key, ServeReason::Writable);
         } else if self.read_ahead.has_received(index) {
-            self.serve(slot_key, Cause::ReadAhead(index));
+            self.serve(slot_key, ServeReason::ReadAhead(index));
         } else {
-            self.serve_or_queue(slot_key, Cause::Input);
+            self.serve_or_queue(slot_key, ServeReason::Input);
         }
     }
 
@@ -304,7 +304,7 @@ impl Worker {
             .raise(u64::try_from(elapsed_us).unwrap_or(0));
     }
 
-    fn serve(&mut self, slot_key: u64, cause: Cause) {
+    fn serve(&mut self, slot_key: u64, reason: ServeReason) {
         let Some(connection) = self.connections.get_mut(slot_key) else {
             return;
         };
@@ -319,19 +319,19 @@ impl Worker {
             waker: &self.waker,
             quota_bytes: self.deferred.quota_bytes(),
             pressure: self.shared.memory.pressure(),
-            is_first_waiter: matches!(cause, Cause::MemoryQueueHead),
-            is_traced: self.shared.logs_at(2),
+            is_first_waiter: matches!(reason, ServeReason::MemoryQueueHead),
+            logs_commands: self.shared.logs_at(2),
             may_refuse: &may_refuse,
         };
         let moved_before = self.counters.bytes_moved();
         let was_transferring = connection.is_transferring();
-        let next_step = match cause {
-            Cause::ReadAhead(index) => connection.serve_read_ahead(
+        let next_step = match reason {
+            ServeReason::ReadAhead(index) => connection.serve_read_ahead(
                 self.read_ahead.received_input(index),
                 &context,
                 &mut self.buffers,
             ),
-            Cause::Input if !connection.has_pending_output() => {
+            ServeReason::Input if !connection.has_pending_output() => {
                 connection.on_readable(&context, &mut self.buffers)
             }
             _ => connection.resume(&context, &mut self.buffers),
@@ -361,8 +361,12 @@ impl Worker {
         let held_bytes = connection.held_bytes();
         if connection.had_held_bytes || held_bytes > 0 {
             connection.had_held_bytes = held_bytes > 0;
-            info.held_memory
-                .note_held(held_bytes as u64, moved_bytes, wanted_bytes > 0, self.now);
+            info.held_memory.record_held_bytes(
+                held_bytes as u64,
+                moved_bytes,
+                wanted_bytes > 0,
+                self.now,
+            );
         }
         match next_step {
             NextStep::Wait => {
@@ -375,9 +379,10 @@ impl Worker {
             }
             NextStep::Requeue => {
                 self.counters.conn_yields.bump();
-                self.deferred.add(slot_key, connection, Cause::Writable);
+                self.deferred
+                    .add(slot_key, connection, ServeReason::Writable);
             }
-            NextStep::RequeueBehindShort => {
+            NextStep::RequeueAfterSmallRequests => {
                 self.counters.conn_yields.bump();
                 self.deferred.add_first(slot_key, connection);
             }

@@ -14,10 +14,10 @@ use rustix::event::epoll;
 
 use super::Worker;
 use crate::net::connection::Connection;
+use crate::shared::connection_info::CloseReason;
 use crate::shared::control_channel::{DESCRIPTORS_MAX, FrameKind};
 use crate::shared::fields::FieldWriter;
 use crate::shared::handover::Handover;
-use crate::shared::info::CloseReason;
 use crate::shared::lock::lock;
 
 /// Unparsed input and unsent output that the connections of a worker hand over: within a few milliseconds the successor
@@ -37,19 +37,19 @@ impl Worker {
     /// Waits for the end of a pause.
     pub(super) fn pause(&mut self) {
         // The watchdog ends a process whose worker hangs, not one whose successor is slow.
-        self.counters.pulse.sleep();
+        self.counters.progress_counter.begin_sleep();
         self.hand_over();
-        self.counters.pulse.wake();
+        self.counters.progress_counter.begin_work();
     }
 
     fn hand_over(&mut self) {
-        let Some((pause, handover)) = self.shared.phases.wait_for_listener() else {
+        let Some((pause_number, handover)) = self.shared.phases.wait_for_listener() else {
             return;
         };
-        self.take_accepted();
+        self.add_accepted_connections();
         let outcome = self.send_connections(&handover);
         self.store.close_segments();
-        self.shared.phases.pause_worker(pause, outcome);
+        self.shared.phases.pause_worker(pause_number, outcome);
         if self.shared.phases.is_running() {
             self.handed_over.clear();
         }
@@ -71,12 +71,12 @@ impl Worker {
                 };
                 if connection.hand_over(&mut fields, &mut bytes_left) {
                     sent.push(slot_key);
-                } else if !connection.stay_behind(
+                } else if !connection.prepare_without_handover(
                     &mut lock(&handover.uncommitted),
                     &mut copied_bytes_left,
                     &self.shared.memory,
                 ) {
-                    handover.cut_connections.fetch_add(1, Ordering::Relaxed);
+                    handover.closed_early.fetch_add(1, Ordering::Relaxed);
                 }
             }
             let descriptors: Vec<_> = sent
@@ -111,7 +111,7 @@ impl Worker {
         }
         for slot_key in self.connections.keys(Connection::is_watching) {
             if let Some(connection) = self.connections.get_mut(slot_key) {
-                connection.keep_last_lines(&self.shared);
+                connection.queue_final_watch_lines(&self.shared);
             }
         }
         let handover = self.shared.phases.last_handover();
@@ -128,7 +128,7 @@ impl Worker {
             if slot_keys.is_empty() || Instant::now() >= deadline {
                 break;
             }
-            self.counters.pulse.beat();
+            self.counters.progress_counter.count_iteration();
             let is_all_sent = slot_keys.iter().all(|key| ended_at.contains_key(key));
             std::thread::sleep(if is_all_sent {
                 LINGER_PAUSE
@@ -159,7 +159,7 @@ impl Worker {
     /// Closes a connection without touching the memory of the store.
     fn abandon(&mut self, slot_key: u64) {
         if let Some(connection) = self.connections.get_mut(slot_key) {
-            connection.abandon_upload();
+            connection.forget_upload();
         }
         self.close(slot_key, CloseReason::Shutdown);
     }

@@ -13,7 +13,7 @@ use rustix::event::epoll::{self, EventFlags};
 use super::Worker;
 use super::slots::WAKE_TOKEN;
 use crate::net::connection::READ_AHEAD_BYTES;
-use crate::shared::info::CloseReason;
+use crate::shared::connection_info::CloseReason;
 use crate::shared::peer_memory::Pressure;
 
 /// Maximum number of connections read ahead together: one core has about as many line fills in flight.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
 
-use super::{Cause, Worker};
+use super::{ServeReason, Worker};
 use crate::shared::watchers::SEND_INTERVAL;
 
 /// The connections of a worker that watch.
@@ -80,7 +80,7 @@ impl Worker {
             if connection.is_some_and(|connection| {
                 !connection.has_pending_output() && is_served(connection.info.id.serial)
             }) {
-                self.serve(slot_key, Cause::Writable);
+                self.serve(slot_key, ServeReason::Writable);
             }
         }
     }

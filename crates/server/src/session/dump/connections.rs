@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use crate::session::context::Context;
 use crate::session::rows::Rows;
 use crate::shared::address::Address;
-use crate::shared::info::{ConnectionInfo, Peer};
+use crate::shared::connection_info::{ConnectionInfo, Peer};
 
 /// Connections in one slice, of four lines each.
 const SLICE_CONNECTIONS: usize = 256;

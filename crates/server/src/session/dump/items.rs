@@ -162,7 +162,7 @@ fn write_line(
     let (class, bytes) =
         context
             .shared
-            .classes
+            .slab_classes
             .class_and_size(key.len(), item.value_bytes(), item.flags());
     if !(classes.is_empty() || classes.contains(&class)) {
         return;

@@ -12,7 +12,7 @@ pub(crate) use self::framed::FramedDump;
 pub(crate) use self::items::{Cachedump, ItemDump, LineFormat};
 use crate::session::context::Context;
 use crate::session::output::Output;
-use crate::shared::detail::DiscardedPrefixes;
+use crate::shared::prefix_table::DiscardedPrefixes;
 use crate::shared::sizes::{SLICE_BYTES, SLICE_EXAMINED};
 
 /// A long reply and its progress.
@@ -41,7 +41,7 @@ impl Dump {
             Dump::Prefixes { resume_after } => {
                 context
                     .shared
-                    .detail
+                    .prefix_table
                     .dump(resume_after, context.counters, &mut out.bytes)
             }
             Dump::FramedDump(framed) => framed.run(context, out),

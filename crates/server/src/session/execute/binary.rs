@@ -7,12 +7,12 @@ use glasscache_store::{
 };
 
 use super::{admin, items};
+use crate::session::connection_effect::ConnectionEffect;
 use crate::session::context::Context;
 use crate::session::dump::{Dump, FramedDump};
-use crate::session::outcome::Outcome;
 use crate::session::output::Output;
 use crate::session::stats;
-use crate::shared::info::CloseReason;
+use crate::shared::connection_info::CloseReason;
 use crate::shared::version::VERSION;
 
 /// Tokens of a statistics request, at most; more are ignored.
@@ -24,7 +24,7 @@ pub(crate) fn run_command<'w>(
     command: &Command<'_>,
     context: &Context<'w>,
     out: &mut Output<'w>,
-) -> Result<Outcome, NoRoomYet> {
+) -> Result<ConnectionEffect, NoRoomYet> {
     let bytes = &mut out.bytes;
     match *command {
         Command::Delete { key, required_cas } => delete(id, key, required_cas, context, bytes)?,
@@ -42,7 +42,7 @@ pub(crate) fn run_command<'w>(
         Command::Stat(argument) => return Ok(run_stats(id, argument, context, bytes)),
         Command::Quit => {
             report_success(id, 0, bytes);
-            return Ok(Outcome::Close(CloseReason::Normal));
+            return Ok(ConnectionEffect::Close(CloseReason::Normal));
         }
         // The session executes reads, stores and logins itself.
         Command::Get(_)
@@ -52,10 +52,10 @@ pub(crate) fn run_command<'w>(
         | Command::SaslLogin { .. } => {
             context.counters.invariant_broken.bump();
             binary::write_error(bytes, id, Status::UnknownCommand);
-            return Ok(Outcome::Close(CloseReason::Error));
+            return Ok(ConnectionEffect::Close(CloseReason::Error));
         }
     }
-    Ok(Outcome::Done)
+    Ok(ConnectionEffect::Done)
 }
 
 /// Reports the usual outcome, unless the request is quiet.
@@ -125,7 +125,12 @@ fn arith(
 }
 
 /// Statistics: the families that memcached reports over this protocol, and our own.
-fn run_stats(id: RequestId, argument: &[u8], context: &Context<'_>, out: &mut Vec<u8>) -> Outcome {
+fn run_stats(
+    id: RequestId,
+    argument: &[u8],
+    context: &Context<'_>,
+    out: &mut Vec<u8>,
+) -> ConnectionEffect {
     let mut tokens: [&[u8]; TOKENS_MAX] = [b""; TOKENS_MAX];
     let mut count = 0;
     for (token_slot, token) in tokens.iter_mut().zip(ascii::tokens(argument)) {
@@ -141,11 +146,13 @@ fn run_stats(id: RequestId, argument: &[u8], context: &Context<'_>, out: &mut Ve
     );
     if !is_supported {
         binary::write_error(out, id, Status::NotFound);
-        return Outcome::Done;
+        return ConnectionEffect::Done;
     }
     let mut text = Output::rendered(Vec::new());
     match stats::run_stats(tokens, context, &mut text) {
-        Outcome::Dump(dump) => Outcome::Dump(Dump::FramedDump(FramedDump::new(id, dump))),
+        ConnectionEffect::Dump(dump) => {
+            ConnectionEffect::Dump(Dump::FramedDump(FramedDump::new(id, dump)))
+        }
         outcome => {
             write_rows(id, &text.bytes, out);
             outcome

@@ -77,7 +77,7 @@ fn read_item<'w>(
         }
         context
             .shared
-            .classes
+            .slab_classes
             .count_hit(context.counters, key.len(), item, touch.is_some());
     }
     Ok(item)
@@ -161,7 +161,7 @@ fn get_short<'w>(key: &[u8], hint: LookupHint<'w>, context: &Context<'w>) -> Opt
     let value = context.store.get_short(key, hint, context.now)?;
     context
         .shared
-        .classes
+        .slab_classes
         .count_plain_hit(context.counters, key.len(), value.len());
     Some(value)
 }
@@ -220,7 +220,7 @@ pub(super) fn meta_get_hinted<'w>(
         meta::write_value_line(&mut out.bytes, item.value_bytes());
         context
             .shared
-            .classes
+            .slab_classes
             .count_hit(context.counters, key.len(), &item, false);
         out.append_value(item);
         return Ok(());
@@ -241,7 +241,7 @@ pub(super) fn meta_get_hinted<'w>(
     );
     context
         .shared
-        .classes
+        .slab_classes
         .count_hit(context.counters, key.len(), &item, flags.has(b'T'));
     if sends_value {
         out.append_value(item);
@@ -271,16 +271,16 @@ fn meta_find<'w>(
             ..GetOptions::default()
         };
         let leased_read = context.store.get_with(key, hash, &options, context.now);
-        return Ok(join_reads(item, leased_read));
+        return Ok(merge_leased_read(item, leased_read));
     }
     get_with(key, hash, &get_options(line, context), context)
 }
 
-/// Joins two reads of one key: the second has the lease, the first the time of the previous use.
+/// Merges two reads of one key: the second has the lease, the first the time of the previous use.
 ///
 /// A lease belongs to one copy of the item. If the key was deleted or stored again between the reads, the reply is
 /// made of the second read alone.
-fn join_reads<'w>(
+fn merge_leased_read<'w>(
     first: Item<'w>,
     leased_read: Option<(Item<'w>, Lease)>,
 ) -> Option<(Item<'w>, Lease)> {
@@ -353,7 +353,7 @@ fn count_touch(context: &Context<'_>, is_hit: bool) {
 #[inline]
 fn report_get(context: &Context<'_>, key: &[u8], item: Option<&Item<'_>>) {
     if context.shared.are_reads_observed() {
-        context.shared.detail.record_get(key, item.is_some());
+        context.shared.prefix_table.record_get(key, item.is_some());
         events::publish_fetch(context, key, item.map(Item::value_bytes));
     }
 }
@@ -401,7 +401,7 @@ mod tests {
     fn a_stale_item_is_won_by_the_second_read_of_the_same_copy() {
         with_stale_item(|worker, hash, first| {
             let leased_read = worker.get_with(b"a", hash, &MAY_WIN, NOW);
-            let (item, lease) = join_reads(first, leased_read).unwrap();
+            let (item, lease) = merge_leased_read(first, leased_read).unwrap();
             assert_eq!(item.value(), Some(&b"old"[..]));
             assert!(lease.won && lease.is_stale);
         });
@@ -412,7 +412,7 @@ mod tests {
         with_stale_item(|worker, hash, first| {
             worker.set(b"a", hash, b"new", &SetOptions::default(), NOW);
             let leased_read = worker.get_with(b"a", hash, &MAY_WIN, NOW);
-            let (item, lease) = join_reads(first, leased_read).unwrap();
+            let (item, lease) = merge_leased_read(first, leased_read).unwrap();
             assert_eq!(item.value(), Some(&b"new"[..]));
             assert!(!lease.won && !lease.is_stale);
         });
@@ -423,7 +423,7 @@ mod tests {
         with_stale_item(|worker, hash, first| {
             worker.delete(b"a", hash, &DeleteOptions::default(), NOW);
             let leased_read = worker.get_with(b"a", hash, &MAY_WIN, NOW);
-            assert!(join_reads(first, leased_read).is_none());
+            assert!(merge_leased_read(first, leased_read).is_none());
         });
     }
 }

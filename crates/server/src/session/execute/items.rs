@@ -44,7 +44,7 @@ pub(super) fn apply_delete(
     let outcome =
         context.refuse_if_overdue(result, || store.delete(key, hash, options, context.now))?;
     if let Some(line) = line {
-        context.shared.detail.record_delete(key);
+        context.shared.prefix_table.record_delete(key);
         if let Some(line) = line {
             events::publish_deletion(context.shared, key, &line);
         }
@@ -57,7 +57,7 @@ pub(super) fn apply_delete(
     if let Some(item) = item {
         context
             .shared
-            .classes
+            .slab_classes
             .count_delete(context.counters, key.len(), &item);
     }
     match outcome {
@@ -86,7 +86,7 @@ pub(super) fn touch(
             context.counters.touch_hits.bump();
             context
                 .shared
-                .classes
+                .slab_classes
                 .count_hit(context.counters, key.len(), &item, true);
             replies::TOUCHED
         }
@@ -141,7 +141,7 @@ pub(super) fn apply_arith(
             }
             context
                 .shared
-                .classes
+                .slab_classes
                 .count_arith(context.counters, key, value, is_decrement);
         }
         (ArithOutcome::NotFound, true) => counters.decr_misses.bump(),
@@ -274,7 +274,7 @@ pub(super) fn meta_debug(
     let (class, bytes) =
         context
             .shared
-            .classes
+            .slab_classes
             .class_and_size(key.len(), item.value_bytes(), item.flags());
     // Writing to a vector cannot fail.
     let _ = write!(

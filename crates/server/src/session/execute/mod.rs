@@ -19,10 +19,10 @@ use glasscache_store::NoRoomYet;
 pub(crate) use batch::{Batch, Lookup, StopReason, StoppedCommand, StoppedLookup};
 pub(crate) use reply_memory::missing_bytes_of_command;
 
+use crate::session::connection_effect::ConnectionEffect;
 use crate::session::context::Context;
-use crate::session::outcome::Outcome;
 use crate::session::output::Output;
-use crate::shared::info::CloseReason;
+use crate::shared::connection_info::CloseReason;
 use crate::shared::version::VERSION_REPLY;
 
 /// Executes a command that has no value and is not a batch of keys; if it has to wait for a segment, nothing is
@@ -31,7 +31,7 @@ pub(crate) fn run_command<'w>(
     command: &Command<'_>,
     context: &Context<'w>,
     out: &mut Output<'w>,
-) -> Result<Outcome, NoRoomYet> {
+) -> Result<ConnectionEffect, NoRoomYet> {
     match *command {
         Command::Delete { key, noreply } => write_reply(noreply, out, items::delete(key, context)?),
         Command::Touch {
@@ -70,27 +70,27 @@ pub(crate) fn run_command<'w>(
         Command::Version => {
             out.bytes.extend_from_slice(VERSION_REPLY);
         }
-        Command::Quit => return Ok(Outcome::Close(CloseReason::Normal)),
+        Command::Quit => return Ok(ConnectionEffect::Close(CloseReason::Normal)),
         Command::Admin {
             verb,
             arguments,
             noreply,
         } => {
             let position = out.position();
-            let outcome = admin::run_command(verb, arguments, context, out);
+            let effect = admin::run_command(verb, arguments, context, out);
             if noreply {
                 out.rewind(position);
             }
-            return Ok(outcome);
+            return Ok(effect);
         }
         // The session handles keys and values itself, so these do not occur here.
         Command::Get(_) | Command::Store(_) | Command::MetaSet(..) => {
             context.counters.invariant_broken.bump();
             out.bytes.extend_from_slice(replies::ERROR);
-            return Ok(Outcome::Close(CloseReason::Error));
+            return Ok(ConnectionEffect::Close(CloseReason::Error));
         }
     }
-    Ok(Outcome::Done)
+    Ok(ConnectionEffect::Done)
 }
 
 fn write_reply(noreply: bool, out: &mut Output<'_>, text: &'static [u8]) {

@@ -13,12 +13,12 @@ use glasscache_store::{
     CasUnique, KeyHash, NoRoomYet, Refusal, Reservation, SetMode, SetOptions, SetOutcome,
 };
 
+use crate::session::command_log;
+use crate::session::connection_effect::ConnectionEffect;
 use crate::session::context::Context;
 use crate::session::events;
-use crate::session::outcome::Outcome;
 use crate::session::output::Output;
-use crate::session::trace;
-use crate::shared::info::CloseReason;
+use crate::shared::connection_info::CloseReason;
 use crate::shared::log::LogKind;
 
 /// One write, ready for its value.
@@ -252,7 +252,7 @@ impl<'b> StoreWrite<'b> {
         let previous_value = self.find_previous(context);
         let result = context.store.try_commit(reservation, context.now);
         let outcome = context.refuse_if_overdue(result, || {
-            context.store.give_up(reservation, context.now);
+            context.store.refuse_upload(reservation, context.now);
             SetOutcome::NoMemory
         })?;
         self.publish_previous_fetch(previous_value, context);
@@ -280,12 +280,12 @@ impl<'b> StoreWrite<'b> {
 
     /// A value that is not followed by a line ending: the stream continues where memcached's would, but a client
     /// that reads no replies would not notice, so its connection closes.
-    pub(crate) fn refuse_chunk(&self, out: &mut Output<'_>) -> Outcome {
+    pub(crate) fn refuse_chunk(&self, out: &mut Output<'_>) -> ConnectionEffect {
         if self.is_quiet() {
-            return Outcome::Close(CloseReason::Protocol);
+            return ConnectionEffect::Close(CloseReason::Protocol);
         }
         out.bytes.extend_from_slice(replies::BAD_DATA_CHUNK);
-        Outcome::Done
+        ConnectionEffect::Done
     }
 
     #[inline]
@@ -391,12 +391,12 @@ impl<'b> StoreWrite<'b> {
         context.counters.store_no_memory.bump();
         let shared = context.shared;
         if shared.logs_at(1) {
-            let (key, bytes) = (trace::escape_for_log(self.key), self.value_bytes);
-            shared.log.line(format!(
+            let (key, bytes) = (command_log::escape_for_log(self.key), self.value_bytes);
+            shared.log.queue_line(format!(
                 "glasscache: refused to store {key} ({bytes} bytes): no memory"
             ));
         } else {
-            shared.log.line_once_a_second(LogKind::RefusedStore, context.now.0, || {
+            shared.log.queue_line_rate_limited(LogKind::RefusedStore, context.now.0, || {
                 let limit = context.store.store().memory_bytes() >> 20;
                 format!("glasscache: refused to store a value: no memory (-m is {limit} MB; -v names the keys)")
             });
@@ -411,7 +411,7 @@ impl<'b> StoreWrite<'b> {
             SetOutcome::NoMemory => self.count_refused(context),
             _ => {
                 counters.set_cmds.bump();
-                context.shared.classes.count_set(
+                context.shared.slab_classes.count_set(
                     context.counters,
                     self.key,
                     self.value_bytes,
@@ -428,7 +428,7 @@ impl<'b> StoreWrite<'b> {
             }
         }
         if context.shared.is_observed() {
-            context.shared.detail.record_set(self.key);
+            context.shared.prefix_table.record_set(self.key);
             events::publish_store(context, self.key, outcome, &self.options, self.value_bytes);
         }
     }

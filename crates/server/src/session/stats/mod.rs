@@ -12,9 +12,9 @@ mod table;
 
 use glasscache_protocol::{ascii, replies};
 
+use crate::session::connection_effect::ConnectionEffect;
 use crate::session::context::Context;
 use crate::session::dump::{Cachedump, Dump, ItemDump, LineFormat};
-use crate::session::outcome::Outcome;
 use crate::session::output::Output;
 
 /// Executes `stats` with its arguments.
@@ -22,7 +22,7 @@ pub(crate) fn run_stats(
     arguments: &[&[u8]],
     context: &Context<'_>,
     out: &mut Output<'_>,
-) -> Outcome {
+) -> ConnectionEffect {
     let out = &mut out.bytes;
     match arguments {
         [] => general::write(context, out),
@@ -31,23 +31,25 @@ pub(crate) fn run_stats(
         [b"slabs", ..] => slabs::write_slabs(context, out),
         // Sizes would cost a counter per size on each write; memcached has them off as well.
         [b"sizes", ..] => out.extend_from_slice(b"STAT sizes_status disabled\r\nEND\r\n"),
-        [b"conns", ..] => return Outcome::Dump(Dump::Connections { resume_after: 0 }),
+        [b"conns", ..] => return ConnectionEffect::Dump(Dump::Connections { resume_after: 0 }),
         [b"cachedump", arguments_left @ ..] => match start_cachedump(arguments_left, context) {
-            Ok(dump) => return Outcome::Dump(dump),
+            Ok(dump) => return ConnectionEffect::Dump(dump),
             Err(refusal) => out.extend_from_slice(refusal),
         },
         [b"detail", b"dump", ..] if context.shared.config.dump_enabled => {
-            return Outcome::Dump(Dump::Prefixes { resume_after: None });
+            return ConnectionEffect::Dump(Dump::Prefixes { resume_after: None });
         }
         [b"detail", arguments_left @ ..] => switch_detail(arguments_left, context, out),
         [b"glasscache", ..] => glasscache::write(context, out),
         [b"reset", ..] => {
             context.shared.reset();
-            return Outcome::Dump(Dump::DiscardedPrefixes(context.shared.detail.clear()));
+            return ConnectionEffect::Dump(Dump::DiscardedPrefixes(
+                context.shared.prefix_table.clear(),
+            ));
         }
         _ => out.extend_from_slice(replies::ERROR),
     }
-    Outcome::Done
+    ConnectionEffect::Done
 }
 
 fn switch_detail(arguments: &[&[u8]], context: &Context<'_>, out: &mut Vec<u8>) {
@@ -56,7 +58,7 @@ fn switch_detail(arguments: &[&[u8]], context: &Context<'_>, out: &mut Vec<u8>) 
     }
     match arguments {
         [switch @ (b"on" | b"off"), ..] => {
-            context.shared.detail.set_on(*switch == b"on");
+            context.shared.prefix_table.set_on(*switch == b"on");
             context.shared.refresh_is_observed();
             out.extend_from_slice(replies::OK);
         }

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_process_knows_itself() {
+    fn cpu_time_and_resident_memory_are_read() {
         assert!(resident_bytes() > 100_000);
         let (user, _) = cpu_time();
         assert!(user.parse::<f64>().is_ok());

@@ -26,36 +26,36 @@ const ABSENT_FEATURE_ROWS: [(&str, &str); 12] = [
 
 /// Appends all rows and END.
 pub(super) fn write(context: &Context<'_>, out: &mut Vec<u8>) {
-    let mut table = Table {
+    let mut writer = SettingsWriter {
         rows: Rows::new(out),
         context,
         own_names: Vec::new(),
     };
-    table.write_network();
-    table.write_service();
-    table.write_slabs();
-    table.write_lru();
-    table.write_buffers();
+    writer.write_network();
+    writer.write_service();
+    writer.write_slabs();
+    writer.write_lru();
+    writer.write_buffers();
     for (name, value) in ABSENT_FEATURE_ROWS {
-        table.write_row(name, value);
+        writer.write_row(name, value);
     }
     let memory_file = context.shared.config.memory_file.as_deref();
     let memory_file = memory_file.map_or("(null)".into(), Path::to_string_lossy);
-    table.write_row("memory_file", memory_file);
-    table.write_row("client_flags_size", 4);
-    table.write_tls();
-    table.write_overrides();
-    table.rows.end();
+    writer.write_row("memory_file", memory_file);
+    writer.write_row("client_flags_size", 4);
+    writer.write_tls();
+    writer.write_overrides();
+    writer.rows.end();
 }
 
-struct Table<'o, 't, 'w> {
+struct SettingsWriter<'o, 't, 'w> {
     rows: Rows<'o>,
     context: &'t Context<'w>,
     /// The names of our own rows, to find which of the caller's are additional.
     own_names: Vec<&'static str>,
 }
 
-impl Table<'_, '_, '_> {
+impl SettingsWriter<'_, '_, '_> {
     /// One row; the caller's value replaces ours.
     fn write_row(&mut self, name: &'static str, value: impl Display) {
         self.own_names.push(name);
@@ -108,7 +108,7 @@ impl Table<'_, '_, '_> {
         self.write_row("stat_key_prefix", char::from(config.prefix_delimiter));
         self.write_row(
             "detail_enabled",
-            yes_or_no(self.context.shared.detail.is_on()),
+            yes_or_no(self.context.shared.prefix_table.is_on()),
         );
         self.write_row("reqs_per_event", config.requests_per_event);
         self.write_row("cas_enabled", yes_or_no(config.cas_enabled));
@@ -131,7 +131,7 @@ impl Table<'_, '_, '_> {
         let chunk_max = self
             .context
             .shared
-            .classes
+            .slab_classes
             .chunks()
             .last()
             .copied()

@@ -23,7 +23,7 @@ struct ClassInUse {
 
 fn classes_in_use(context: &Context<'_>) -> Vec<ClassInUse> {
     let counters = context.store.store().counters();
-    let chunks = context.shared.classes.chunks();
+    let chunks = context.shared.slab_classes.chunks();
     let class = |(index, ((items, bytes), chunk)): (usize, (&(u64, u64), &u32))| {
         let chunk_bytes = u64::from(*chunk);
         let evicted = counters.evicted_by_slab_class.get(index).copied();

@@ -43,7 +43,7 @@ type Companion = (u64, u32);
 pub(super) struct RuleCounter<'a> {
     prepared: &'a PreparedLog<'a>,
     requests: Range<usize>,
-    share: f64,
+    joint_share_min: f64,
     /// The share of the requests that read each item.
     popularity: Vec<f64>,
     families: Vec<Option<Family<'a>>>,
@@ -79,7 +79,11 @@ impl TriggerUses {
 
 impl<'a> RuleCounter<'a> {
     /// Prepares the requests; companions must be read in this share of the trigger's uses.
-    pub(super) fn new(prepared: &'a PreparedLog<'a>, requests: Range<usize>, share: f64) -> Self {
+    pub(super) fn new(
+        prepared: &'a PreparedLog<'a>,
+        requests: Range<usize>,
+        joint_share_min: f64,
+    ) -> Self {
         let count = requests.len().max(1) as f64;
         let uses = prepared.uses(requests.clone());
         let mut template_numbers: HashMap<String, u32> = HashMap::new();
@@ -100,7 +104,7 @@ impl<'a> RuleCounter<'a> {
         Self {
             prepared,
             requests,
-            share,
+            joint_share_min,
             popularity: uses.iter().map(|&uses| f64::from(uses) / count).collect(),
             families,
             templates,
@@ -170,7 +174,7 @@ impl<'a> RuleCounter<'a> {
                 joint_uses,
                 chance_share: 0.0,
             };
-            if uses.joint_share() < self.share || joint_uses < USES_MIN {
+            if uses.joint_share() < self.joint_share_min || joint_uses < USES_MIN {
                 continue;
             }
             let chance_share = self.chance_popularity(template, companion);
@@ -259,12 +263,12 @@ impl<'a> RuleCounter<'a> {
                 joint_uses,
                 chance_share,
             };
-            if uses.joint_share() < self.share || joint_uses < USES_MIN {
+            if uses.joint_share() < self.joint_share_min || joint_uses < USES_MIN {
                 continue;
             }
             let is_significant = uses.are_significant(tested_pairs);
             // What most requests read anyway is worth a key in a call that is made for another companion.
-            if is_significant || chance_share >= self.share {
+            if is_significant || chance_share >= self.joint_share_min {
                 let (has_significant, companions_with_uses) =
                     rules_by_trigger.entry(item).or_default();
                 *has_significant |= is_significant;

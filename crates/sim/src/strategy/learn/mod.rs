@@ -75,14 +75,14 @@ impl ItemLists {
 
 /// Learns from the given requests; without a share there is nothing to learn.
 pub fn learn(
-    share: Option<u8>,
+    joint_share_min: Option<u8>,
     prepared: &PreparedLog<'_>,
     requests: Range<usize>,
 ) -> LearnedRules {
-    let Some(share) = share else {
+    let Some(joint_share_min) = joint_share_min else {
         return LearnedRules::default();
     };
-    let rule_counter = RuleCounter::new(prepared, requests, f64::from(share) / 100.0);
+    let rule_counter = RuleCounter::new(prepared, requests, f64::from(joint_share_min) / 100.0);
     let rules = LearnedTogetherRules {
         with_items: rule_counter.find_rules(Trigger::Item),
         with_pages: rule_counter.find_rules(Trigger::Page),

@@ -2,7 +2,7 @@
 
 use super::super::BATCH_ROWS;
 use super::super::column::ColumnDecoder;
-use super::super::table::{ColumnRef, RowRanges, Table};
+use super::super::parquet_file::{ColumnRef, ParquetFile, RowRanges};
 use super::jsonl::intern_route;
 use super::{Items, NONE, RequestLog, Requests};
 use crate::TraceError;
@@ -15,8 +15,8 @@ pub(super) fn read<S: ChunkReader + 'static>(
     items: (&str, S),
     requests: (&str, S),
 ) -> Result<RequestLog, TraceError> {
-    let items = read_items(&Table::open(items.0, items.1)?)?;
-    let requests = read_requests(&Table::open(requests.0, requests.1)?, items.len())?;
+    let items = read_items(&ParquetFile::open(items.0, items.1)?)?;
+    let requests = read_requests(&ParquetFile::open(requests.0, requests.1)?, items.len())?;
     Ok(RequestLog {
         items,
         requests,
@@ -24,19 +24,19 @@ pub(super) fn read<S: ChunkReader + 'static>(
     })
 }
 
-/// Reads the table range by range; `read` receives the column decoders of the row group.
+/// Reads the file range by range; `read` receives the column decoders of the row group.
 fn for_each_range<S: ChunkReader + 'static>(
-    table: &Table<S>,
+    parquet_file: &ParquetFile<S>,
     column_refs: &[Option<ColumnRef>],
     mut read: impl FnMut(&mut [Option<ColumnDecoder>], Range<u64>) -> Result<(), TraceError>,
 ) -> Result<(), TraceError> {
-    let mut row_ranges = RowRanges::of(table);
+    let mut row_ranges = RowRanges::of(parquet_file);
     let mut decoders: Vec<Option<ColumnDecoder>> = Vec::new();
     while let Some((group, rows, is_first)) = row_ranges.next(BATCH_ROWS) {
         if is_first {
             let open = |column_ref: &Option<ColumnRef>| {
                 column_ref
-                    .map(|column_ref| table.open_column(group, rows.start, column_ref))
+                    .map(|column_ref| parquet_file.open_column(group, rows.start, column_ref))
                     .transpose()
             };
             decoders = column_refs.iter().map(open).collect::<Result<_, _>>()?;
@@ -91,17 +91,19 @@ fn require_non_null<T>(
     values.into_iter().enumerate().map(non_null).collect()
 }
 
-fn read_items<S: ChunkReader + 'static>(table: &Table<S>) -> Result<Items, TraceError> {
-    let file = table.file.as_str();
+fn read_items<S: ChunkReader + 'static>(
+    parquet_file: &ParquetFile<S>,
+) -> Result<Items, TraceError> {
+    let file = parquet_file.file.as_str();
     let column_refs = [
-        table.find_number_column("item")?,
-        Some(table.require("key", table.find_string_column("key")?)?),
-        table.find_number_column("parent")?,
-        table.find_number_column("size")?,
+        parquet_file.find_number_column("item")?,
+        Some(parquet_file.require("key", parquet_file.find_string_column("key")?)?),
+        parquet_file.find_number_column("parent")?,
+        parquet_file.find_number_column("size")?,
     ];
     let mut items = Items::default();
     let max = u64::from(NONE - 1);
-    for_each_range(table, &column_refs, |decoders, rows| {
+    for_each_range(parquet_file, &column_refs, |decoders, rows| {
         for (row, item) in read_numbers(&mut decoders[0], &rows, max)?
             .into_iter()
             .enumerate()
@@ -146,23 +148,23 @@ fn check_keys(file: &str, keys: &[String]) -> Result<(), TraceError> {
 }
 
 fn read_requests<S: ChunkReader + 'static>(
-    table: &Table<S>,
+    parquet_file: &ParquetFile<S>,
     items: usize,
 ) -> Result<Requests, TraceError> {
-    let file = table.file.as_str();
+    let file = parquet_file.file.as_str();
     let require = |name: &'static str| {
-        table
-            .require(name, table.find_number_column(name)?)
+        parquet_file
+            .require(name, parquet_file.find_number_column(name)?)
             .map(Some)
     };
     let column_refs = [
-        table.find_number_column("request")?,
+        parquet_file.find_number_column("request")?,
         require("time_us")?,
-        table.find_number_column("instance")?,
+        parquet_file.find_number_column("instance")?,
         require("base_us")?,
-        table.find_number_column("page")?,
-        table.find_string_column("route")?,
-        Some(table.require("items", table.find_list_column("items")?)?),
+        parquet_file.find_number_column("page")?,
+        parquet_file.find_string_column("route")?,
+        Some(parquet_file.require("items", parquet_file.find_list_column("items")?)?),
     ];
     let mut requests = Requests {
         starts: vec![0],
@@ -170,7 +172,7 @@ fn read_requests<S: ChunkReader + 'static>(
     };
     let mut routes = HashMap::new();
     let max_item = (items as u64).saturating_sub(1);
-    for_each_range(table, &column_refs, |decoders, rows| {
+    for_each_range(parquet_file, &column_refs, |decoders, rows| {
         let request = read_numbers(&mut decoders[0], &rows, u64::MAX)?;
         requests.request.extend(
             request

@@ -1,6 +1,6 @@
 //! Request logs written as Parquet.
 
-use super::super::table_write::{Column, GROUP_ROWS, TableWriter};
+use super::super::parquet_writer::{Column, GROUP_ROWS, ParquetWriter};
 use super::{NONE, RequestLog};
 use parquet::data_type::ByteArray;
 use std::io::{Result, Write};
@@ -28,16 +28,16 @@ pub(super) fn write(
     items: impl Write + Send,
     requests: impl Write + Send,
 ) -> Result<()> {
-    let mut table = TableWriter::new(items, ITEMS_SCHEMA)?;
+    let mut parquet_writer = ParquetWriter::new(items, ITEMS_SCHEMA)?;
     for rows in row_groups(log.items.len()) {
-        table.write_group(&item_columns(log, rows))?;
+        parquet_writer.write_group(&item_columns(log, rows))?;
     }
-    table.finish()?;
-    let mut table = TableWriter::new(requests, REQUESTS_SCHEMA)?;
+    parquet_writer.finish()?;
+    let mut parquet_writer = ParquetWriter::new(requests, REQUESTS_SCHEMA)?;
     for rows in row_groups(log.requests.len()) {
-        table.write_group(&request_columns(log, rows))?;
+        parquet_writer.write_group(&request_columns(log, rows))?;
     }
-    table.finish()?;
+    parquet_writer.finish()?;
     Ok(())
 }
 

@@ -3,23 +3,23 @@
 use glasscache_protocol::ascii;
 use glasscache_protocol::replies;
 
+use crate::session::connection_effect::ConnectionEffect;
 use crate::session::context::Context;
 use crate::session::dump::{Dump, ItemDump, LineFormat};
-use crate::session::outcome::Outcome;
 use crate::session::output::Output;
 
 pub(super) fn run_lru_crawler(
     arguments: &[&[u8]],
     context: &Context<'_>,
     out: &mut Output<'_>,
-) -> Outcome {
+) -> ConnectionEffect {
     let reply: &[u8] = match arguments {
         [b"metadump", classes] => match start_dump(LineFormat::Metadump, classes, context, out) {
-            Ok(dump) => return Outcome::Dump(dump),
+            Ok(dump) => return ConnectionEffect::Dump(dump),
             Err(reply) => reply,
         },
         [b"mgdump", classes] => match start_dump(LineFormat::Mgdump, classes, context, out) {
-            Ok(dump) => return Outcome::Dump(dump),
+            Ok(dump) => return ConnectionEffect::Dump(dump),
             Err(reply) => reply,
         },
         [b"crawl", _] if !context.shared.tuning.get().lru_crawler => replies::CRAWLER_OFF,
@@ -59,7 +59,7 @@ pub(super) fn run_lru_crawler(
         _ => replies::ERROR,
     };
     out.bytes.extend_from_slice(reply);
-    Outcome::Done
+    ConnectionEffect::Done
 }
 
 /// memcached's bound on class numbers, for any settings.

@@ -8,13 +8,13 @@ use glasscache_protocol::ascii;
 use glasscache_protocol::command::AdminVerb;
 use glasscache_protocol::replies;
 
+use crate::session::connection_effect::ConnectionEffect;
 use crate::session::context::Context;
 use crate::session::events;
-use crate::session::outcome::Outcome;
 use crate::session::output::Output;
 use crate::session::stats;
-use crate::shared::info::CloseReason;
-use crate::shared::watchers::Watching;
+use crate::shared::connection_info::CloseReason;
+use crate::shared::watchers::WatchFilter;
 
 /// Maximum number of tokens of one line; more are ignored.
 const TOKENS_MAX: usize = 8;
@@ -25,7 +25,7 @@ pub(super) fn run_command(
     arguments: &[u8],
     context: &Context<'_>,
     out: &mut Output<'_>,
-) -> Outcome {
+) -> ConnectionEffect {
     let mut tokens: [&[u8]; TOKENS_MAX] = [b""; TOKENS_MAX];
     let mut count = 0;
     for (token_slot, token) in tokens.iter_mut().zip(ascii::tokens(arguments)) {
@@ -40,11 +40,11 @@ pub(super) fn run_command(
         AdminVerb::LruCrawler => return crawl::run_lru_crawler(line, context, out),
         AdminVerb::Config => {
             context.shared.cluster.reply_to_config(line, &mut out.bytes);
-            return Outcome::Done;
+            return ConnectionEffect::Done;
         }
         AdminVerb::RefreshCerts => {
             refresh_certificates(context, &mut out.bytes);
-            return Outcome::Done;
+            return ConnectionEffect::Done;
         }
         AdminVerb::FlushAll => flush_all(line, context),
         AdminVerb::Verbosity => set_verbosity(line, context),
@@ -55,7 +55,7 @@ pub(super) fn run_command(
         AdminVerb::Misbehave => misbehave(line, context),
     };
     out.bytes.extend_from_slice(reply);
-    Outcome::Done
+    ConnectionEffect::Done
 }
 
 fn flush_all(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
@@ -139,7 +139,7 @@ fn refresh_certificates(context: &Context<'_>, out: &mut Vec<u8>) {
     }
     let (Ok(outcome) | Err(outcome)) = outcome;
     let line = format!("glasscache: refresh_certs: {outcome}");
-    context.shared.log.line(line);
+    context.shared.log.queue_line(line);
 }
 
 fn debug_time(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
@@ -171,31 +171,31 @@ fn misbehave(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     }
 }
 
-fn watch(arguments: &[u8], context: &Context<'_>, out: &mut Output<'_>) -> Outcome {
+fn watch(arguments: &[u8], context: &Context<'_>, out: &mut Output<'_>) -> ConnectionEffect {
     let reply: &[u8] = if !context.shared.config.watch_enabled {
         replies::WATCH_DISABLED
     } else if !out.is_delivered() {
         replies::WATCH_IN_PIPELINE
     } else {
-        match Watching::parse(arguments) {
-            Some(watching) => return Outcome::Watch(watching),
+        match WatchFilter::parse(arguments) {
+            Some(watching) => return ConnectionEffect::Watch(watching),
             None => replies::ERROR,
         }
     };
     out.bytes.extend_from_slice(reply);
-    Outcome::Done
+    ConnectionEffect::Done
 }
 
-fn shutdown(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>) -> Outcome {
+fn shutdown(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>) -> ConnectionEffect {
     let reply: &[u8] = if context.shared.config.shutdown_enabled {
         match line {
             [] => {
                 context.shared.stop();
-                return Outcome::Close(CloseReason::Shutdown);
+                return ConnectionEffect::Close(CloseReason::Shutdown);
             }
             [b"graceful"] => {
                 context.shared.stop_and_save();
-                return Outcome::Close(CloseReason::Shutdown);
+                return ConnectionEffect::Close(CloseReason::Shutdown);
             }
             _ => replies::BAD_SHUTDOWN_MODE,
         }
@@ -203,5 +203,5 @@ fn shutdown(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>) -> Outc
         replies::SHUTDOWN_DISABLED
     };
     out.bytes.extend_from_slice(reply);
-    Outcome::Done
+    ConnectionEffect::Done
 }

@@ -11,8 +11,8 @@ mod tree;
 mod visits;
 
 use crate::trace::log::{RequestLog, Requests};
-use rng::Rng;
-use tree::Tree;
+use rng::TopicTreeRandom;
+use tree::TopicTree;
 use visits::Visitors;
 
 /// Days that a generated log lasts.
@@ -48,8 +48,8 @@ pub const LATENCY_JSON: &str = include_str!("latency.json");
 
 /// Makes the site and the requests of its visitors, in the order of their time.
 pub fn topic_tree(config: &TopicTreeConfig) -> RequestLog {
-    let mut rng = Rng::new(config.seed);
-    let tree = Tree::new(config.items.max(64), &mut rng);
+    let mut rng = TopicTreeRandom::new(config.seed);
+    let tree = TopicTree::new(config.items.max(64), &mut rng);
     let mut visits = Visitors::new(&tree, &mut rng).draw_visits(config.requests as usize);
     // Stable, so that requests of one microsecond keep the order in which they were made.
     visits.sort_by_key(|visit| visit.time_us);

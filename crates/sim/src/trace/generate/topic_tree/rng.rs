@@ -2,9 +2,9 @@
 
 /// The generator splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
 #[derive(Debug)]
-pub(super) struct Rng(u64);
+pub(super) struct TopicTreeRandom(u64);
 
-impl Rng {
+impl TopicTreeRandom {
     pub(super) fn new(seed: u64) -> Self {
         Self(seed)
     }

@@ -1,6 +1,6 @@
 //! The items of the generated site: six levels from the root to the pages.
 
-use super::rng::Rng;
+use super::rng::TopicTreeRandom;
 use crate::trace::log::{Items, NONE};
 
 /// Root, subjects, topics, units, lessons, pages.
@@ -14,7 +14,7 @@ const BYTES_MAX: f64 = 400_000.0;
 
 /// The tree; item numbers rise level by level, and the children of an item are neighbours.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(super) struct TopicTree {
     pub(super) parents: Vec<u32>,
     /// The first item of each level, and the number of items at the end.
     pub(super) level_starts: [u32; LEVELS + 1],
@@ -22,8 +22,8 @@ pub(super) struct Tree {
     sizes: Vec<u32>,
 }
 
-impl Tree {
-    pub(super) fn new(items: u32, rng: &mut Rng) -> Self {
+impl TopicTree {
+    pub(super) fn new(items: u32, rng: &mut TopicTreeRandom) -> Self {
         let level_starts = split_into_levels(items);
         let mut parents = vec![NONE];
         for level in 1..LEVELS {

@@ -1,8 +1,8 @@
 //! The visitors of the generated site: where they enter, how they navigate, which items each request needs.
 
 use super::DAYS;
-use super::rng::Rng;
-use super::tree::Tree;
+use super::rng::TopicTreeRandom;
+use super::tree::TopicTree;
 use crate::trace::log::NONE;
 
 /// The routes, in the order of their numbers.
@@ -51,8 +51,8 @@ pub(super) struct Visit {
 
 /// Draws visits of a tree.
 pub(super) struct Visitors<'a> {
-    tree: &'a Tree,
-    rng: &'a mut Rng,
+    tree: &'a TopicTree,
+    rng: &'a mut TopicTreeRandom,
     /// Lessons by popularity, and the running sums of their weights.
     lessons: Vec<u32>,
     weight_sums: Vec<f64>,
@@ -61,7 +61,7 @@ pub(super) struct Visitors<'a> {
 }
 
 impl<'a> Visitors<'a> {
-    pub(super) fn new(tree: &'a Tree, rng: &'a mut Rng) -> Self {
+    pub(super) fn new(tree: &'a TopicTree, rng: &'a mut TopicTreeRandom) -> Self {
         let mut lessons: Vec<u32> = (tree.level_starts[4]..tree.level_starts[5]).collect();
         for index in (1..lessons.len()).rev() {
             lessons.swap(index, rng.below(index as u32 + 1) as usize);

@@ -1,18 +1,18 @@
-//! The gate behind which the threads of a server wait until it may serve.
+//! The latch at which the threads of a server wait until it may serve.
 //!
 //! A server that replaces another starts its threads before it owns the memory, so that nothing can fail afterwards.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Closed at first; then it opens, or the start is abandoned.
+/// The threads wait until it is released, or the start is abandoned; the first of the two counts.
 #[derive(Debug, Default)]
-pub(crate) struct StartGate {
+pub(crate) struct StartLatch {
     may_serve: Mutex<Option<bool>>,
     changed: Condvar,
 }
 
-impl StartGate {
-    /// Waits until the gate opens; false if the start was abandoned.
+impl StartLatch {
+    /// Waits until the latch is released; false if the start was abandoned.
     pub(crate) fn wait(&self) -> bool {
         let mut may_serve = self
             .may_serve
@@ -28,7 +28,7 @@ impl StartGate {
     }
 
     /// Lets the threads serve.
-    pub(crate) fn open(&self) {
+    pub(crate) fn release(&self) {
         self.set(true);
     }
 
@@ -52,16 +52,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_open_gate_stays_open_and_an_abandoned_one_closed() {
+    fn a_released_latch_stays_released_and_an_abandoned_one_abandoned() {
         for may_serve in [true, false] {
-            let gate = StartGate::default();
+            let latch = StartLatch::default();
             std::thread::scope(|scope| {
-                let thread = scope.spawn(|| gate.wait());
-                gate.set(may_serve);
+                let thread = scope.spawn(|| latch.wait());
+                latch.set(may_serve);
                 assert_eq!(thread.join().unwrap(), may_serve);
             });
-            gate.set(!may_serve);
-            assert_eq!(gate.wait(), may_serve);
+            latch.set(!may_serve);
+            assert_eq!(latch.wait(), may_serve);
         }
     }
 }

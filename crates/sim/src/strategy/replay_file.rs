@@ -7,12 +7,12 @@ use std::collections::HashMap;
 
 use glasscache_strategy::file::StrategyFile;
 
+use super::build_file::drawn_cost_mode;
 use super::cost::CostModel;
 use super::fixed::FixedSet;
 use super::learn::LearnedItems;
 use super::prepare::PreparedLog;
 use super::run::{Choices, RequestStats, run};
-use super::save::drawn_pricing;
 use crate::trace::log::{Items, NONE, RequestLog};
 
 /// A child under two parents: a log has one parent for each item.
@@ -116,13 +116,13 @@ pub fn run_file(
         fixed: &FixedSet::new(fixed.collect(), &prepared.items.sizes),
         learned: &LearnedItems::from_rules(&file.learned, prepared),
     };
-    let pricing = drawn_pricing(cost);
+    let cost_mode = drawn_cost_mode(cost);
     run(
         prepared,
         cost,
         &file.strategy,
         choices,
-        pricing,
+        cost_mode,
         prepared.len(),
     )
 }

@@ -16,14 +16,14 @@ const TABLE_SIZE_MAX: usize = 16 << 10;
 const SIZE_STEP_BYTES: usize = 8;
 
 /// The classes of one server.
-pub(crate) struct Classes {
+pub(crate) struct SlabClassTable {
     classes: SlabClasses,
     /// Class, counted from 1, of sizes in steps of 8 bytes.
     table: Vec<u8>,
 }
 
-impl Classes {
-    pub(crate) fn new(config: &Config) -> Classes {
+impl SlabClassTable {
+    pub(crate) fn new(config: &Config) -> SlabClassTable {
         let page_bytes = 1 << 20;
         let classes = SlabClasses::new(&SlabConfig {
             factor: config.slab_factor,
@@ -40,7 +40,7 @@ impl Classes {
                 .unwrap_or(1) as u8
         };
         let table = (0..TABLE_SIZE_MAX / SIZE_STEP_BYTES).map(class).collect();
-        Classes { classes, table }
+        SlabClassTable { classes, table }
     }
 
     /// The chunk sizes, class 1 first.
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn the_table_agrees_with_the_search() {
-        let classes = Classes::new(&Config::default());
+        let classes = SlabClassTable::new(&Config::default());
         for value_bytes in 0..20_000 {
             let (class, bytes) = classes.class_and_size(8, value_bytes, 0);
             assert_eq!(

@@ -1,4 +1,4 @@
-//! A worker's accounts: what it stored and removed, in its own counters, and the resulting changes of index and
+//! A worker's accounting: what it stored and removed, in its own counters, and the resulting changes of index and
 //! ghost.
 //!
 //! Every publication and removal of an item is recorded here, so that live bytes of segments, counters and the
@@ -23,25 +23,25 @@ const ITEMS_PER_REPORT: i64 = 16;
 /// Buckets split or merged at one such time: twice what this many items need.
 const RESIZE_STEPS: usize = 5;
 /// The mean size of new items is taken over about this many.
-const NEWCOMER_WINDOW: usize = 1024;
+const NEW_ITEM_WINDOW: usize = 1024;
 
-/// One worker's accounts.
-pub(crate) struct Accounts {
+/// The accounting of one worker.
+pub(crate) struct ItemAccounting {
     store: Arc<Store>,
     /// The number of its block of counters; `None` for a worker that was never registered.
     worker_index: Option<usize>,
-    /// Mean bytes of recent new items, in fractions of [`NEWCOMER_WINDOW`].
-    newcomer_bytes_scaled: Cell<usize>,
+    /// Mean bytes of recent new items, in fractions of [`NEW_ITEM_WINDOW`].
+    new_item_bytes_mean_scaled: Cell<usize>,
     /// Items added or removed since the last report.
     unreported_items: Cell<i64>,
 }
 
-impl Accounts {
+impl ItemAccounting {
     pub(crate) fn new(store: Arc<Store>, slot: Option<usize>) -> Self {
-        Accounts {
+        ItemAccounting {
             store,
             worker_index: slot,
-            newcomer_bytes_scaled: Cell::new(0),
+            new_item_bytes_mean_scaled: Cell::new(0),
             unreported_items: Cell::new(0),
         }
     }
@@ -63,13 +63,13 @@ impl Accounts {
     }
 
     /// Mean key and value bytes of recent new items.
-    pub(crate) fn newcomer_bytes(&self) -> usize {
-        self.newcomer_bytes_scaled.get() / NEWCOMER_WINDOW
+    pub(crate) fn new_item_bytes_mean(&self) -> usize {
+        self.new_item_bytes_mean_scaled.get() / NEW_ITEM_WINDOW
     }
 
     /// A new copy was published in place of `old`, or as a new item; `shared` pieces are now part of it.
     #[inline]
-    pub(crate) fn note_replaced(
+    pub(crate) fn count_replaced(
         &self,
         old: Option<&LocatedItem>,
         was_alive: bool,
@@ -81,9 +81,9 @@ impl Accounts {
         self.count(CounterId::ItemsTotal, 1);
         match old {
             None => {
-                let mean = self.newcomer_bytes_scaled.get();
-                self.newcomer_bytes_scaled
-                    .set(mean - mean / NEWCOMER_WINDOW + Store::user_bytes(&new));
+                let mean = self.new_item_bytes_mean_scaled.get();
+                self.new_item_bytes_mean_scaled
+                    .set(mean - mean / NEW_ITEM_WINDOW + Store::user_bytes(&new));
             }
             Some(old) => {
                 if !was_alive {
@@ -281,7 +281,7 @@ pub(crate) fn count_item(store: &Store, block: &CounterBlock, item: &LocatedItem
     );
 }
 
-impl Drop for Accounts {
+impl Drop for ItemAccounting {
     fn drop(&mut self) {
         self.store
             .approximate_items

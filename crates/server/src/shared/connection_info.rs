@@ -159,7 +159,7 @@ impl CloseReason {
     }
 
     /// Why the connection was closed, for the log; `None` if the client closed it or the server stops.
-    pub(crate) fn sentence(self) -> Option<&'static str> {
+    pub(crate) fn log_message(self) -> Option<&'static str> {
         Some(match self {
             CloseReason::Normal | CloseReason::Shutdown => return None,
             CloseReason::Error => "the socket failed",

@@ -9,7 +9,7 @@ use crate::request::{
     CasUnique, DeleteOptions, Expiry, GetOptions, KeyHash, Seconds, SetOptions, SetOutcome,
 };
 use crate::set::Set;
-use crate::write::{CopyChanges, NewCopy, RetryReason, Stored, WriteOperation};
+use crate::write::{CopyChanges, NewCopy, PublishedCopy, RetryReason, WriteOperation};
 use crate::{Config, Store, Worker};
 
 const NOW: Seconds = Seconds(10);
@@ -51,19 +51,19 @@ fn is_readable(worker: &Worker) -> bool {
     worker.get(KEY, hash(worker), NOW).is_some()
 }
 
-fn publish_touch(write: &WriteOperation<'_>) -> Result<Stored, RetryReason> {
+fn publish_touch(write: &WriteOperation<'_>) -> Result<PublishedCopy, RetryReason> {
     let old = write.found.present.unwrap();
     let change = CopyChanges {
         expiry: Expiry::At(Seconds(500)),
         unique: UniqueSource::Exactly(write.store().unique_of(&old)),
         state_bits: 0,
         inherited_bits: bits::COPIED_MARKS,
-        is_use: true,
+        counts_as_access: true,
     };
     write.rewrite(&old, change)
 }
 
-fn publish_replacement(write: &WriteOperation<'_>) -> Result<Stored, RetryReason> {
+fn publish_replacement(write: &WriteOperation<'_>) -> Result<PublishedCopy, RetryReason> {
     let new = NewCopy {
         flags: 0,
         expiry: Expiry::Never,

@@ -4,14 +4,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use glasscache_store::{
-    Config, DeleteOptions, Expiry, Handover, MappedFile, MappedMemory, Seconds, SetOptions,
-    Snapshot, SnapshotError, Stop, Store, UncommittedBytes,
+    Config, DeleteOptions, Expiry, MappedFile, MappedMemory, MemoryHandover, Seconds, SetOptions,
+    Snapshot, SnapshotError, StopTime, Store, UncommittedBytes,
 };
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::{pread, pwrite};
 
 pub(crate) const NOW: Seconds = Seconds(2);
-pub(crate) const STOP: Stop = Stop {
+pub(crate) const STOP: StopTime = StopTime {
     second: Seconds(500),
     unix_ms: 1_800_000_000_000,
 };
@@ -29,17 +29,17 @@ pub(crate) fn config(memory_bytes: u64) -> Config {
     }
 }
 
-pub(crate) struct Cache {
+pub(crate) struct RestartableStore {
     file: OwnedFd,
     config: Config,
 }
 
-impl Cache {
-    pub(crate) fn new(config: Config) -> Cache {
+impl RestartableStore {
+    pub(crate) fn new(config: Config) -> RestartableStore {
         let file = memfd_create("memory", MemfdFlags::CLOEXEC).unwrap();
         let bytes = Store::file_bytes(&config).unwrap();
         ftruncate(&file, OFFSET + bytes).unwrap();
-        Cache { file, config }
+        RestartableStore { file, config }
     }
 
     fn mapped(&self) -> MappedFile<'_> {
@@ -93,7 +93,7 @@ impl Cache {
         let memory = MappedMemory::new(&config, self.mapped(), bytes).unwrap();
         let handover = store.hand_over(STOP, &UncommittedBytes::default()).unwrap();
         drop(store);
-        Store::take_over(config, memory, &Handover::decode(&handover)?, |_| ())
+        Store::take_over(config, memory, &MemoryHandover::decode(&handover)?, |_| ())
     }
 
     /// The store of a process that has handed over and is not used any more, although it is still there.
@@ -106,7 +106,7 @@ impl Cache {
         let bytes = store.memory_size().file_bytes(&self.config).unwrap();
         let memory = MappedMemory::new(&self.config, self.mapped(), bytes).unwrap();
         let handover = store.hand_over(STOP, uncommitted)?;
-        let handover = Handover::decode(&handover).unwrap();
+        let handover = MemoryHandover::decode(&handover).unwrap();
         Some(Store::take_over(self.config.clone(), memory, &handover, |_| ()).unwrap())
     }
 
@@ -162,7 +162,7 @@ pub(crate) fn fill(store: &Arc<Store>) {
 /// Changes bytes of the memory or of the snapshot, makes the checksums right again, and recovers: true if the store
 /// was accepted, and then it is whole and works. `below` chooses a number below its argument.
 pub(crate) fn damage(
-    cache: &Cache,
+    restartable_store: &RestartableStore,
     snapshot: &[u8],
     memory: &[u8],
     mut below: impl FnMut(u64) -> u64,
@@ -188,18 +188,18 @@ pub(crate) fn damage(
     let Ok(snapshot) = Store::with_checksums_of(&snapshot, &damaged) else {
         return false;
     };
-    cache.write(0, &damaged);
-    let store = cache.recover(&snapshot);
+    restartable_store.write(0, &damaged);
+    let store = restartable_store.recover(&snapshot);
     let is_accepted = store.is_ok();
     if let Ok(store) = store {
-        exercise(&store);
+        run_operations(&store);
     }
-    cache.write(0, memory);
+    restartable_store.write(0, memory);
     is_accepted
 }
 
 /// Everything is counted once; then reads, and enough writes that every segment is swept and reused.
-fn exercise(store: &Arc<Store>) {
+fn run_operations(store: &Arc<Store>) {
     store.audit(&[]);
     let mut worker = store.worker();
     worker.go_online();

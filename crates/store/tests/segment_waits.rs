@@ -14,15 +14,15 @@ const TOUCHED: Expiry = Expiry::At(Seconds(500));
 const UPLOAD_BYTES: u32 = 4096;
 
 /// A worker that cannot get a segment, because the other has not passed; the last item that it wrote holds 5.
-struct Short {
+struct StoreWithoutFreeSegment {
     store: Arc<Store>,
     reader: Worker,
     writer: Worker,
     hash: KeyHash,
 }
 
-impl Short {
-    fn new() -> Short {
+impl StoreWithoutFreeSegment {
+    fn new() -> StoreWithoutFreeSegment {
         let config = Config {
             memory_bytes: 2 << 20,
             workers: 2,
@@ -52,7 +52,7 @@ impl Short {
         let set = writer.try_set(KEY, hash, b"5", &SetOptions::default(), NOW);
         assert!(matches!(set, Ok(SetOutcome::Stored(_))));
         fill(&mut writer);
-        Short {
+        StoreWithoutFreeSegment {
             store,
             reader,
             writer,
@@ -109,106 +109,115 @@ fn invalidate() -> DeleteOptions {
 
 #[test]
 fn a_write_without_a_segment_changes_nothing_until_the_reader_passes() {
-    let mut short = Short::new();
-    let before = short.item();
+    let mut blocked_store = StoreWithoutFreeSegment::new();
+    let before = blocked_store.item();
     assert_eq!(before.as_ref().map(|item| &item.0[..]), Some(&b"5"[..]));
-    let evicted = short.store.counters().evictions;
+    let evicted = blocked_store.store.counters().evictions;
     for _ in 0..100 {
         for mode in [SetMode::Set, SetMode::Replace, SetMode::Append] {
-            assert_eq!(short.set(mode), Err(NoRoomYet));
+            assert_eq!(blocked_store.set(mode), Err(NoRoomYet));
         }
-        assert_eq!(short.arith(), Err(NoRoomYet));
-        assert_eq!(short.touch(), Err(NoRoomYet));
-        assert_eq!(short.invalidate(), Err(NoRoomYet));
-        short.writer.pass();
+        assert_eq!(blocked_store.arith(), Err(NoRoomYet));
+        assert_eq!(blocked_store.touch(), Err(NoRoomYet));
+        assert_eq!(blocked_store.invalidate(), Err(NoRoomYet));
+        blocked_store.writer.pass();
     }
-    assert_eq!(short.item(), before);
-    let counters = short.store.counters();
+    assert_eq!(blocked_store.item(), before);
+    let counters = blocked_store.store.counters();
     assert_eq!(counters.refused, 0);
     assert_eq!(counters.evictions, evicted, "waiting evicts");
-    short.reader.pass();
+    blocked_store.reader.pass();
     assert!(matches!(
-        short.set(SetMode::Append),
+        blocked_store.set(SetMode::Append),
         Ok(SetOutcome::Stored(_))
     ));
     assert!(matches!(
-        short.arith(),
+        blocked_store.arith(),
         Ok(ArithOutcome::Number { value: 51, .. })
     ));
-    assert_eq!(short.touch(), Ok(true));
-    assert_eq!(short.item().map(|item| item.2), Some(TOUCHED));
-    assert_eq!(short.invalidate(), Ok(DeleteOutcome::Deleted));
-    assert!(short.item().is_some(), "deleted, not marked");
+    assert_eq!(blocked_store.touch(), Ok(true));
+    assert_eq!(blocked_store.item().map(|item| item.2), Some(TOUCHED));
+    assert_eq!(blocked_store.invalidate(), Ok(DeleteOutcome::Deleted));
+    assert!(blocked_store.item().is_some(), "deleted, not marked");
 }
 
 #[test]
 fn an_upload_without_a_segment_continues_when_the_reader_passes() {
-    let mut short = Short::new();
+    let mut blocked_store = StoreWithoutFreeSegment::new();
     let (key, options) = (b"upload", SetOptions::default());
-    let hash = short.store.hash(key);
-    let reserved = short.writer.reserve(key, hash, UPLOAD_BYTES, &options, NOW);
+    let hash = blocked_store.store.hash(key);
+    let reserved = blocked_store
+        .writer
+        .reserve(key, hash, UPLOAD_BYTES, &options, NOW);
     let mut upload = reserved.unwrap();
-    assert!(upload.space(&short.writer, NOW).is_empty());
+    assert!(upload.space(&blocked_store.writer, NOW).is_empty());
     assert!(upload.awaits_segment() && !upload.is_blocked_by_uploads());
-    assert_eq!(short.store.counters().upload_bytes, 0);
-    short.reader.pass();
+    assert_eq!(blocked_store.store.counters().upload_bytes, 0);
+    blocked_store.reader.pass();
     while !upload.is_complete() {
-        let space = upload.space(&short.writer, NOW);
+        let space = upload.space(&blocked_store.writer, NOW);
         let bytes = space.len();
         assert!(bytes > 0, "no room");
         space.fill(9);
         upload.advance(bytes);
     }
-    let stored = short.writer.try_commit(&mut upload, NOW);
+    let stored = blocked_store.writer.try_commit(&mut upload, NOW);
     assert!(matches!(stored, Ok(SetOutcome::Stored(_))));
     // A second time there is nothing left to commit.
-    let again = short.writer.try_commit(&mut upload, NOW);
+    let again = blocked_store.writer.try_commit(&mut upload, NOW);
     assert_eq!(again, Ok(SetOutcome::NotStored));
     drop(upload);
-    let item = short.writer.get(key, hash, NOW).unwrap();
+    let item = blocked_store.writer.get(key, hash, NOW).unwrap();
     let value: Vec<u8> = item.pieces().flatten().copied().collect();
     assert_eq!(value, [9; UPLOAD_BYTES as usize]);
 }
 
 #[test]
 fn a_plain_set_that_cannot_wait_is_refused_and_takes_the_old_value_along() {
-    let short = Short::new();
+    let blocked_store = StoreWithoutFreeSegment::new();
     let options = SetOptions::default();
-    let outcome = short.writer.set(KEY, short.hash, b"0", &options, NOW);
+    let outcome = blocked_store
+        .writer
+        .set(KEY, blocked_store.hash, b"0", &options, NOW);
     assert_eq!(outcome, SetOutcome::NoMemory);
-    assert_eq!(short.item(), None);
-    assert_eq!(short.store.counters().refused, 1);
+    assert_eq!(blocked_store.item(), None);
+    assert_eq!(blocked_store.store.counters().refused, 1);
 }
 
 #[test]
 fn a_number_that_cannot_wait_is_refused_and_keeps_the_old_value() {
-    let short = Short::new();
-    let outcome = short
-        .writer
-        .arith(KEY, short.hash, &ArithOptions::default(), NOW);
+    let blocked_store = StoreWithoutFreeSegment::new();
+    let outcome =
+        blocked_store
+            .writer
+            .arith(KEY, blocked_store.hash, &ArithOptions::default(), NOW);
     assert_eq!(outcome, ArithOutcome::NoMemory);
-    assert!(short.item().is_some());
-    assert_eq!(short.store.counters().refused, 1);
+    assert!(blocked_store.item().is_some());
+    assert_eq!(blocked_store.store.counters().refused, 1);
 }
 
 #[test]
 fn an_item_that_cannot_wait_for_a_touch_or_mark_is_removed() {
-    let short = Short::new();
-    let touched = short.writer.get_with(KEY, short.hash, &touch(), NOW);
-    assert!(touched.is_none() && short.item().is_none());
-    let short = Short::new();
-    let marked = short.writer.delete(KEY, short.hash, &invalidate(), NOW);
-    assert!(marked == DeleteOutcome::Deleted && short.item().is_none());
+    let blocked_store = StoreWithoutFreeSegment::new();
+    let touched = blocked_store
+        .writer
+        .get_with(KEY, blocked_store.hash, &touch(), NOW);
+    assert!(touched.is_none() && blocked_store.item().is_none());
+    let blocked_store = StoreWithoutFreeSegment::new();
+    let marked = blocked_store
+        .writer
+        .delete(KEY, blocked_store.hash, &invalidate(), NOW);
+    assert!(marked == DeleteOutcome::Deleted && blocked_store.item().is_none());
 }
 
 #[test]
 fn retry_waits_until_the_reader_passes_or_the_caller_gives_up() {
-    let Short {
+    let StoreWithoutFreeSegment {
         mut reader,
         mut writer,
         hash,
         ..
-    } = Short::new();
+    } = StoreWithoutFreeSegment::new();
     let options = SetOptions::default();
     let write = |writer: &Worker| writer.try_set(KEY, hash, b"6", &options, NOW);
     let mut most = 0;

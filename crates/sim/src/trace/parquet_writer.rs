@@ -76,11 +76,11 @@ impl Column {
 }
 
 /// A Parquet file that is being written.
-pub(super) struct TableWriter<W: Write + Send> {
+pub(super) struct ParquetWriter<W: Write + Send> {
     writer: SerializedFileWriter<W>,
 }
 
-impl<W: Write + Send> TableWriter<W> {
+impl<W: Write + Send> ParquetWriter<W> {
     /// Begins a file; `schema` is in Parquet's own notation.
     pub(super) fn new(out: W, schema: &str) -> std::io::Result<Self> {
         let open_writer = || {

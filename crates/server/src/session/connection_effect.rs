@@ -1,18 +1,18 @@
 //! What a command requires of its connection, besides sending the reply.
 
 use crate::session::dump::Dump;
-use crate::shared::info::CloseReason;
-use crate::shared::watchers::Watching;
+use crate::shared::connection_info::CloseReason;
+use crate::shared::watchers::WatchFilter;
 
 /// How the connection continues after a command.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum ConnectionEffect {
     /// Executed; continue.
     Done,
     /// Send the pending output and close.
     Close(CloseReason),
     /// The connection becomes a log.
-    Watch(Watching),
+    Watch(WatchFilter),
     /// The connection receives a listing.
     Dump(Dump),
 }

@@ -18,9 +18,9 @@ use glasscache_store::{Config, Item, Seconds, SetOptions, SetOutcome, Store, Wor
 const THREADS: u64 = 3;
 const KEYS: u64 = 20_000;
 /// Eight times what the keys take: never full.
-const AMPLE_BYTES: u64 = 160 << 20;
+const AMPLE_MEMORY_BYTES: u64 = 160 << 20;
 /// One and a half times: full of overwritten items, soon and from then on.
-const SCANT_BYTES: u64 = 32 << 20;
+const TIGHT_MEMORY_BYTES: u64 = 32 << 20;
 const VALUE_BYTES: usize = 1000;
 
 fn next(state: &mut u64) -> u64 {
@@ -82,7 +82,7 @@ fn read(worker: &Worker, numbers: &[u64], now: Seconds) {
     }
 }
 
-fn work(store: &Arc<Store>, seed: u64, begun: Instant, stop: &AtomicBool) -> u64 {
+fn run_thread(store: &Arc<Store>, seed: u64, begun: Instant, stop: &AtomicBool) -> u64 {
     let mut worker = store.worker();
     let (mut state, mut rounds) = (seed, 0);
     while !stop.load(Ordering::Relaxed) {
@@ -125,7 +125,7 @@ fn filled(memory_bytes: u64) -> Arc<Store> {
 
 #[test]
 fn items_that_fit_are_compacted_and_not_evicted() {
-    let store = filled(SCANT_BYTES);
+    let store = filled(TIGHT_MEMORY_BYTES);
     let (mut worker, mut state) = (store.worker(), 7);
     worker.go_online();
     for _ in 0..200_000 {
@@ -141,14 +141,14 @@ fn items_that_fit_are_compacted_and_not_evicted() {
 #[test]
 fn no_key_that_fits_is_ever_missed() {
     let seconds: u64 = std::env::var("STRESS_SECONDS").map_or(2, |text| text.parse().unwrap());
-    let store = filled(AMPLE_BYTES);
+    let store = filled(AMPLE_MEMORY_BYTES);
     let (begun, stop) = (Instant::now(), AtomicBool::new(false));
     let rounds: u64 = std::thread::scope(|scope| {
         let threads: Vec<_> = (1..=THREADS)
             .map(|seed| {
                 scope.spawn({
                     let (store, stop) = (&store, &stop);
-                    move || work(store, seed * 0x9e37_79b9, begun, stop)
+                    move || run_thread(store, seed * 0x9e37_79b9, begun, stop)
                 })
             })
             .collect();

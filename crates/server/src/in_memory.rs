@@ -8,27 +8,27 @@ use std::sync::Arc;
 
 use glasscache_store::{Seconds, Store};
 
-use crate::replay_memory::ReplayMemory;
+use crate::restartable_memory::RestartableMemory;
 use crate::session::context::Context;
 use crate::session::dump::Dump;
 use crate::session::output::{Output, OutputPart};
 use crate::session::{RunEnd, Session};
-use crate::shared::classes::Classes;
 use crate::shared::clock::Clock;
 use crate::shared::cluster::Cluster;
 use crate::shared::config::Config;
+use crate::shared::connection_info::{ConnectionId, ConnectionInfo, Peer};
 use crate::shared::counters::{ClassCounters, Counters};
 use crate::shared::error::Error;
-use crate::shared::info::{ConnectionId, ConnectionInfo, Peer};
 use crate::shared::log::Log;
 use crate::shared::logins::Logins;
 use crate::shared::peer_memory::Pressure;
 use crate::shared::sizes::QUOTA_BYTES;
+use crate::shared::slab_classes::SlabClassTable;
 use crate::shared::wake::Waker;
 use crate::shared::{Shared, SharedParts};
 
 /// A worker of a server without sockets, whose connections are driven by hand.
-pub struct ReplayWorker {
+pub struct InMemoryWorker {
     shared: Arc<Shared>,
     store: glasscache_store::Worker,
     counters: Arc<Counters>,
@@ -36,8 +36,8 @@ pub struct ReplayWorker {
     connection_count: u64,
 }
 
-/// One connection of a [`ReplayWorker`].
-pub struct ReplayConnection {
+/// One connection of a [`InMemoryWorker`].
+pub struct InMemoryConnection {
     info: ConnectionInfo,
     session: Session,
     pending: Vec<u8>,
@@ -61,17 +61,17 @@ where
 }
 
 /// One connection of a server, with a worker of its own.
-pub struct Replay {
-    worker: ReplayWorker,
-    connection: ReplayConnection,
+pub struct InMemorySession {
+    worker: InMemoryWorker,
+    connection: InMemoryConnection,
 }
 
-impl ReplayWorker {
+impl InMemoryWorker {
     /// The workers of a fresh server. `listeners`, `workers` and `connections_max` of the settings do not matter.
     ///
     /// # Errors
     /// When the store has no memory, or the file of users cannot be read.
-    pub fn group(config: Config, workers: usize) -> Result<Vec<ReplayWorker>, Error> {
+    pub fn group(config: Config, workers: usize) -> Result<Vec<InMemoryWorker>, Error> {
         Self::group_with(config, workers, |config| Ok(Store::new(config)?))
     }
 
@@ -82,14 +82,14 @@ impl ReplayWorker {
     pub fn group_in(
         config: Config,
         workers: usize,
-        memory: &mut ReplayMemory,
-    ) -> Result<Vec<ReplayWorker>, Error> {
+        memory: &mut RestartableMemory,
+    ) -> Result<Vec<InMemoryWorker>, Error> {
         Self::group_with(config, workers, |config| memory.make_store(config))
     }
 
     /// Stops the workers of a group, whose connections have ended, so that the next group in `memory` continues their
     /// store. False if it cannot be continued.
-    pub fn stop(workers: Vec<ReplayWorker>, memory: &mut ReplayMemory, now: u32) -> bool {
+    pub fn stop(workers: Vec<InMemoryWorker>, memory: &mut RestartableMemory, now: u32) -> bool {
         let Some(shared) = workers.first().map(|worker| Arc::clone(&worker.shared)) else {
             return false;
         };
@@ -101,15 +101,15 @@ impl ReplayWorker {
         config: Config,
         workers: usize,
         make_store: impl FnOnce(glasscache_store::Config) -> Result<Arc<Store>, Error>,
-    ) -> Result<Vec<ReplayWorker>, Error> {
-        let classes = Classes::new(&config);
+    ) -> Result<Vec<InMemoryWorker>, Error> {
+        let slab_classes = SlabClassTable::new(&config);
         let store = make_store(glasscache_store::Config {
             memory_bytes: config.memory_bytes,
             item_bytes_max: config.item_bytes_max,
             evict: config.evict,
             workers,
             hash_seed: config.hash_seed.unwrap_or(1),
-            slab_chunk_bytes: classes.chunks().to_vec(),
+            slab_chunk_bytes: slab_classes.chunks().to_vec(),
         })?;
         // Attempts to log in are decided at once.
         let logins = Logins::new(config.users.as_ref())?;
@@ -117,7 +117,7 @@ impl ReplayWorker {
         let workers = (0..workers)
             .map(|_| {
                 Ok((
-                    Arc::new(counters_for(&classes)),
+                    Arc::new(counters_for(&slab_classes)),
                     Waker::new().map_err(system_error)?,
                 ))
             })
@@ -129,14 +129,14 @@ impl ReplayWorker {
             control_waker: Waker::new().map_err(system_error)?,
             workers: workers.clone(),
             config,
-            classes,
+            slab_classes,
             cluster: Cluster::default(),
             logins,
             tls: None,
             log: Log::default(),
             store: Arc::clone(&store),
         }));
-        let group = workers.into_iter().map(|(counters, waker)| ReplayWorker {
+        let group = workers.into_iter().map(|(counters, waker)| InMemoryWorker {
             shared: Arc::clone(&shared),
             store: store.worker(),
             counters,
@@ -147,13 +147,13 @@ impl ReplayWorker {
     }
 
     /// A connection that was just accepted.
-    pub fn connect(&mut self) -> ReplayConnection {
+    pub fn connect(&mut self) -> InMemoryConnection {
         self.connection_count += 1;
         let id = ConnectionId {
             descriptor: 0,
             serial: self.connection_count,
         };
-        ReplayConnection {
+        InMemoryConnection {
             info: ConnectionInfo::new(id, Peer::Unix, 0, 0),
             session: Session::new(self.shared.logins.are_required(), false),
             pending: Vec::new(),
@@ -163,7 +163,7 @@ impl ReplayWorker {
     }
 
     /// Feeds `bytes` of a connection at second `now` (from 2 on, never decreasing) and returns the replies.
-    pub fn feed(&mut self, connection: &mut ReplayConnection, bytes: &[u8], now: u32) -> Vec<u8> {
+    pub fn feed(&mut self, connection: &mut InMemoryConnection, bytes: &[u8], now: u32) -> Vec<u8> {
         if connection.is_closed {
             return Vec::new();
         }
@@ -191,7 +191,7 @@ impl ReplayWorker {
     /// One run of the session; false when it needs more input.
     fn run_session(
         &mut self,
-        connection: &mut ReplayConnection,
+        connection: &mut InMemoryConnection,
         now: Seconds,
         replies: &mut Vec<u8>,
     ) -> bool {
@@ -205,7 +205,7 @@ impl ReplayWorker {
             connection: &connection.info,
             waker: &self.waker,
             quota_bytes: QUOTA_BYTES,
-            is_traced: false,
+            logs_commands: false,
             pressure: Pressure::Low,
             is_first_waiter: false,
             may_refuse: &may_refuse,
@@ -241,7 +241,7 @@ impl ReplayWorker {
     }
 }
 
-impl ReplayConnection {
+impl InMemoryConnection {
     /// Whether the server would have closed the connection.
     pub fn is_closed(&self) -> bool {
         self.is_closed
@@ -253,12 +253,12 @@ impl ReplayConnection {
     }
 }
 
-impl Replay {
+impl InMemorySession {
     /// A fresh server. `listeners`, `workers` and `connections_max` of the settings do not matter.
     ///
     /// # Errors
     /// When the store has no memory.
-    pub fn new(config: Config) -> Result<Replay, Error> {
+    pub fn new(config: Config) -> Result<InMemorySession, Error> {
         let mut group = Self::group(config, 1)?;
         group
             .pop()
@@ -269,11 +269,11 @@ impl Replay {
     ///
     /// # Errors
     /// When the store has no memory.
-    pub fn group(config: Config, connections: usize) -> Result<Vec<Replay>, Error> {
-        let workers = ReplayWorker::group(config, connections)?;
+    pub fn group(config: Config, connections: usize) -> Result<Vec<InMemorySession>, Error> {
+        let workers = InMemoryWorker::group(config, connections)?;
         let group = workers.into_iter().map(|mut worker| {
             let connection = worker.connect();
-            Replay { worker, connection }
+            InMemorySession { worker, connection }
         });
         Ok(group.collect())
     }
@@ -294,8 +294,8 @@ impl Replay {
     }
 }
 
-fn counters_for(classes: &Classes) -> Counters {
-    let by_class = (0..=classes.chunks().len())
+fn counters_for(slab_classes: &SlabClassTable) -> Counters {
+    let by_class = (0..=slab_classes.chunks().len())
         .map(|_| ClassCounters::default())
         .collect();
     Counters {

@@ -4,12 +4,12 @@ use glasscache_strategy::file::{Strategy, StrategyFile};
 use glasscache_strategy::rules::Prefetch;
 
 use super::cost::CostModel;
-use super::draw::Dependence;
 use super::fixed::choose_fixed;
 use super::forecast::forecast;
+use super::latency_sample::Dependence;
 use super::learn::learn;
 use super::prepare::PreparedLog;
-use super::run::{Choices, Pricing, run};
+use super::run::{Choices, CostMode, run};
 use crate::trace::log::{Items, NONE};
 
 /// Seed of the draws behind a forecast; any would do.
@@ -34,7 +34,7 @@ pub fn strategy_file(
         cost,
         strategy,
         choices,
-        drawn_pricing(cost),
+        drawn_cost_mode(cost),
         count,
     );
     let key = |&item: &u32| prepared.items.keys[item as usize].clone();
@@ -57,13 +57,13 @@ pub fn strategy_file(
 }
 
 /// Calls cost what the measured distribution says, or the median where only that was measured.
-pub fn drawn_pricing(cost: &CostModel) -> Pricing {
+pub fn drawn_cost_mode(cost: &CostModel) -> CostMode {
     match cost.quantiles() {
-        Some(_) => Pricing::Drawn {
+        Some(_) => CostMode::Drawn {
             seed: FORECAST_SEED,
             dependence: Dependence::Independent,
         },
-        None => Pricing::Median,
+        None => CostMode::Median,
     }
 }
 

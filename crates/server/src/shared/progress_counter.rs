@@ -6,21 +6,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 ///
 /// The count is odd while the worker works and even while it sleeps.
 #[derive(Debug, Default)]
-pub(crate) struct Pulse(AtomicU64);
+pub(crate) struct ProgressCounter(AtomicU64);
 
-impl Pulse {
+impl ProgressCounter {
     /// The worker wakes up and has work.
-    pub(crate) fn wake(&self) {
+    pub(crate) fn begin_work(&self) {
         self.set(self.count() | 1);
     }
 
     /// The worker continues without having slept.
-    pub(crate) fn beat(&self) {
+    pub(crate) fn count_iteration(&self) {
         self.set(self.count().wrapping_add(2) | 1);
     }
 
     /// The worker goes to sleep.
-    pub(crate) fn sleep(&self) {
+    pub(crate) fn begin_sleep(&self) {
         self.set(self.count().wrapping_add(2) & !1);
     }
 

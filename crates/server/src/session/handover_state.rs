@@ -3,7 +3,7 @@
 use glasscache_protocol::command::GetHead;
 use glasscache_store::Reservation;
 
-use super::state::{Login, PendingGet, Protocol, Session, State};
+use super::state::{LoginState, PendingGet, Protocol, Session, State};
 use crate::shared::config::Protocols;
 use crate::shared::fields::{FieldReader, FieldWriter};
 
@@ -110,10 +110,10 @@ fn read_state(from: &mut FieldReader<'_>) -> Option<State> {
         }
         SWALLOW => State::Swallow(from.u64()?),
         PROXY_HEADER => State::ProxyHeader,
-        LOGIN => State::Login(Box::new(Login {
+        LOGIN => State::Login(Box::new(LoginState {
             expects_step: from.bool()?,
             failures: from.u32()?,
-            ..Login::default()
+            ..LoginState::default()
         })),
         DESYNCHRONISED => State::Desynchronised,
         CLOSED => State::Closed,
@@ -135,10 +135,10 @@ mod tests {
             reply_start: None,
             has_started: true,
         };
-        let login = Login {
+        let login = LoginState {
             failures: 3,
             expects_step: true,
-            ..Login::default()
+            ..LoginState::default()
         };
         vec![
             State::Command,

@@ -51,15 +51,15 @@ impl SegmentedLru {
                 chunk_bytes: chunk_bytes(user_bytes),
                 ..Item::default()
             };
-            self.enter(slot, item, HOT);
+            self.insert(slot, item, HOT);
             self.make_room();
             return false;
         }
         item.is_active = item.is_fetched;
         item.is_fetched = true;
         if item.is_active && item.queue == COLD {
-            self.leave(slot, item);
-            self.enter(
+            self.remove(slot, item);
+            self.insert(
                 slot,
                 Item {
                     is_active: false,
@@ -73,7 +73,7 @@ impl SegmentedLru {
         true
     }
 
-    fn enter(&mut self, slot: usize, item: Item, queue: usize) {
+    fn insert(&mut self, slot: usize, item: Item, queue: usize) {
         self.entries += 1;
         self.items[slot] = Item {
             queue,
@@ -84,17 +84,17 @@ impl SegmentedLru {
         self.bytes[queue] += u64::from(item.chunk_bytes);
     }
 
-    fn leave(&mut self, slot: usize, item: Item) {
+    fn remove(&mut self, slot: usize, item: Item) {
         self.bytes[item.queue] -= u64::from(item.chunk_bytes);
         self.items[slot] = Item::default();
     }
 
     /// Removes and returns the oldest item of a queue.
-    fn take_oldest(&mut self, queue: usize) -> Option<(usize, Item)> {
+    fn pop_oldest(&mut self, queue: usize) -> Option<(usize, Item)> {
         while let Some((slot, entry)) = self.queues[queue].pop_front() {
             let item = self.items[slot as usize];
             if item.entry == entry {
-                self.leave(slot as usize, item);
+                self.remove(slot as usize, item);
                 return Some((slot as usize, item));
             }
         }
@@ -104,11 +104,11 @@ impl SegmentedLru {
     fn make_room(&mut self) {
         for (queue, percent) in [(HOT, HOT_PERCENT), (WARM, WARM_PERCENT)] {
             while self.bytes[queue] * 100 > self.memory_bytes * percent {
-                let Some((slot, item)) = self.take_oldest(queue) else {
+                let Some((slot, item)) = self.pop_oldest(queue) else {
                     break;
                 };
                 let next = if item.is_active { WARM } else { COLD };
-                self.enter(
+                self.insert(
                     slot,
                     Item {
                         is_active: false,
@@ -119,11 +119,11 @@ impl SegmentedLru {
             }
         }
         while self.bytes.iter().sum::<u64>() > self.memory_bytes {
-            let Some((slot, item)) = self.take_oldest(COLD) else {
+            let Some((slot, item)) = self.pop_oldest(COLD) else {
                 break;
             };
             if item.is_active {
-                self.enter(
+                self.insert(
                     slot,
                     Item {
                         is_active: false,

@@ -69,7 +69,7 @@ impl PendingOutput {
             // The remaining memory is for output that waits for its socket.
             return None;
         }
-        let mut waiting = PendingOutput {
+        let mut pending_output = PendingOutput {
             parts: VecDeque::new(),
             charge: context.shared.memory.charge(0),
             held_bytes: 0,
@@ -81,7 +81,7 @@ impl PendingOutput {
                 OutputPart::Bytes(bytes) => {
                     let skipped = skip.min(bytes.len());
                     skip -= skipped;
-                    waiting.copy(bytes.get(skipped..).unwrap_or_default(), 0);
+                    pending_output.copy(bytes.get(skipped..).unwrap_or_default(), 0);
                 }
                 OutputPart::Value(item) => {
                     let length = item.value_bytes() as usize;
@@ -91,21 +91,23 @@ impl PendingOutput {
                         continue;
                     }
                     if let Some(held_value) = item.hold() {
-                        if waiting.parts.is_empty() {
-                            waiting.sent_bytes = skipped;
+                        if pending_output.parts.is_empty() {
+                            pending_output.sent_bytes = skipped;
                         }
-                        waiting.held_bytes += length;
-                        waiting.parts.push_back(PendingPart::HeldValue(held_value));
+                        pending_output.held_bytes += length;
+                        pending_output
+                            .parts
+                            .push_back(PendingPart::HeldValue(held_value));
                     } else if reason == WaitReason::Quota {
                         return None;
                     } else {
-                        waiting.copy_pieces(item.pieces(), skipped, length - skipped);
+                        pending_output.copy_pieces(item.pieces(), skipped, length - skipped);
                     }
                 }
             }
         }
-        waiting.charge_copied();
-        Some(Box::new(waiting))
+        pending_output.charge_copied();
+        Some(Box::new(pending_output))
     }
 
     /// Output of a previous process; `None` if there is none.
@@ -270,7 +272,7 @@ impl PendingOutput {
             if let Some(PendingPart::HeldValue(held_value)) = self.parts.pop_front() {
                 self.held_bytes = self.held_bytes.saturating_sub(first);
                 drop(held_value);
-                self.charge.note_release();
+                self.charge.record_release();
             }
         }
         self.charge_copied();

@@ -8,7 +8,7 @@ use glasscache_protocol::binary::{self, Header};
 
 use crate::session::context::Context;
 use crate::session::output::{Output, OutputPart};
-use crate::shared::info::ConnectionInfo;
+use crate::shared::connection_info::ConnectionInfo;
 
 /// Maximum number of bytes of a command or reply that are logged.
 const TRACE_BYTES_MAX: usize = 1024;
@@ -23,7 +23,7 @@ pub(crate) fn log_command(context: &Context<'_>, input: &[u8]) {
     context
         .shared
         .log
-        .line(format!("<{descriptor} {}", escape_for_log(line)));
+        .queue_line(format!("<{descriptor} {}", escape_for_log(line)));
 }
 
 /// Logs a request of the binary protocol; `input` begins with it.
@@ -37,7 +37,7 @@ pub(crate) fn log_request(context: &Context<'_>, input: &[u8]) {
         header.opcode,
         header.opaque,
     );
-    context.shared.log.line(format!(
+    context.shared.log.queue_line(format!(
         "<{descriptor} binary opcode {opcode:#04x} opaque {opaque:#x} key {key}"
     ));
 }
@@ -68,7 +68,7 @@ pub(crate) fn log_replies(context: &Context<'_>, out: &Output<'_>, is_binary: bo
             context
                 .shared
                 .log
-                .line(format!(">{descriptor} {}", logged.text));
+                .queue_line(format!(">{descriptor} {}", logged.text));
         }
     }
 }

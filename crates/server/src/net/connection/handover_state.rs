@@ -15,9 +15,9 @@ use crate::net::stream::Stream;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::shared::config::Protocols;
+use crate::shared::connection_info::ConnectionInfo;
 use crate::shared::counters::Counters;
 use crate::shared::fields::{FieldReader, FieldWriter};
-use crate::shared::info::ConnectionInfo;
 use crate::shared::peer_memory::PeerMemory;
 
 /// What the next process received of a connection, beside its socket.
@@ -89,7 +89,7 @@ impl Connection {
         memory: &Arc<PeerMemory>,
     ) -> Connection {
         let mut connection = Connection::new(stream, info, state.session);
-        connection.pending_input = PendingInput::keep(&state.input, memory);
+        connection.pending_input = PendingInput::copy_of(&state.input, memory);
         connection.pending_output = PendingOutput::copied(state.output, memory);
         connection.is_closing = state.is_closing;
         connection
@@ -123,7 +123,7 @@ impl Connection {
 
     /// Prepares a connection that stays behind: its upload is noted, and of its output at most `bytes_left` bytes are
     /// copied from the store, within the memory for peers. False if more would have to be copied.
-    pub(crate) fn stay_behind(
+    pub(crate) fn prepare_without_handover(
         &mut self,
         uncommitted: &mut UncommittedBytes,
         bytes_left: &mut usize,
@@ -139,9 +139,9 @@ impl Connection {
     }
 
     /// Makes the pending lines of a watcher its last output. One that did not take what it was sent loses them.
-    pub(crate) fn keep_last_lines(&mut self, shared: &Shared) {
+    pub(crate) fn queue_final_watch_lines(&mut self, shared: &Shared) {
         if self.pending_output.is_none() {
-            let lines = shared.watchers.take_last(self.info.id.serial);
+            let lines = shared.watchers.drain_final_lines(self.info.id.serial);
             self.pending_output = PendingOutput::copied(lines, &shared.memory);
         }
     }
@@ -167,7 +167,7 @@ impl Connection {
     }
 
     /// Forgets an upload without giving back its memory, which belongs to the next process.
-    pub(crate) fn abandon_upload(&mut self) {
+    pub(crate) fn forget_upload(&mut self) {
         std::mem::forget(std::mem::take(&mut self.session));
     }
 }

@@ -29,23 +29,23 @@ pub(crate) fn connect(server: &RunningServer) -> TcpStream {
 }
 
 /// Sends `request` and expects exactly `reply`.
-pub(crate) fn talk(stream: &mut TcpStream, request: &[u8], reply: &[u8]) {
+pub(crate) fn expect_reply(stream: &mut TcpStream, request: &[u8], reply: &[u8]) {
     stream.write_all(request).unwrap();
     let mut got = vec![0; reply.len()];
     let start = String::from_utf8_lossy(request.get(..200).unwrap_or(request));
     if let Err(error) = stream.read_exact(&mut got) {
         panic!("{error} after {start:?}");
     }
-    if let Some(place) = got
+    if let Some(position) = got
         .iter()
         .zip(reply)
         .position(|(got, wanted)| got != wanted)
     {
         let from = |bytes: &[u8]| {
-            String::from_utf8_lossy(&bytes[place..bytes.len().min(place + 200)]).into_owned()
+            String::from_utf8_lossy(&bytes[position..bytes.len().min(position + 200)]).into_owned()
         };
         panic!(
-            "for {start:?} from byte {place}: {:?} instead of {:?}",
+            "for {start:?} from byte {position}: {:?} instead of {:?}",
             from(&got),
             from(reply)
         );

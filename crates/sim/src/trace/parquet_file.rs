@@ -9,7 +9,7 @@ use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
 use std::ops::Range;
 
 /// A Parquet file, open.
-pub(super) struct Table<S: ChunkReader + 'static> {
+pub(super) struct ParquetFile<S: ChunkReader + 'static> {
     pub(super) file: String,
     reader: SerializedFileReader<S>,
 }
@@ -21,7 +21,7 @@ pub(super) struct ColumnRef {
     name: &'static str,
 }
 
-impl<S: ChunkReader + 'static> Table<S> {
+impl<S: ChunkReader + 'static> ParquetFile<S> {
     pub(super) fn open(file: &str, source: S) -> Result<Self, TraceError> {
         if lacks_end(&source) {
             let fault = "not a valid Parquet file: it is truncated, and without its footer none of its rows can be \
@@ -232,9 +232,9 @@ pub(super) struct RowRanges {
 }
 
 impl RowRanges {
-    pub(super) fn of<S: ChunkReader + 'static>(table: &Table<S>) -> Self {
-        let rows_in_group = (0..table.groups())
-            .map(|group| table.group_rows(group))
+    pub(super) fn of<S: ChunkReader + 'static>(parquet_file: &ParquetFile<S>) -> Self {
+        let rows_in_group = (0..parquet_file.groups())
+            .map(|group| parquet_file.group_rows(group))
             .collect();
         Self {
             rows_in_group,

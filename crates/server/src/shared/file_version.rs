@@ -1,4 +1,4 @@
-//! Files of the operator that are read again when they change: the stamp that shows a change, and a bounded read.
+//! Files of the operator that are read again when they change: the version that shows a change, and a bounded read.
 
 use std::fs;
 use std::io::Read;
@@ -9,10 +9,10 @@ use std::path::Path;
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Modification time in nanoseconds, length and inode of a file.
-pub(crate) type Stamp = (i64, i64, u64, u64);
+pub(crate) type FileVersion = (i64, i64, u64, u64);
 
-/// The stamp of the file at `path`, if there is one.
-pub(crate) fn stamp(path: &Path) -> Option<Stamp> {
+/// The version of the file at `path`, if there is one.
+pub(crate) fn file_version(path: &Path) -> Option<FileVersion> {
     let file = fs::metadata(path).ok()?;
     Some((file.mtime(), file.mtime_nsec(), file.len(), file.ino()))
 }

@@ -3,20 +3,20 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use glasscache_store::{Config, MappedFile, Seconds, Snapshot, SnapshotError, Stop, Store};
+use glasscache_store::{Config, MappedFile, Seconds, Snapshot, SnapshotError, StopTime, Store};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use crate::shared::error::Error;
 
-/// Memory that outlives the workers of a group; see [`crate::ReplayWorker::group_in`].
+/// Memory that outlives the workers of a group; see [`crate::InMemoryWorker::group_in`].
 #[derive(Debug)]
-pub struct ReplayMemory {
+pub struct RestartableMemory {
     file: OwnedFd,
     /// What the last group left beside its memory, if it was stopped.
     snapshot: Option<Vec<u8>>,
 }
 
-impl ReplayMemory {
+impl RestartableMemory {
     /// Memory that no server has used.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl ReplayMemory {
 
     /// Keeps what a store needs beside its memory. False while there is a worker that could write.
     pub(crate) fn save(&mut self, store: &Store, now: Seconds) -> bool {
-        let stop = Stop {
+        let stop = StopTime {
             second: now,
             unix_ms: 0,
         };
