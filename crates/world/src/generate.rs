@@ -3,9 +3,9 @@
 use glasscache_client::Protocol;
 
 use crate::plan::{
-    ADDITIONS_MAX, Call, Driver, Fault, Key, Micros, Misbehaviour, NUMBER_KEYS, NetworkPlan,
-    Operation, Plan, Prefix, ProcessPlan, Proxy, ServerPlan, Step, Ttl, VALUE_KEYS, Write,
-    is_base64,
+    ADDITIONS_MAX, Call, Driver, InjectedFault, Key, Micros, Misbehaviour, NUMBER_KEYS,
+    NetworkPlan, Operation, Plan, Prefix, ProcessPlan, Proxy, ServerPlan, TaskStep, Ttl,
+    VALUE_KEYS, Write, is_base64,
 };
 use crate::random::Random;
 
@@ -46,7 +46,7 @@ pub fn plan(seed: u64) -> Plan {
         latency_min: random.pick(&[20, 50, 200]),
         latency_max: random.pick(&[200, 500, 3000, 20 * MILLISECOND]),
         cut_percent: random.pick(&[0, 10, 50, 90]),
-        window_bytes: random.pick(&[2 << 10, 16 << 10, 256 << 10]),
+        receive_window_bytes: random.pick(&[2 << 10, 16 << 10, 256 << 10]),
     };
     let counts = Counts {
         servers: servers.len(),
@@ -69,10 +69,10 @@ pub fn plan(seed: u64) -> Plan {
         for server in &mut servers {
             server.has_memory_file = true;
         }
-        restart_cleanly(&mut tasks);
+        make_restarts_clean(&mut tasks);
     }
     if matches!(seed % PREFIX_AND_FILE_CYCLE, 3 | 4) {
-        flush_prefixes(&mut tasks, counts.servers);
+        replace_calls_by_prefix_flushes(&mut tasks, counts.servers);
     }
     if seed % FLOOD_EVERY == 10 {
         flood_refusals(&mut tasks, seed / FLOOD_EVERY, counts.servers);
@@ -88,15 +88,15 @@ pub fn plan(seed: u64) -> Plan {
 }
 
 /// Has servers stop cleanly where they were to lose their items, but for those that are gone for a while.
-fn restart_cleanly(tasks: &mut [Vec<Step>]) {
+fn make_restarts_clean(tasks: &mut [Vec<TaskStep>]) {
     for step in tasks.iter_mut().flatten() {
-        if let Step::Fault(_, fault) = step
-            && let Fault::Restart {
+        if let TaskStep::Fault(_, fault) = step
+            && let InjectedFault::Restart {
                 server,
                 is_reported,
             } = *fault
         {
-            *fault = Fault::CleanRestart {
+            *fault = InjectedFault::CleanRestart {
                 server,
                 is_reported,
             };
@@ -105,9 +105,9 @@ fn restart_cleanly(tasks: &mut [Vec<Step>]) {
 }
 
 /// Has some calls remove what begins with a prefix, in place of what they did.
-fn flush_prefixes(tasks: &mut [Vec<Step>], servers: usize) {
+fn replace_calls_by_prefix_flushes(tasks: &mut [Vec<TaskStep>], servers: usize) {
     for step in tasks.iter_mut().flatten() {
-        let Step::Call(call) = step else { continue };
+        let TaskStep::Call(call) = step else { continue };
         if call.number % PREFIX_CALLS_EVERY != 7 {
             continue;
         }
@@ -124,13 +124,13 @@ fn flush_prefixes(tasks: &mut [Vec<Step>], servers: usize) {
 
 /// Has a server begin to send refusals without end after a quarter of a task's steps; `ordinal` chooses among servers
 /// and tasks.
-fn flood_refusals(tasks: &mut [Vec<Step>], ordinal: u64, servers: usize) {
+fn flood_refusals(tasks: &mut [Vec<TaskStep>], ordinal: u64, servers: usize) {
     let one_in = REQUESTS_BEFORE_FLOOD[ordinal as usize % REQUESTS_BEFORE_FLOOD.len()];
     let server = ordinal as usize % servers;
     let task_index = ordinal as usize % tasks.len();
     let task = &mut tasks[task_index];
-    let fault = Fault::Misbehave(server, Misbehaviour::Flood, one_in);
-    task.insert(task.len() / 4, Step::Fault(0, fault));
+    let fault = InjectedFault::Misbehave(server, Misbehaviour::Flood, one_in);
+    task.insert(task.len() / 4, TaskStep::Fault(0, fault));
 }
 
 struct Counts {
@@ -171,7 +171,7 @@ fn draw_process(random: &mut Random) -> ProcessPlan {
     }
 }
 
-fn draw_tasks(random: &mut Random, counts: &Counts) -> Vec<Vec<Step>> {
+fn draw_tasks(random: &mut Random, counts: &Counts) -> Vec<Vec<TaskStep>> {
     let tasks_count = random.pick(&[1, 1, 2, 3, 5]).max(counts.processes);
     let mut tasks = vec![Vec::new(); tasks_count];
     let calls = random.between(CALLS_MIN, CALLS_MAX) as u32;
@@ -188,13 +188,13 @@ fn draw_tasks(random: &mut Random, counts: &Counts) -> Vec<Vec<Step>> {
     for number in 0..calls {
         let task = &mut tasks[random.below(tasks_count as u64) as usize];
         if random.chance(20) {
-            task.push(Step::Sleep(random.pick(&[
+            task.push(TaskStep::Sleep(random.pick(&[
                 100,
                 2 * MILLISECOND,
                 30 * MILLISECOND,
             ])));
         }
-        task.push(Step::Call(mix.draw_call(random, number)));
+        task.push(TaskStep::Call(mix.draw_call(random, number)));
     }
     // One that does nothing shows little; a liar makes the other checks weaker, so it is seldom.
     let has_misbehaviour = random.chance(15);
@@ -205,7 +205,7 @@ fn draw_tasks(random: &mut Random, counts: &Counts) -> Vec<Vec<Step>> {
         };
         let task = &mut tasks[random.below(tasks_count as u64) as usize];
         let index = random.below(task.len() as u64 + 1) as usize;
-        task.insert(index, Step::Fault(random.below(2 * MILLISECOND), fault));
+        task.insert(index, TaskStep::Fault(random.below(2 * MILLISECOND), fault));
     }
     tasks
 }
@@ -327,7 +327,7 @@ impl CallMix {
     }
 }
 
-fn draw_fault(random: &mut Random, counts: &Counts) -> Fault {
+fn draw_fault(random: &mut Random, counts: &Counts) -> InjectedFault {
     let server = random.below(counts.servers as u64) as usize;
     let process = random.below(counts.processes as u64) as usize;
     let duration = random.pick(&[
@@ -338,30 +338,30 @@ fn draw_fault(random: &mut Random, counts: &Counts) -> Fault {
     ]);
     let cut_after_thousandths = random.below(1000) as u16;
     match random.below(22) {
-        0..2 => Fault::Reset(server),
-        2 => Fault::ResetToClient(server),
-        3 => Fault::ResetToServer(server),
-        4..6 => Fault::Close(server),
-        6..8 => Fault::Pause(server, duration),
-        8..10 => Fault::Unreachable(server, duration),
-        10..12 => Fault::Restart {
+        0..2 => InjectedFault::Reset(server),
+        2 => InjectedFault::ResetToClient(server),
+        3 => InjectedFault::ResetToServer(server),
+        4..6 => InjectedFault::Close(server),
+        6..8 => InjectedFault::Pause(server, duration),
+        8..10 => InjectedFault::Unreachable(server, duration),
+        10..12 => InjectedFault::Restart {
             server,
             is_reported: random.chance(50),
         },
-        12 => Fault::Down(server, duration),
-        13..15 => Fault::CutReply(server, cut_after_thousandths),
-        15 => Fault::KillInReply(server, cut_after_thousandths),
-        16 => Fault::CutRequest(server, cut_after_thousandths),
-        17 => Fault::Fill(server),
-        18 => Fault::ServerClock(server, random.pick(&[1, 5, 3600])),
-        19 => Fault::WallClock(server, random.pick(&[-5000, -2, 3, 5000])),
-        20 => Fault::Freeze(process, duration),
-        _ => Fault::Fork(process),
+        12 => InjectedFault::Down(server, duration),
+        13..15 => InjectedFault::CutReply(server, cut_after_thousandths),
+        15 => InjectedFault::KillInReply(server, cut_after_thousandths),
+        16 => InjectedFault::CutRequest(server, cut_after_thousandths),
+        17 => InjectedFault::Fill(server),
+        18 => InjectedFault::ServerClock(server, random.pick(&[1, 5, 3600])),
+        19 => InjectedFault::WallClock(server, random.pick(&[-5000, -2, 3, 5000])),
+        20 => InjectedFault::Freeze(process, duration),
+        _ => InjectedFault::Fork(process),
     }
 }
 
-fn draw_misbehaviour(random: &mut Random, counts: &Counts) -> Fault {
+fn draw_misbehaviour(random: &mut Random, counts: &Counts) -> InjectedFault {
     let server = random.below(counts.servers as u64) as usize;
     let misbehaviour = random.pick(&Misbehaviour::ALL);
-    Fault::Misbehave(server, misbehaviour, random.pick(&[1, 3, 10]))
+    InjectedFault::Misbehave(server, misbehaviour, random.pick(&[1, 3, 10]))
 }

@@ -21,21 +21,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub use checker::{Invariant, Violation};
 pub use generate::plan;
 pub use plan::{
-    Call, Driver, Fault, Misbehaviour, NetworkPlan, Operation, Plan, Prefix, ProcessPlan, Proxy,
-    Sabotage, ServerPlan, Step, Ttl, Write,
+    Call, Driver, InjectedFault, Misbehaviour, NetworkPlan, Operation, Plan, Prefix, ProcessPlan,
+    Proxy, Sabotage, ServerPlan, TaskStep, Ttl, Write,
 };
 use shrink::shrink;
-pub use world::Outcome;
+pub use world::SimulationResult;
 
 /// Runs the world of a plan; a panic in it is a violation too.
-pub fn simulate(plan: &Plan, is_logged: bool) -> Outcome {
-    let outcome_or_panic = catch_unwind(AssertUnwindSafe(|| world::run(plan, is_logged)));
-    outcome_or_panic.unwrap_or_else(|panic| {
+pub fn simulate(plan: &Plan, is_logged: bool) -> SimulationResult {
+    let result_or_panic = catch_unwind(AssertUnwindSafe(|| world::run(plan, is_logged)));
+    result_or_panic.unwrap_or_else(|panic| {
         let text = panic
             .downcast_ref::<String>()
             .cloned()
             .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        Outcome::from_violation(Violation {
+        SimulationResult::from_violation(Violation {
             invariant: Invariant::NothingPanics,
             text: text.unwrap_or_default(),
         })
@@ -43,12 +43,12 @@ pub fn simulate(plan: &Plan, is_logged: bool) -> Outcome {
 }
 
 /// Runs a seed; an error is the shortest history found in which the same invariant is broken.
-pub fn check(seed: u64) -> Result<Outcome, String> {
+pub fn check(seed: u64) -> Result<SimulationResult, String> {
     let plan = plan(seed);
-    let outcome = simulate(&plan, false);
-    match &outcome.violation {
+    let result = simulate(&plan, false);
+    match &result.violation {
         Some(violation) => Err(shortest_failing_history(&plan, violation)),
-        None => Ok(outcome),
+        None => Ok(result),
     }
 }
 
@@ -59,7 +59,7 @@ pub fn shortest_failing_history(plan: &Plan, violation: &Violation) -> String {
             .violation
             .map(|broken| broken.invariant)
     });
-    let outcome = simulate(&shortest, true);
+    let result = simulate(&shortest, true);
     let mut text = format!("seed {}: {violation}\n", plan.seed);
     let _ = writeln!(
         text,
@@ -70,11 +70,11 @@ pub fn shortest_failing_history(plan: &Plan, violation: &Violation) -> String {
         shortest.processes,
         shortest.network
     );
-    for line in &outcome.log {
+    for line in &result.log {
         text.push_str(line);
         text.push('\n');
     }
-    let final_line = outcome
+    let final_line = result
         .violation
         .map_or("it is not broken with a log".to_owned(), |broken| {
             broken.to_string()

@@ -20,7 +20,7 @@ struct Settings {
 
 /// What the threads have found.
 #[derive(Default)]
-struct Outcomes {
+struct SimulationTotals {
     counts: BTreeMap<&'static str, u64>,
     violations: BTreeMap<u64, Violation>,
 }
@@ -44,16 +44,16 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let started = Instant::now();
-    let outcomes = run(&settings);
+    let totals = run(&settings);
     let seconds = started.elapsed().as_secs_f64();
-    for (event_name, count) in &outcomes.counts {
+    for (event_name, count) in &totals.counts {
         eprintln!("{count:>12} {event_name}");
     }
-    for (seed, violation) in outcomes.violations.iter().take(settings.histories) {
+    for (seed, violation) in totals.violations.iter().take(settings.histories) {
         eprintln!("{}", shortest_failing_history(&plan(*seed), violation));
     }
     let mut seeds_by_invariant: BTreeMap<_, Vec<u64>> = BTreeMap::new();
-    for (seed, violation) in &outcomes.violations {
+    for (seed, violation) in &totals.violations {
         seeds_by_invariant
             .entry(violation.invariant)
             .or_default()
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
         ..
     } = settings;
     let rate = seeds as f64 / seconds;
-    let failed = outcomes.violations.len();
+    let failed = totals.violations.len();
     eprintln!("{seeds} seeds from {first} in {seconds:.1} s, {rate:.0} a second, {failed} failed");
     if failed == 0 {
         ExitCode::SUCCESS
@@ -81,11 +81,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(settings: &Settings) -> Outcomes {
+fn run(settings: &Settings) -> SimulationTotals {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let (next_seed, should_stop) = (AtomicU64::new(settings.first_seed), AtomicBool::new(false));
     let end_seed = settings.first_seed + settings.seed_count;
-    let outcomes = Mutex::new(Outcomes::default());
+    let totals = Mutex::new(SimulationTotals::default());
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -94,19 +94,19 @@ fn run(settings: &Settings) -> Outcomes {
                     if seed >= end_seed {
                         return;
                     }
-                    let outcome = simulate(&plan(seed), false);
-                    let mut outcomes = outcomes.lock().expect("no thread panics with it");
-                    for (event_name, count) in outcome.counts {
-                        *outcomes.counts.entry(event_name).or_default() += count;
+                    let result = simulate(&plan(seed), false);
+                    let mut totals = totals.lock().expect("no thread panics with it");
+                    for (event_name, count) in result.counts {
+                        *totals.counts.entry(event_name).or_default() += count;
                     }
-                    if let Some(violation) = outcome.violation {
-                        outcomes.violations.insert(seed, violation);
-                        let is_enough = outcomes.violations.len() >= settings.histories;
+                    if let Some(violation) = result.violation {
+                        totals.violations.insert(seed, violation);
+                        let is_enough = totals.violations.len() >= settings.histories;
                         should_stop.store(settings.histories > 0 && is_enough, Ordering::Relaxed);
                     }
                 }
             });
         }
     });
-    outcomes.into_inner().expect("no thread panics with it")
+    totals.into_inner().expect("no thread panics with it")
 }

@@ -32,7 +32,7 @@ pub struct Plan {
     /// The processes of clients.
     pub processes: Vec<ProcessPlan>,
     /// What each task does; task `n` belongs to process `n % processes`.
-    pub tasks: Vec<Vec<Step>>,
+    pub tasks: Vec<Vec<TaskStep>>,
     /// How bytes travel.
     pub network: NetworkPlan,
     /// What a test plants, to see that the checker finds it.
@@ -146,18 +146,18 @@ pub struct NetworkPlan {
     /// This many percent of what is sent is cut in pieces.
     pub cut_percent: u64,
     /// What a peer's socket takes before it is read.
-    pub window_bytes: usize,
+    pub receive_window_bytes: usize,
 }
 
 /// One thing that a task does.
 #[derive(Debug, Clone)]
-pub enum Step {
+pub enum TaskStep {
     /// Makes a call and waits for its end.
     Call(Call),
     /// Waits.
     Sleep(Micros),
     /// Has something go wrong after a while, and goes on at once.
-    Fault(Micros, Fault),
+    Fault(Micros, InjectedFault),
 }
 
 /// One call of a client.
@@ -284,7 +284,7 @@ impl Prefix {
 
 /// What goes wrong, at one server unless it says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum InjectedFault {
     /// Its connections break, and both ends learn of it.
     Reset(usize),
     /// Its connections break, and only the clients learn of it.
@@ -376,7 +376,7 @@ impl Plan {
 
     /// Whether a server ever sends wrong replies.
     pub fn misbehaves(&self, server: usize) -> bool {
-        let is_misbehaviour = |step: &Step| matches!(step, Step::Fault(_, Fault::Misbehave(faulty_server, ..)) if *faulty_server == server);
+        let is_misbehaviour = |step: &TaskStep| matches!(step, TaskStep::Fault(_, InjectedFault::Misbehave(faulty_server, ..)) if *faulty_server == server);
         self.tasks.iter().flatten().any(is_misbehaviour)
     }
 

@@ -11,8 +11,8 @@ const SEEDS: u64 = 2000;
 fn counts(seeds: impl Iterator<Item = u64>) -> BTreeMap<&'static str, u64> {
     let mut counts = BTreeMap::new();
     for seed in seeds {
-        let outcome = check(seed).unwrap_or_else(|history| panic!("{history}"));
-        for (what, count) in outcome.counts {
+        let result = check(seed).unwrap_or_else(|history| panic!("{history}"));
+        for (what, count) in result.counts {
             *counts.entry(what).or_default() += count;
         }
     }

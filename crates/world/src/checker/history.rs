@@ -50,7 +50,7 @@ pub(crate) enum KnownOutcome {
 
 /// One request as it was written on a connection.
 #[derive(Debug)]
-pub(crate) struct Request {
+pub(crate) struct RecordedRequest {
     /// The server.
     pub(crate) server: usize,
     /// The connection.
@@ -72,7 +72,7 @@ pub(crate) struct Request {
 }
 
 /// When something happened: not before the first, not after the second.
-pub(crate) type Window = (Position, Position);
+pub(crate) type PositionRange = (Position, Position);
 
 /// Where a value may come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -86,16 +86,16 @@ pub(crate) enum Source {
 /// All requests, by key.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    requests: Vec<Request>,
+    requests: Vec<RecordedRequest>,
     changes_by_key: HashMap<Key, Vec<(RequestId, usize)>>,
     flushes: Vec<RequestId>,
     /// Keys that a client promised to remove, and when it must have done so.
-    removals: Vec<(Key, Window)>,
+    removals: Vec<(Key, PositionRange)>,
 }
 
 impl History {
     /// Adds a request.
-    pub(crate) fn add(&mut self, request: Request, is_flush: bool) -> RequestId {
+    pub(crate) fn add(&mut self, request: RecordedRequest, is_flush: bool) -> RequestId {
         let id = self.requests.len();
         for (effect_index, (key, effect)) in request.effects.iter().enumerate() {
             if *effect != Effect::Read {
@@ -113,7 +113,7 @@ impl History {
     }
 
     /// A request.
-    pub(crate) fn request(&self, id: RequestId) -> &Request {
+    pub(crate) fn request(&self, id: RequestId) -> &RecordedRequest {
         &self.requests[id]
     }
 
@@ -130,12 +130,16 @@ impl History {
     }
 
     /// Notes that a key was removed.
-    pub(crate) fn add_removal(&mut self, key: Key, window: Window) {
-        self.removals.push((key, window));
+    pub(crate) fn add_removal(&mut self, key: Key, range: PositionRange) {
+        self.removals.push((key, range));
     }
 
     /// When a request was executed; `None`: never.
-    pub(crate) fn execution_window(&self, id: RequestId, network: &Network) -> Option<Window> {
+    pub(crate) fn execution_range(
+        &self,
+        id: RequestId,
+        network: &Network,
+    ) -> Option<PositionRange> {
         let request = &self.requests[id];
         let is_single_step = !request.is_multi_step;
         let begin = || self.first_byte_position(id, network);
@@ -165,7 +169,7 @@ impl History {
         id: RequestId,
         effect_index: usize,
         network: &Network,
-    ) -> Option<Window> {
+    ) -> Option<PositionRange> {
         let request = &self.requests[id];
         let (effect, known_outcome) = (
             request.effects[effect_index].1,
@@ -174,7 +178,7 @@ impl History {
         if !certainly_overwrites(effect, known_outcome) {
             return None;
         }
-        let (first, last) = self.execution_window(id, network)?;
+        let (first, last) = self.execution_range(id, network)?;
         let was_stored = matches!(known_outcome, KnownOutcome::Done(_));
         if matches!(effect, Effect::Store(..)) && !was_stored {
             // If it was refused the older value went when its line was read.
@@ -187,11 +191,11 @@ impl History {
     fn is_overwritten(
         &self,
         key: Key,
-        (after, before): Window,
+        (after, before): PositionRange,
         excluded_source: Source,
         network: &Network,
     ) -> bool {
-        let is_between = |(first, last): Window| first > after && last < before;
+        let is_between = |(first, last): PositionRange| first > after && last < before;
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
         let mut changes = key_changes.filter(|(id, effect_index)| {
             source_of(self.requests[*id].effects[*effect_index].1) != Some(excluded_source)
@@ -202,14 +206,14 @@ impl History {
                 .is_some_and(is_between)
         }) || self.flushes.iter().any(|id| {
             Some(self.requests[*id].server) == server
-                && self.execution_window(*id, network).is_some_and(is_between)
+                && self.execution_range(*id, network).is_some_and(is_between)
         }) || server.is_some_and(|server| {
             let mut restarts = network.restart_positions(server).iter();
             restarts.any(|position| is_between((*position, *position)))
         }) || self
             .removals
             .iter()
-            .any(|(removed_key, window)| *removed_key == key && is_between(*window))
+            .any(|(removed_key, range)| *removed_key == key && is_between(*range))
     }
 
     fn server_of(&self, key: Key) -> Option<usize> {
@@ -236,11 +240,11 @@ impl History {
         &self,
         key: Key,
         source: Source,
-        read: Window,
+        read: PositionRange,
         network: &Network,
     ) -> bool {
         self.requests_from_source(key, source).any(|id| {
-            let Some((first, last)) = self.execution_window(id, network) else {
+            let Some((first, last)) = self.execution_range(id, network) else {
                 return false;
             };
             first <= read.1 && !self.is_overwritten(key, (last, read.0), source, network)
@@ -252,14 +256,14 @@ impl History {
         &self,
         key: Key,
         source: Source,
-        (read, later): Window,
+        (read, later): PositionRange,
         network: &Network,
     ) -> bool {
         self.is_overwritten(key, (read, later), source, network)
     }
 
     /// Whether anything may be under a key within `read`.
-    pub(crate) fn may_exist(&self, key: Key, read: Window, network: &Network) -> bool {
+    pub(crate) fn may_exist(&self, key: Key, read: PositionRange, network: &Network) -> bool {
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
         let mut sources = key_changes.filter_map(|(id, effect_index)| {
             source_of(self.requests[*id].effects[*effect_index].1)
@@ -278,14 +282,14 @@ impl History {
             );
             format!(
                 "{effect:?} {known_outcome:?} {:?}",
-                self.execution_window(*id, network)
+                self.execution_range(*id, network)
             )
         });
         let removals = self
             .removals
             .iter()
             .filter(|(removed_key, _)| *removed_key == key);
-        let removals = removals.map(|(_, window)| format!("removed {window:?}"));
+        let removals = removals.map(|(_, range)| format!("removed {range:?}"));
         changes.chain(removals).collect::<Vec<_>>().join(", ")
     }
 
@@ -294,7 +298,7 @@ impl History {
         &self,
         key: Key,
         bit: u8,
-        read: Window,
+        read: PositionRange,
         network: &Network,
     ) -> bool {
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
@@ -304,8 +308,8 @@ impl History {
                 && request.known_outcomes[*effect_index] != KnownOutcome::NotDone
         });
         additions.any(|(id, _)| {
-            self.execution_window(*id, network)
-                .is_some_and(|window| window.0 <= read.1)
+            self.execution_range(*id, network)
+                .is_some_and(|range| range.0 <= read.1)
         })
     }
 
@@ -314,7 +318,7 @@ impl History {
         &self,
         key: Key,
         creation: u16,
-        read: Window,
+        read: PositionRange,
         network: &Network,
     ) -> Vec<u8> {
         let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
@@ -326,8 +330,8 @@ impl History {
             ) else {
                 return None;
             };
-            let window = self.execution_window(*id, network)?;
-            (number.creation == creation && window.1 < read.0).then_some(bit)
+            let range = self.execution_range(*id, network)?;
+            (number.creation == creation && range.1 < read.0).then_some(bit)
         });
         bits.collect()
     }

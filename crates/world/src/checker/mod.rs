@@ -13,7 +13,7 @@ use std::fmt;
 use crate::network::{ExecutionState, Network, Position};
 use crate::plan::{Key, Ttl, is_number_key};
 pub(crate) use history::{
-    Condition, Effect, History, KnownOutcome, Request, RequestId, Source, Window,
+    Condition, Effect, History, KnownOutcome, PositionRange, RecordedRequest, RequestId, Source,
 };
 use uncertain::UncertainKeys;
 use values::parse_write_id;
@@ -96,7 +96,7 @@ pub(crate) struct Checker {
     /// The longest value that each server takes.
     value_bytes_limits: Vec<u32>,
     /// Requests that were certainly not done, as their callers were told.
-    undone_requests: Vec<RequestId>,
+    reported_unexecuted: Vec<RequestId>,
 }
 
 impl Checker {
@@ -110,7 +110,7 @@ impl Checker {
             has_protocol_text,
             generations: Vec::new(),
             value_bytes_limits,
-            undone_requests: Vec::new(),
+            reported_unexecuted: Vec::new(),
         }
     }
 
@@ -156,7 +156,7 @@ impl Checker {
     /// Notes a request that was written on a connection.
     pub(crate) fn record_request(
         &mut self,
-        request: Request,
+        request: RecordedRequest,
         is_flush: bool,
         is_counted: bool,
     ) -> RequestId {
@@ -169,7 +169,11 @@ impl Checker {
     }
 
     /// A reply to a request came: the server must have executed it.
-    pub(crate) fn check_executed(&mut self, id: RequestId, network: &Network) -> Option<Window> {
+    pub(crate) fn check_executed(
+        &mut self,
+        id: RequestId,
+        network: &Network,
+    ) -> Option<PositionRange> {
         let request = self.history.request(id);
         // Of one in pieces the first may be replied to before the last is there.
         let end = if request.is_multi_step {
@@ -178,7 +182,7 @@ impl Checker {
             request.end_offset
         };
         match network.execution_state(request.link, end) {
-            ExecutionState::At(..) => self.history.execution_window(id, network),
+            ExecutionState::At(..) => self.history.execution_range(id, network),
             ExecutionState::NotYet | ExecutionState::Never
                 if network.has_misbehaved_in_classic(request.server) =>
             {
@@ -330,13 +334,13 @@ impl Checker {
         if network.has_misbehaved(self.history.request(id).server) {
             return;
         }
-        let Some(window) = self.check_executed(id, network) else {
+        let Some(range) = self.check_executed(id, network) else {
             return;
         };
-        if !self.history.may_exist(key, window, network) {
+        if !self.history.may_exist(key, range, network) {
             let history_of_key = self.history.describe_changes(key, network);
             let text = format!(
-                "key {key} was there in {window:?}, although nothing can have been: {history_of_key}"
+                "key {key} was there in {range:?}, although nothing can have been: {history_of_key}"
             );
             self.report_broken(Invariant::RepliesAreTrue, text);
         }
@@ -352,33 +356,33 @@ impl Checker {
         let server = self.history.request(id).server;
         let windows = (
             self.check_executed(id, network),
-            self.history.execution_window(read, network),
+            self.history.execution_range(read, network),
         );
-        let (Some(write_window), Some(read)) = windows else {
+        let (Some(write_range), Some(read)) = windows else {
             return;
         };
         // A server that starts again begins anew with its uniques too.
         let mut restarts = network.restart_positions(server).iter();
         let has_restarted = restarts.any(|restart_position| {
-            read.0 < *restart_position && *restart_position < write_window.1
+            read.0 < *restart_position && *restart_position < write_range.1
         });
         if network.has_misbehaved(server) || has_restarted {
             return;
         }
         if self
             .history
-            .has_changed(key, source, (read.1, write_window.0), network)
+            .has_changed(key, source, (read.1, write_range.0), network)
         {
             let text =
-                format!("key {key}: {source:?}, read in {read:?}, had changed by {write_window:?}");
+                format!("key {key}: {source:?}, read in {read:?}, had changed by {write_range:?}");
             self.report_broken(Invariant::CasSeesChanges, text);
         }
     }
 
     /// The caller of a request was told that it was certainly not done.
-    pub(crate) fn record_undone(&mut self, id: RequestId) {
+    pub(crate) fn record_unexecuted(&mut self, id: RequestId) {
         if !self.history.request(id).is_repeatable {
-            self.undone_requests.push(id);
+            self.reported_unexecuted.push(id);
         }
     }
 
@@ -407,11 +411,11 @@ impl Checker {
         &mut self,
         id: RequestId,
         key: Key,
-        window: Window,
+        range: PositionRange,
         network: &Network,
     ) {
         if !network.has_misbehaved(self.history.request(id).server) {
-            self.history.add_removal(key, window);
+            self.history.add_removal(key, range);
         }
     }
 
@@ -450,7 +454,7 @@ impl Checker {
     }
 
     /// Whether a request stores a value that its server certainly refuses.
-    fn is_too_large(&self, request: &Request) -> bool {
+    fn is_too_large(&self, request: &RecordedRequest) -> bool {
         request.effects.iter().any(|(_, effect)| match effect {
             Effect::Store(write, _) => {
                 let length = self
@@ -479,7 +483,7 @@ impl Checker {
 
     /// What can be checked only at the end.
     pub(crate) fn end(&mut self, network: &Network) {
-        let executed_undone = self.undone_requests.iter().copied().find(|id| {
+        let executed_although_reported = self.reported_unexecuted.iter().copied().find(|id| {
             let request = self.history.request(*id);
             !network.has_misbehaved(request.server)
                 && matches!(
@@ -487,7 +491,7 @@ impl Checker {
                     ExecutionState::At(..)
                 )
         });
-        if let Some(id) = executed_undone {
+        if let Some(id) = executed_although_reported {
             let text = format!("{:?} was done", self.history.request(id));
             self.report_broken(Invariant::RefusedHasNoEffect, text);
         }

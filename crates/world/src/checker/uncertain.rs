@@ -12,7 +12,7 @@ pub(super) struct UncertainKeys {
     keys: Vec<(Key, Position)>,
     in_flight: usize,
     /// The call in flight that began alone, and how many doubts there were then; nothing has failed since.
-    lone_call: Option<(usize, usize)>,
+    sole_call: Option<(usize, usize)>,
 }
 
 impl UncertainKeys {
@@ -23,9 +23,9 @@ impl UncertainKeys {
 
     /// A call begins.
     pub(super) fn begin(&mut self, call: usize) {
-        self.lone_call = match (self.in_flight, self.lone_call) {
+        self.sole_call = match (self.in_flight, self.sole_call) {
             (0, _) => Some((call, self.keys.len())),
-            (_, lone_call) => lone_call,
+            (_, sole_call) => sole_call,
         };
         self.in_flight += 1;
     }
@@ -35,11 +35,11 @@ impl UncertainKeys {
     pub(super) fn end(&mut self, call: usize, had_reply: bool) -> Vec<(Key, Position)> {
         self.in_flight = self.in_flight.saturating_sub(1);
         if !had_reply {
-            self.lone_call = None;
+            self.sole_call = None;
         }
-        match self.lone_call {
-            Some((lone_call, keys_before)) if lone_call == call => {
-                self.lone_call = None;
+        match self.sole_call {
+            Some((sole_call, keys_before)) if sole_call == call => {
+                self.sole_call = None;
                 let is_still_alone = self.in_flight == 0;
                 self.keys
                     .drain(..if is_still_alone { keys_before } else { 0 })

@@ -61,7 +61,7 @@ impl Network {
             Packet::End(End::InOrder)
                 if !self.hosts[self.links[link].server].is_serving(self.now) =>
             {
-                self.links[link].ends_once_served = true;
+                self.links[link].has_pending_end = true;
             }
             Packet::End(End::InOrder) => {
                 self.serve(link);
@@ -118,13 +118,13 @@ impl Network {
         let state = &mut self.links[link];
         let host = &mut self.hosts[state.server];
         let mut input = std::mem::take(&mut state.server_input);
-        if !state.is_past_proxy && !input.is_empty() {
+        if !state.has_passed_proxy && !input.is_empty() {
             let Some((consumed, reply, closes)) = host.apply_proxy(&input) else {
                 state.server_input = input;
                 return;
             };
-            state.is_past_proxy = true;
-            state.fed_bytes += consumed as u64;
+            state.has_passed_proxy = true;
+            state.bytes_passed_to_session += consumed as u64;
             input.drain(..consumed);
             if closes {
                 self.end_session(link);
@@ -142,10 +142,10 @@ impl Network {
         let clock_is_stopped = self.sabotage == Some(Sabotage::StopsItsClock);
         let reply = host.execute(session, &input, if clock_is_stopped { 0 } else { self.now });
         let is_closed = session.1.is_closed();
-        state.fed_bytes += input.len() as u64;
-        self.step += 1;
+        state.bytes_passed_to_session += input.len() as u64;
+        self.run_number += 1;
         let second = host.clock_second(self.now);
-        state.record_execution(self.step, second);
+        state.record_execution(self.run_number, second);
         if std::mem::take(&mut state.is_blocked) {
             self.schedule(0, Event::Writable(link));
         }

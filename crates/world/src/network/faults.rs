@@ -2,9 +2,9 @@
 
 use super::Network;
 use super::host::Recovery;
-use super::link::{End, Position, STEP_SHIFT};
+use super::link::{End, Position, RUN_SHIFT};
 use super::queue::Event;
-use crate::plan::{Fault, Sabotage};
+use crate::plan::{InjectedFault, Sabotage};
 
 impl Network {
     /// Ends all connections of a server; `to_client`: what the clients learn of it.
@@ -24,14 +24,14 @@ impl Network {
     }
 
     fn start(&mut self, server: usize) {
-        self.note_lost_items(server);
+        self.record_lost_items(server);
         let now = self.now;
         self.hosts[server].start(now);
     }
 
-    fn note_lost_items(&mut self, server: usize) {
-        self.step += 1;
-        self.restart_positions[server].push(self.step << STEP_SHIFT);
+    fn record_lost_items(&mut self, server: usize) {
+        self.run_number += 1;
+        self.restart_positions[server].push(self.run_number << RUN_SHIFT);
     }
 
     /// The places at which a server lost all its items.
@@ -45,77 +45,81 @@ impl Network {
         let loses_items = self.sabotage == Some(Sabotage::LosesItems);
         let recovery = self.hosts[server].restart_cleanly(now, loses_items);
         if recovery.is_none() {
-            self.note_lost_items(server);
+            self.record_lost_items(server);
         }
         recovery
     }
 
     /// Has something go wrong; what became of the items of a server that stopped cleanly and started again with them.
-    pub(crate) fn inject(&mut self, fault: Fault) -> Option<Recovery> {
+    pub(crate) fn inject(&mut self, fault: InjectedFault) -> Option<Recovery> {
         let now = self.now;
         match fault {
-            Fault::Reset(server) => {
+            InjectedFault::Reset(server) => {
                 for link in self.hosts[server].links.clone() {
                     self.links[link].to_client.clear();
                     self.enqueue_end(link, false, End::Reset);
                 }
                 self.end_connections(server, None);
             }
-            Fault::ResetToClient(server) => {
+            InjectedFault::ResetToClient(server) => {
                 for link in self.hosts[server].links.clone() {
                     self.links[link].to_client.clear();
                     self.enqueue_end(link, false, End::Reset);
                 }
             }
-            Fault::ResetToServer(server) => self.end_connections(server, None),
-            Fault::Close(server) => self.end_connections(server, Some(End::InOrder)),
-            Fault::Pause(server, duration) => {
+            InjectedFault::ResetToServer(server) => self.end_connections(server, None),
+            InjectedFault::Close(server) => self.end_connections(server, Some(End::InOrder)),
+            InjectedFault::Pause(server, duration) => {
                 self.hosts[server].paused_until = now + duration;
                 self.schedule(duration, Event::Resume(server));
             }
-            Fault::Unreachable(server, duration) => {
+            InjectedFault::Unreachable(server, duration) => {
                 self.hosts[server].unreachable_until = now + duration;
             }
-            Fault::Restart {
+            InjectedFault::Restart {
                 server,
                 is_reported,
             } => {
                 self.restart(server, is_reported.then_some(End::Reset));
             }
-            Fault::CleanRestart {
+            InjectedFault::CleanRestart {
                 server,
                 is_reported,
             } => {
                 self.end_connections(server, is_reported.then_some(End::Reset));
                 return self.restart_cleanly(server);
             }
-            Fault::Down(server, duration) => {
+            InjectedFault::Down(server, duration) => {
                 self.restart(server, Some(End::Reset));
                 self.hosts[server].is_up = false;
                 self.schedule(duration, Event::Up(server));
             }
-            Fault::CutReply(server, cut_after_thousandths) => {
+            InjectedFault::CutReply(server, cut_after_thousandths) => {
                 self.hosts[server].cut_reply = Some((cut_after_thousandths, false));
             }
-            Fault::KillInReply(server, cut_after_thousandths) => {
+            InjectedFault::KillInReply(server, cut_after_thousandths) => {
                 self.hosts[server].cut_reply = Some((cut_after_thousandths, true));
             }
-            Fault::CutRequest(server, cut_after_thousandths) => {
+            InjectedFault::CutRequest(server, cut_after_thousandths) => {
                 self.hosts[server].cut_request = Some(cut_after_thousandths);
             }
-            Fault::Misbehave(server, misbehaviour, one_in) => {
+            InjectedFault::Misbehave(server, misbehaviour, one_in) => {
                 self.hosts[server].misbehaviour = Some((misbehaviour, one_in));
             }
-            Fault::Fill(server) => self.hosts[server].fill(now),
-            Fault::ServerClock(server, seconds) => self.hosts[server].advance_clock(seconds),
-            Fault::WallClock(server, seconds) => self.hosts[server].move_wall_clock(seconds, now),
-            Fault::Freeze(..) | Fault::Fork(_) => {}
+            InjectedFault::Fill(server) => self.hosts[server].fill(now),
+            InjectedFault::ServerClock(server, seconds) => {
+                self.hosts[server].advance_clock(seconds)
+            }
+            InjectedFault::WallClock(server, seconds) => {
+                self.hosts[server].move_wall_clock(seconds, now)
+            }
+            InjectedFault::Freeze(..) | InjectedFault::Fork(_) => {}
         }
         None
     }
 
     /// All that went wrong is over: servers that are down or paused go on as soon as those events come.
-    pub(crate) fn heal(&mut self) {
+    pub(crate) fn end_faults(&mut self) {
         for host in &mut self.hosts {
             host.misbehaviour = None;
             host.cut_reply = None;

@@ -56,7 +56,7 @@ impl Network {
 
     /// Sends as many refusals as the client's socket takes, and more of them later.
     pub(super) fn continue_flood(&mut self, link: LinkId) {
-        let window = self.plan.window_bytes;
+        let window = self.plan.receive_window_bytes;
         let state = &mut self.links[link];
         let host = &self.hosts[state.server];
         let is_flooding = matches!(host.misbehaviour, Some((Misbehaviour::Flood, _)))

@@ -13,8 +13,8 @@ pub(crate) type LinkId = usize;
 /// A place in the order in which all servers of a world executed requests.
 pub(crate) type Position = u64;
 
-/// Bits of a [`Position`] below the number of the step.
-pub(super) const STEP_SHIFT: u32 = 24;
+/// Bits of a [`Position`] below the number of the run.
+pub(super) const RUN_SHIFT: u32 = 24;
 
 /// How a socket ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,26 +66,26 @@ pub(super) struct Link {
     /// The server's end: its worker and session.
     pub(super) session: Option<(usize, InMemoryConnection)>,
     /// The proxy before the server has looked at the first bytes.
-    pub(super) is_past_proxy: bool,
+    pub(super) has_passed_proxy: bool,
     /// The client could not send all that it wanted to.
     pub(super) is_blocked: bool,
     /// The client's end has arrived at a server that stands still.
-    pub(super) ends_once_served: bool,
-    pub(super) fed_bytes: u64,
+    pub(super) has_pending_end: bool,
+    pub(super) bytes_passed_to_session: u64,
     pub(super) executions: Vec<ExecutionMark>,
     pub(super) last_reply: Vec<u8>,
     /// The refusals that the server sends without end.
     pub(super) flood: Option<Flood>,
 }
 
-/// What a server had executed of a connection's requests after one step.
+/// What a server had executed of a connection's requests after one run of the server.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ExecutionMark {
     /// Bytes of the connection that were used up.
     pub(super) used_bytes: u64,
-    /// The same before the step.
+    /// The same before the run.
     pub(super) used_before: u64,
-    pub(super) step: u64,
+    pub(super) run_number: u64,
     /// The second on the server's clock.
     pub(super) second: u32,
 }
@@ -113,10 +113,10 @@ impl Link {
             to_server: Pipe::default(),
             server_input: Vec::new(),
             session: None,
-            is_past_proxy: false,
+            has_passed_proxy: false,
             is_blocked: false,
-            ends_once_served: false,
-            fed_bytes: 0,
+            has_pending_end: false,
+            bytes_passed_to_session: 0,
             executions: Vec::new(),
             last_reply: Vec::new(),
             flood: None,
@@ -129,19 +129,19 @@ impl Link {
         self.server_input = Vec::new();
     }
 
-    /// Notes what was used up in a step.
-    pub(super) fn record_execution(&mut self, step: u64, second: u32) {
+    /// Records what was used up in a run.
+    pub(super) fn record_execution(&mut self, run_number: u64, second: u32) {
         let pending = self
             .session
             .as_ref()
             .map_or(0, |(_, connection)| connection.pending_bytes());
-        let used_bytes = self.fed_bytes.saturating_sub(pending as u64);
+        let used_bytes = self.bytes_passed_to_session.saturating_sub(pending as u64);
         let used_before = self.executions.last().map_or(0, |mark| mark.used_bytes);
         if used_bytes > used_before {
             self.executions.push(ExecutionMark {
                 used_bytes,
                 used_before,
-                step,
+                run_number,
                 second,
             });
         }
@@ -154,8 +154,8 @@ impl Link {
             .partition_point(|mark| mark.used_bytes < end);
         match self.executions.get(execution_index) {
             Some(mark) => {
-                let offset_in_step = (end - mark.used_before).min((1 << STEP_SHIFT) - 2);
-                ExecutionState::At((mark.step << STEP_SHIFT) + offset_in_step, mark.second)
+                let offset_in_run = (end - mark.used_before).min((1 << RUN_SHIFT) - 2);
+                ExecutionState::At((mark.run_number << RUN_SHIFT) + offset_in_run, mark.second)
             }
             None if self.session.is_some() => ExecutionState::NotYet,
             None if !self.is_connected && self.client_end.is_none() && !self.is_closed => {

@@ -18,7 +18,7 @@ use crate::random::Random;
 use host::Host;
 pub(crate) use host::{FIRST_UNIX, PASSWORD, USER};
 pub(crate) use link::{End, ExecutionState, LinkId, Position};
-use link::{Link, Packet, Pipe, STEP_SHIFT};
+use link::{Link, Packet, Pipe, RUN_SHIFT};
 pub(crate) use queue::Event;
 use queue::Queue;
 
@@ -43,7 +43,7 @@ pub(crate) struct Network {
     hosts: Vec<Host>,
     links: Vec<Link>,
     /// Steps in which a server executed something.
-    step: u64,
+    run_number: u64,
     /// All bytes that travelled.
     digest: DefaultHasher,
     /// Servers that misbehaved.
@@ -68,7 +68,7 @@ impl Network {
                 .collect(),
             random,
             links: Vec::new(),
-            step: 0,
+            run_number: 0,
             digest: DefaultHasher::new(),
             has_misbehaved: vec![false; plan.servers.len()],
             restart_positions: vec![Vec::new(); plan.servers.len()],
@@ -112,7 +112,7 @@ impl Network {
 
     /// The place behind all that was executed so far.
     pub(crate) fn position(&self) -> Position {
-        (self.step << STEP_SHIFT) | ((1 << STEP_SHIFT) - 1)
+        (self.run_number << RUN_SHIFT) | ((1 << RUN_SHIFT) - 1)
     }
 
     /// Whether the requests before byte `end` of a connection were executed.
@@ -185,13 +185,15 @@ impl Network {
 
     /// Sends what the peer's socket takes of `bytes`; an error: the connection broke.
     pub(crate) fn send(&mut self, link: LinkId, bytes: &[u8]) -> Result<usize, End> {
-        let window = self.plan.window_bytes;
+        let receive_window_bytes = self.plan.receive_window_bytes;
         let state = &mut self.links[link];
         if state.client_end == Some(End::Reset) {
             return Err(End::Reset);
         }
         let unread_bytes = state.to_server.bytes + state.server_input.len();
-        let accepted = bytes.len().min(window.saturating_sub(unread_bytes));
+        let accepted = bytes
+            .len()
+            .min(receive_window_bytes.saturating_sub(unread_bytes));
         state.is_blocked = accepted < bytes.len();
         let server = state.server;
         let cut_request = self.hosts[server].cut_request.take_if(|_| accepted > 0);
@@ -302,8 +304,7 @@ impl Network {
             Event::Resume(server) => {
                 for link in self.hosts[server].links.clone() {
                     self.serve(link);
-                    if self.links[link].ends_once_served && self.hosts[server].is_serving(self.now)
-                    {
+                    if self.links[link].has_pending_end && self.hosts[server].is_serving(self.now) {
                         self.end_session(link);
                     }
                 }

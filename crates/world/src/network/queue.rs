@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use super::link::LinkId;
-use crate::plan::{Fault, Micros};
+use crate::plan::{InjectedFault, Micros};
 
 /// Something that happens at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,9 +34,9 @@ pub(crate) enum Event {
     /// The caller of a call gives up.
     Cancel(usize),
     /// Something goes wrong.
-    Fault(Fault),
+    Fault(InjectedFault),
     /// A process sends what its calls wrote on a connection of an event loop.
-    Flush(usize, usize),
+    SendOutput(usize, usize),
     /// A process probes a server that is down.
     Probe(usize, usize),
     /// The time of a probe is over.

@@ -13,9 +13,9 @@ use glasscache_client::request::{CommandSet, Request as ClientRequest};
 use std::time::Duration;
 
 use super::handle_replies::{ReplyContext, ReplyEffect};
-use super::job::Job;
-use super::{CallId, PartId, SocketId, World, error_name, micros};
-use crate::checker::{Invariant, Request};
+use super::part_operation::PartOperation;
+use super::{CallId, ConnectionId, PartId, World, error_name, micros};
+use crate::checker::{Invariant, RecordedRequest};
 use crate::network::Event;
 use crate::plan::{Driver, Sabotage};
 
@@ -30,7 +30,7 @@ impl World {
     pub(super) fn start_part(&mut self, part: PartId) {
         let (process, server) = self.process_and_server_of(part);
         if self.processes[process].servers[server]
-            .state
+            .server_state
             .health
             .is_down()
         {
@@ -52,7 +52,7 @@ impl World {
 
     fn error_context(&self, server: usize, phase: Phase) -> Context {
         Context {
-            server: self.processes[0].servers[server].state.name.clone(),
+            server: self.processes[0].servers[server].server_state.name.clone(),
             phase,
             retry_is_safe: true,
         }
@@ -63,11 +63,14 @@ impl World {
     }
 
     /// Writes the next exchange of a part on a connection that takes requests.
-    pub(super) fn submit(&mut self, socket: SocketId, part: PartId) {
+    pub(super) fn submit(&mut self, connection: ConnectionId, part: PartId) {
         let (process, server) = self.process_and_server_of(part);
         let attempt = self.calls[self.parts[part].call].new_attempt(self.parts[part].is_retry);
-        let state = &mut self.sockets[socket];
-        let (Some(engine), Some(job)) = (&mut state.engine, &self.parts[part].job) else {
+        let client_connection = &mut self.connections[connection];
+        let (Some(engine), Some(part_operation)) = (
+            &mut client_connection.engine_connection,
+            &self.parts[part].part_operation,
+        ) else {
             return;
         };
         if self.sabotage == Some(Sabotage::ForgetsUncertain) {
@@ -75,8 +78,8 @@ impl World {
         }
         let has_quiet = has_quiet_writes(engine);
         let begin_offset = engine.appended_bytes();
-        let is_owned = state.owner.is_some();
-        let (ticket, is_repeatable) = job.with_requests(has_quiet, |requests| {
+        let is_owned = client_connection.owner.is_some();
+        let (ticket, is_repeatable) = part_operation.with_requests(has_quiet, |requests| {
             let is_repeatable = requests.iter().all(ClientRequest::is_repeatable);
             // A driver that has the connection for itself sends a long body from where it lies.
             let ticket = if is_owned {
@@ -91,40 +94,42 @@ impl World {
             Ok(ticket) => ticket,
             Err(error) => return self.fail_part(part, &error),
         };
-        let state = &mut self.sockets[socket];
+        let client_connection = &mut self.connections[connection];
         let is_quiet = ticket.is_none();
-        let effects = job.effects();
-        let request = Request {
+        let effects = part_operation.effects();
+        let request = RecordedRequest {
             server,
-            link: state.link,
+            link: client_connection.link,
             begin_offset,
             end_offset: end,
             known_outcomes: vec![crate::checker::KnownOutcome::Unknown; effects.len()],
             effects,
             is_repeatable,
             generation: self.processes[process].generation,
-            is_multi_step: job.is_multi_step(),
+            is_multi_step: part_operation.is_multi_step(),
         };
-        let is_flush = matches!(job, Job::Flush);
+        let is_flush = matches!(part_operation, PartOperation::Flush);
         let id = self
             .checker
             .record_request(request, is_flush, is_quiet && has_quiet);
-        self.note(|_| {
-            format!("socket {socket} request {id} of part {part}: {begin_offset} to {end}")
+        self.log_event(|_| {
+            format!("connection {connection} request {id} of part {part}: {begin_offset} to {end}")
         });
-        let state = &mut self.sockets[socket];
+        let client_connection = &mut self.connections[connection];
         let part_state = &mut self.parts[part];
-        part_state.socket = Some(socket);
+        part_state.connection = Some(connection);
         part_state.requests.push(id);
         if let Some(ticket) = ticket {
-            state.calls.push((ticket, part));
+            client_connection.calls.push((ticket, part));
         } else {
             part_state.quiet_begin_offset = Some(begin_offset);
-            state.quiet_writes.extend(has_quiet.then_some(id));
+            client_connection
+                .quiet_writes
+                .extend(has_quiet.then_some(id));
         }
-        self.set_timer(socket);
-        if self.sockets[socket].owner.is_none() {
-            self.flush_later(socket);
+        self.set_timer(connection);
+        if self.connections[connection].owner.is_none() {
+            self.schedule_send(connection);
             if is_quiet {
                 self.finish_part(part, "quiet");
             }
@@ -132,9 +137,12 @@ impl World {
     }
 
     /// Handles a reply to a part; its values are in the connection.
-    pub(super) fn take_reply(&mut self, socket: SocketId, part: PartId, reply: Reply) {
-        let state = &self.sockets[socket];
-        let (Some(engine), Some(mut job)) = (&state.engine, self.parts[part].job.take()) else {
+    pub(super) fn dispatch_reply(&mut self, connection: ConnectionId, part: PartId, reply: Reply) {
+        let client_connection = &self.connections[connection];
+        let (Some(engine), Some(mut part_operation)) = (
+            &client_connection.engine_connection,
+            self.parts[part].part_operation.take(),
+        ) else {
             return;
         };
         let server = self.parts[part].server;
@@ -154,51 +162,61 @@ impl World {
             checker: &mut self.checker,
             uniques: &mut self.tasks[task].uniques,
         };
-        let effect = job.take(reply, context);
-        self.note(|_| format!("part {part}: reply {effect:?}"));
+        let effect = part_operation.handle_reply(reply, context);
+        self.log_event(|_| format!("part {part}: reply {effect:?}"));
         match effect {
-            ReplyEffect::MoreReplies => self.parts[part].job = Some(job),
-            ReplyEffect::NextExchange => self.next_exchange(socket, part, job),
-            ReplyEffect::Next(job) => self.next_exchange(socket, part, job),
+            ReplyEffect::MoreReplies => self.parts[part].part_operation = Some(part_operation),
+            ReplyEffect::NextExchange => self.next_exchange(connection, part, part_operation),
+            ReplyEffect::Next(part_operation) => {
+                self.next_exchange(connection, part, part_operation)
+            }
             ReplyEffect::Ended(end) => {
-                if let Some(key) = job.removed_key() {
+                if let Some(key) = part_operation.removed_key() {
                     let call = &self.calls[self.parts[part].call];
-                    let window = (call.start_position, self.network.position());
+                    let range = (call.start_position, self.network.position());
                     self.checker
-                        .record_removal(request, key, window, &self.network);
+                        .record_removal(request, key, range, &self.network);
                 }
-                self.forget_ticket(socket, part);
+                self.forget_ticket(connection, part);
                 self.finish_part(part, end);
             }
             ReplyEffect::Failed(error) => {
                 self.check_error(part, &error);
-                self.forget_ticket(socket, part);
+                self.forget_ticket(connection, part);
                 self.finish_part(part, error_name(&error));
             }
         }
     }
 
     /// Starts the next exchange, on the same connection if it takes requests.
-    fn next_exchange(&mut self, socket: SocketId, part: PartId, job: Job) {
-        self.forget_ticket(socket, part);
-        let state = &mut self.parts[part];
-        state.job = Some(job);
-        state.requests.clear();
-        state.is_retry = false;
-        let accepts_requests = self.sockets[socket].engine.as_mut().is_some_and(|engine| {
-            engine.release();
-            engine.accepts_requests()
-        });
+    fn next_exchange(
+        &mut self,
+        connection: ConnectionId,
+        part: PartId,
+        part_operation: PartOperation,
+    ) {
+        self.forget_ticket(connection, part);
+        let call_part = &mut self.parts[part];
+        call_part.part_operation = Some(part_operation);
+        call_part.requests.clear();
+        call_part.is_retry = false;
+        let accepts_requests = self.connections[connection]
+            .engine_connection
+            .as_mut()
+            .is_some_and(|engine| {
+                engine.release();
+                engine.accepts_requests()
+            });
         if accepts_requests {
-            self.submit(socket, part);
+            self.submit(connection, part);
         } else {
-            self.parts[part].socket = None;
+            self.parts[part].connection = None;
             self.start_part(part);
         }
     }
 
-    pub(super) fn forget_ticket(&mut self, socket: SocketId, part: PartId) {
-        self.sockets[socket]
+    pub(super) fn forget_ticket(&mut self, connection: ConnectionId, part: PartId) {
+        self.connections[connection]
             .calls
             .retain(|(_, other_part)| *other_part != part);
     }
@@ -206,13 +224,13 @@ impl World {
     /// Handles an attempt without a reply.
     pub(super) fn handle_failed_attempt(
         &mut self,
-        socket: SocketId,
+        connection: ConnectionId,
         part: PartId,
         failure: &Failure,
     ) {
-        self.forget_ticket(socket, part);
+        self.forget_ticket(connection, part);
         let (process, server) = self.process_and_server_of(part);
-        self.note(|_| {
+        self.log_event(|_| {
             format!(
                 "part {part}: {:?} then {:?}",
                 failure.error, failure.decision
@@ -236,8 +254,8 @@ impl World {
                     self.close_idle(process, server);
                 }
                 self.parts[part].is_retry = true;
-                self.parts[part].socket = None;
-                self.replace(socket, part);
+                self.parts[part].connection = None;
+                self.replace_connection(connection, part);
                 let call = &self.calls[self.parts[part].call];
                 // A driver waits for a connection no longer than to the deadline of the call that needs it.
                 if self.network.now >= call.deadline && !self.parts[part].is_ended {
@@ -245,14 +263,14 @@ impl World {
                 }
             }
             RetryDecision::Fail(effect) => {
-                self.count_bad_call(socket, part, &failure.error);
+                self.count_bad_call(connection, part, &failure.error);
                 if self.is_sabotaged_by(Sabotage::CountsFailuresTwice) {
                     self.processes[process].servers[server]
-                        .state
+                        .server_state
                         .health
                         .apply_effect(effect);
                 }
-                self.note_uncertain(socket, part);
+                self.record_uncertain_requests(connection, part);
                 self.fail_part(part, &failure.error);
             }
         }
@@ -260,7 +278,7 @@ impl World {
     }
 
     /// Counts a failed call against its server, unless it was allowed too little time for that.
-    fn count_bad_call(&mut self, socket: SocketId, part: PartId, error: &Error) {
+    fn count_bad_call(&mut self, connection: ConnectionId, part: PartId, error: &Error) {
         let call = &self.calls[self.parts[part].call];
         let allowed = Duration::from_micros(call.deadline - call.started);
         if matches!(error, Error::Deadline(_)) && allowed < COUNTED_TIMEOUT_MIN {
@@ -268,18 +286,19 @@ impl World {
         }
         let (process, server) = self.process_and_server_of(part);
         let bad_calls = &mut self.processes[process].servers[server].bad_calls;
-        bad_calls.add(socket, self.network.now, error_name(error));
+        bad_calls.add(connection, self.network.now, error_name(error));
     }
 
     /// Records the requests of a part that were sent whole and whose outcome is unknown.
-    pub(super) fn note_uncertain(&mut self, socket: SocketId, part: PartId) {
-        let Some(engine) = &self.sockets[socket].engine else {
+    pub(super) fn record_uncertain_requests(&mut self, connection: ConnectionId, part: PartId) {
+        let Some(engine) = &self.connections[connection].engine_connection else {
             return;
         };
         let sent_bytes = engine.sent_bytes();
         for id in self.parts[part].requests.clone() {
             let request = self.checker.history.request(id);
-            if request.link == self.sockets[socket].link && request.end_offset <= sent_bytes {
+            if request.link == self.connections[connection].link && request.end_offset <= sent_bytes
+            {
                 self.checker.record_uncertain(id, &self.network);
             }
         }
@@ -291,7 +310,7 @@ impl World {
             && (context.retry_is_safe || self.is_sabotaged_by(Sabotage::DeniesWrites))
         {
             for id in self.parts[part].requests.clone() {
-                self.checker.record_undone(id);
+                self.checker.record_unexecuted(id);
             }
         }
         self.check_error(part, error);
@@ -331,7 +350,7 @@ impl World {
                 .report_broken(Invariant::CallEndsOnce, format!("part {part} ended twice"));
         }
         self.count(end);
-        self.note(|_| format!("part {part} ends: {end}"));
+        self.log_event(|_| format!("part {part} ends: {end}"));
         let (process, server) = self.process_and_server_of(part);
         let position = self.network.position();
         let generation = self.processes[process].generation;
@@ -342,8 +361,8 @@ impl World {
         let mut hasher = DefaultHasher::new();
         (self.results_hash, part, end, self.network.now).hash(&mut hasher);
         self.results_hash = hasher.finish();
-        if let Some(socket) = self.parts[part].socket.take() {
-            self.release_connection(socket, part);
+        if let Some(connection) = self.parts[part].connection.take() {
+            self.release_connection(connection, part);
         }
         if self.is_sabotaged_by(Sabotage::EndsTwice) && end == "hit" {
             self.end_part(part, "again", true);
@@ -398,22 +417,25 @@ impl World {
 
     fn expire_part(&mut self, part: PartId) {
         let (process, server) = self.process_and_server_of(part);
-        let Some(socket) = self.parts[part].socket else {
+        let Some(connection) = self.parts[part].connection else {
             let waiting_parts = &mut self.processes[process].servers[server].waiting_parts;
             waiting_parts.retain(|other_part| *other_part != part);
             let error = Error::Deadline(self.error_context(server, Phase::Wait));
             return self.fail_part(part, &error);
         };
         if let Some(begin_offset) = self.parts[part].quiet_begin_offset {
-            return self.expire_quiet_writes(socket, part, begin_offset);
+            return self.expire_quiet_writes(connection, part, begin_offset);
         }
-        let state = &self.sockets[socket];
+        let client_connection = &self.connections[connection];
         let call = &self.calls[self.parts[part].call];
         // The first deadline that the engine knows is that of the call for which it opens the connection.
-        let opening_deadline = state.engine.as_ref().and_then(Connection::next_deadline);
-        let opens_for_call =
-            !state.is_ready && opening_deadline.is_some_and(|at| micros(at) <= call.deadline);
-        if opens_for_call || state.calls.iter().any(|(_, it)| *it == part) {
+        let opening_deadline = client_connection
+            .engine_connection
+            .as_ref()
+            .and_then(Connection::next_deadline);
+        let opens_for_call = !client_connection.is_ready
+            && opening_deadline.is_some_and(|at| micros(at) <= call.deadline);
+        if opens_for_call || client_connection.calls.iter().any(|(_, it)| *it == part) {
             return; // the engine ends it
         }
         let timeout = Duration::from_micros(call.deadline - call.started);
@@ -421,7 +443,7 @@ impl World {
             FailedRequest::CONNECTING.decide(FailureCause::Deadline(timeout))
         {
             let pool = &mut self.processes[process].servers[server];
-            pool.state.health.apply_effect(effect);
+            pool.server_state.health.apply_effect(effect);
             pool.bad_calls.was_unreachable |= effect == HealthEffect::Down;
         }
         let error = Error::Deadline(self.error_context(server, Phase::Connect));
@@ -430,16 +452,16 @@ impl World {
     }
 
     /// Ends quiet writes that could not all be sent in time.
-    fn expire_quiet_writes(&mut self, socket: SocketId, part: PartId, begin_offset: u64) {
+    fn expire_quiet_writes(&mut self, connection: ConnectionId, part: PartId, begin_offset: u64) {
         let Some(failure) = self.fail_quiet_writes(
-            socket,
+            connection,
             part,
             begin_offset,
             connection::NoReplyReason::Deadline,
         ) else {
             return;
         };
-        self.count_bad_call(socket, part, &failure.error);
+        self.count_bad_call(connection, part, &failure.error);
         self.fail_part(part, &failure.error);
         let (process, server) = self.process_and_server_of(part);
         self.check_health(process, server);
@@ -449,20 +471,22 @@ impl World {
     /// as lost; those of earlier calls on the connection may.
     pub(super) fn fail_quiet_writes(
         &mut self,
-        socket: SocketId,
+        connection: ConnectionId,
         part: PartId,
         begin_offset: u64,
         end: connection::NoReplyReason<'_>,
     ) -> Option<Failure> {
         let attempt = self.calls[self.parts[part].call].new_attempt(self.parts[part].is_retry);
         let (process, server) = self.process_and_server_of(part);
-        let server_state = self.processes[process].servers[server].state.clone();
+        let server_state = self.processes[process].servers[server].server_state.clone();
         let counted_before = server_state.noreply_failures.load(Ordering::Relaxed);
-        let (Some(engine), Some(job)) = (&mut self.sockets[socket].engine, &self.parts[part].job)
-        else {
+        let (Some(engine), Some(part_operation)) = (
+            &mut self.connections[connection].engine_connection,
+            &self.parts[part].part_operation,
+        ) else {
             return None;
         };
-        let failure = job.with_requests(true, |requests| {
+        let failure = part_operation.with_requests(true, |requests| {
             engine.fail_quiet(requests, attempt, begin_offset, end)
         });
         let (is_orderly, reason) = match end {
@@ -471,7 +495,7 @@ impl World {
         };
         engine.handle_disconnect(is_orderly, reason);
         let requests = self.parts[part].requests.clone();
-        let quiet_writes = &mut self.sockets[socket].quiet_writes;
+        let quiet_writes = &mut self.connections[connection].quiet_writes;
         quiet_writes.retain(|quiet| !requests.contains(quiet));
         let earlier_count = quiet_writes.len() as u64;
         for id in requests {
@@ -480,7 +504,7 @@ impl World {
         let counted = server_state.noreply_failures.load(Ordering::Relaxed) - counted_before;
         if counted > earlier_count {
             let text = format!(
-                "socket {socket} had {earlier_count} quiet writes of earlier calls, {counted} counted as failed"
+                "connection {connection} had {earlier_count} quiet writes of earlier calls, {counted} counted as failed"
             );
             self.checker
                 .report_broken(Invariant::QuietWriteIsCounted, text);
@@ -495,19 +519,19 @@ impl World {
                 continue;
             }
             let (process, server) = self.process_and_server_of(part);
-            match self.parts[part].socket {
+            match self.parts[part].connection {
                 None => {
                     let waiting_parts = &mut self.processes[process].servers[server].waiting_parts;
                     waiting_parts.retain(|other_part| *other_part != part);
                 }
                 Some(_) if self.is_sabotaged_by(Sabotage::ReusesUnreadConnections) => {}
-                Some(socket) if self.sockets[socket].owner == Some(part) => {
+                Some(connection) if self.connections[connection].owner == Some(part) => {
                     // Its connection is closed, so what it has written is removed by the next call.
-                    self.note_uncertain(socket, part);
-                    self.forget_ticket(socket, part);
-                    self.close_socket(socket);
+                    self.record_uncertain_requests(connection, part);
+                    self.forget_ticket(connection, part);
+                    self.close_connection(connection);
                 }
-                Some(socket) => self.forget_ticket(socket, part),
+                Some(connection) => self.forget_ticket(connection, part),
             }
             self.end_part(part, "cancelled", false);
         }

@@ -11,8 +11,8 @@ impl World {
         for process in 0..self.processes.len() {
             self.check_connections(process);
         }
-        for socket in 0..self.sockets.len() {
-            self.close_socket(socket);
+        for connection in 0..self.connections.len() {
+            self.close_connection(connection);
         }
         while let Some(event) = self.network.next_event() {
             self.network.handle(event);
@@ -48,7 +48,8 @@ impl World {
             servers,
             ..
         } = &self.processes[process];
-        let failures = |pool: &ServerPool| pool.state.noreply_failures.load(Ordering::Relaxed);
+        let failures =
+            |pool: &ServerPool| pool.server_state.noreply_failures.load(Ordering::Relaxed);
         let counted: u64 = servers.iter().map(failures).sum();
         let any_misbehaved = (0..servers.len()).any(|server| self.network.has_misbehaved(server));
         let (lost_count, quiet_count) = self.checker.count_quiet_writes(*generation, &self.network);

@@ -10,9 +10,11 @@ impl World {
     /// A process forks: what it had in flight is its parent's, which ends; the child has servers of its own.
     pub(super) fn fork(&mut self, process: usize) {
         let failures_before = self.noreply_failures(process);
-        for socket in 0..self.sockets.len() {
-            if self.sockets[socket].process == process && self.sockets[socket].engine.is_some() {
-                self.abandon(socket);
+        for connection in 0..self.connections.len() {
+            if self.connections[connection].process == process
+                && self.connections[connection].engine_connection.is_some()
+            {
+                self.abandon(connection);
             }
         }
         if self.noreply_failures(process) != failures_before {
@@ -40,14 +42,14 @@ impl World {
     fn noreply_failures(&self, process: usize) -> u64 {
         let servers = self.processes[process].servers.iter();
         servers
-            .map(|peer| peer.state.noreply_failures.load(Ordering::Relaxed))
+            .map(|peer| peer.server_state.noreply_failures.load(Ordering::Relaxed))
             .sum()
     }
 
     /// A connection is the parent's: the child ends its calls and sends nothing.
-    fn abandon(&mut self, socket: usize) {
-        let state = &mut self.sockets[socket];
-        let Some(mut engine) = state.engine.take() else {
+    fn abandon(&mut self, connection: usize) {
+        let client_connection = &mut self.connections[connection];
+        let Some(mut engine) = client_connection.engine_connection.take() else {
             return;
         };
         let uncertain_keys = engine.server().uncertain.take_all();
@@ -57,7 +59,7 @@ impl World {
             engine.abandon();
         }
         if !engine.must_close() {
-            let text = format!("socket {socket} is used behind a fork");
+            let text = format!("connection {connection} is used behind a fork");
             self.checker
                 .report_broken(Invariant::ForkLeavesParentAlone, text);
         }
@@ -70,12 +72,12 @@ impl World {
                 .report_broken(Invariant::ForkLeavesParentAlone, text);
         }
         peer.uncertain.add(keys_after);
-        let link = state.link;
-        let calls = std::mem::take(&mut state.calls)
+        let link = client_connection.link;
+        let calls = std::mem::take(&mut client_connection.calls)
             .into_iter()
             .map(|call| call.1);
-        let waiting_parts = std::mem::take(&mut state.waiting_parts);
-        let parts: Vec<usize> = state
+        let waiting_parts = std::mem::take(&mut client_connection.waiting_parts);
+        let parts: Vec<usize> = client_connection
             .owner
             .take()
             .into_iter()
@@ -92,7 +94,7 @@ impl World {
     }
 
     fn fail_forked(&mut self, part: usize) {
-        self.parts[part].socket = None;
+        self.parts[part].connection = None;
         self.end_forked_part(part);
     }
 }

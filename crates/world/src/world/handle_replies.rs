@@ -12,8 +12,8 @@ use glasscache_client::pipeline::{Pipeline, Reply};
 use glasscache_client::write_outcome::{WriteOutcome, write_outcome_of_code};
 use glasscache_client::{Error, StoreMode, WireKey};
 
-use super::job::{
-    Action, BulkEntry, Job, ReadUnique, StoreAction, addition_arithmetic, to_wire_key,
+use super::part_operation::{
+    Action, BulkEntry, PartOperation, ReadUnique, StoreAction, addition_arithmetic, to_wire_key,
 };
 use crate::checker::{Checker, KnownOutcome, Number, RequestId, Source};
 use crate::network::Network;
@@ -25,8 +25,8 @@ pub(super) enum ReplyEffect {
     MoreReplies,
     /// The next exchange follows.
     NextExchange,
-    /// Another job follows.
-    Next(Job),
+    /// Another operation follows.
+    Next(PartOperation),
     /// That was all: what it is counted as.
     Ended(&'static str),
     /// It failed.
@@ -44,9 +44,13 @@ pub(super) struct ReplyContext<'r> {
     pub(super) uniques: &'r mut HashMap<Key, ReadUnique>,
 }
 
-impl Job {
+impl PartOperation {
     /// Takes the next reply of the exchange.
-    pub(super) fn take(&mut self, reply: Reply, mut context: ReplyContext<'_>) -> ReplyEffect {
+    pub(super) fn handle_reply(
+        &mut self,
+        reply: Reply,
+        mut context: ReplyContext<'_>,
+    ) -> ReplyEffect {
         let effect = match self {
             Self::SingleKey(key, bytes, action) => {
                 handle_single_reply(*key, bytes, action, reply, &mut context)
@@ -218,7 +222,9 @@ fn handle_store_reply(
         Err(error) => {
             context.set_known_outcome(0, KnownOutcome::NotDone);
             return match error {
-                Error::TooLarge { .. } => Ok(ReplyEffect::Next(Job::too_large(key, error))),
+                Error::TooLarge { .. } => {
+                    Ok(ReplyEffect::Next(PartOperation::too_large(key, error)))
+                }
                 error => Err(error),
             };
         }

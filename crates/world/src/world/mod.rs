@@ -6,12 +6,12 @@
 mod calls;
 mod clock;
 mod connections;
-mod count_names;
+mod counter_names;
 mod final_checks;
 mod forks;
 mod handle_replies;
-mod job;
 mod move_bytes;
+mod part_operation;
 mod probes;
 mod start_calls;
 mod state;
@@ -21,12 +21,12 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use crate::checker::{Checker, Invariant, Violation};
 use crate::network::{Event, LinkId, Network};
 use crate::plan::{
-    Call, Fault, Key, Micros, Operation, Plan, Sabotage, Step, VALUE_KEYS, is_base64,
+    Call, InjectedFault, Key, Micros, Operation, Plan, Sabotage, TaskStep, VALUE_KEYS, is_base64,
 };
 use clock::{instant, micros};
-use count_names::{error_name, fault_name};
+use counter_names::{error_name, fault_name};
 use state::{
-    CallId, CallPart, CallState, PartId, Process, ServerPool, Socket, SocketId, Task,
+    CallId, CallPart, CallState, ClientConnection, ConnectionId, PartId, Process, ServerPool, Task,
     new_server_pools,
 };
 
@@ -44,7 +44,7 @@ const FINAL_CALL_TIME_LIMIT: Micros = 1_000_000;
 
 /// The result of a world.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct SimulationResult {
     /// An invariant that was broken.
     pub violation: Option<Violation>,
     /// A hash of all bytes on the network and of the results of all calls.
@@ -58,7 +58,7 @@ pub struct Outcome {
 /// The receiver of a connection's events.
 #[derive(Debug, Clone, Copy)]
 enum EventReceiver {
-    Socket(SocketId),
+    Connection(ConnectionId),
     Probe(usize, usize),
     Gone,
 }
@@ -68,7 +68,7 @@ pub(crate) struct World {
     network: Network,
     checker: Checker,
     processes: Vec<Process>,
-    sockets: Vec<Socket>,
+    connections: Vec<ClientConnection>,
     parts: Vec<CallPart>,
     calls: Vec<CallState>,
     tasks: Vec<Task>,
@@ -84,10 +84,10 @@ pub(crate) struct World {
 }
 
 /// Runs the world of a plan to its end, or until an invariant is broken.
-pub(crate) fn run(plan: &Plan, is_logged: bool) -> Outcome {
+pub(crate) fn run(plan: &Plan, is_logged: bool) -> SimulationResult {
     let mut world = World::new(plan, is_logged);
     world.run();
-    world.into_outcome()
+    world.into_result()
 }
 
 impl World {
@@ -119,7 +119,7 @@ impl World {
             network,
             checker,
             processes,
-            sockets: Vec::new(),
+            connections: Vec::new(),
             parts: Vec::new(),
             calls: Vec::new(),
             tasks_left: tasks.len(),
@@ -140,7 +140,7 @@ impl World {
         self.sabotage == Some(sabotage)
     }
 
-    fn note(&mut self, text: impl FnOnce(&Self) -> String) {
+    fn log_event(&mut self, text: impl FnOnce(&Self) -> String) {
         if self.log.is_some() {
             let line = format!("{:>9} {}", self.network.now, text(self));
             self.log.get_or_insert_default().push(line);
@@ -182,17 +182,19 @@ impl World {
             Event::Overdue(call) => self.run_when_awake(self.calls[call].process, event, |world| {
                 world.check_overdue(call);
             }),
-            Event::Tick(socket) => {
-                self.run_when_awake(self.sockets[socket].process, event, |world| {
-                    world.tick(socket);
+            Event::Tick(connection) => {
+                self.run_when_awake(self.connections[connection].process, event, |world| {
+                    world.tick(connection);
                 });
             }
             Event::Cancel(call) => self.run_when_awake(self.calls[call].process, event, |world| {
                 world.cancel(call);
             }),
-            Event::Flush(process, socket) => self.run_when_awake(process, event, |world| {
-                world.flush_shared(socket);
-            }),
+            Event::SendOutput(process, connection) => {
+                self.run_when_awake(process, event, |world| {
+                    world.send_shared(connection);
+                })
+            }
             Event::Probe(process, server) => self.run_when_awake(process, event, |world| {
                 world.begin_probe(process, server);
             }),
@@ -228,12 +230,12 @@ impl World {
             .copied()
             .unwrap_or(EventReceiver::Gone);
         let process = match receiver {
-            EventReceiver::Socket(socket) => self.sockets[socket].process,
+            EventReceiver::Connection(connection) => self.connections[connection].process,
             EventReceiver::Probe(process, _) => process,
             EventReceiver::Gone => return,
         };
         self.run_when_awake(process, Event::Writable(link), |world| match receiver {
-            EventReceiver::Socket(socket) => world.handle_socket_ready(socket),
+            EventReceiver::Connection(connection) => world.handle_connection_ready(connection),
             EventReceiver::Probe(process, server) => world.handle_probe_ready(process, server),
             EventReceiver::Gone => {}
         });
@@ -254,18 +256,22 @@ impl World {
         loop {
             match self.tasks[task].steps.pop_front() {
                 None => return self.finish_task(),
-                Some(Step::Sleep(time)) => return self.network.schedule(time, Event::Task(task)),
-                Some(Step::Fault(wait, fault)) => self.network.schedule(wait, Event::Fault(fault)),
-                Some(Step::Call(call)) => return self.start_call(task, &call),
+                Some(TaskStep::Sleep(time)) => {
+                    return self.network.schedule(time, Event::Task(task));
+                }
+                Some(TaskStep::Fault(wait, fault)) => {
+                    self.network.schedule(wait, Event::Fault(fault))
+                }
+                Some(TaskStep::Call(call)) => return self.start_call(task, &call),
             }
         }
     }
 
-    fn inject_fault(&mut self, fault: Fault) {
+    fn inject_fault(&mut self, fault: InjectedFault) {
         if self.are_faults_over {
             return;
         }
-        self.note(|_| format!("fault {fault:?}"));
+        self.log_event(|_| format!("fault {fault:?}"));
         self.count(fault_name(fault));
         if let Some(recovery) = self.network.inject(fault) {
             self.count("recovered");
@@ -276,12 +282,12 @@ impl World {
             }
         }
         match fault {
-            Fault::Freeze(process, time) => {
+            InjectedFault::Freeze(process, time) => {
                 let until = self.network.now + time;
                 let frozen_until = &mut self.processes[process].frozen_until;
                 *frozen_until = until.max(*frozen_until);
             }
-            Fault::Fork(process) => self.fork(process),
+            InjectedFault::Fork(process) => self.fork(process),
             _ => {}
         }
     }
@@ -293,10 +299,10 @@ impl World {
             return;
         }
         self.are_faults_over = true;
-        self.note(|_| "nothing goes wrong any more".to_owned());
-        self.network.heal();
+        self.log_event(|_| "nothing goes wrong any more".to_owned());
+        self.network.end_faults();
         for process in 0..self.processes.len() {
-            let mut steps = VecDeque::from([Step::Sleep(CALM_BEFORE_FINAL_CALLS)]);
+            let mut steps = VecDeque::from([TaskStep::Sleep(CALM_BEFORE_FINAL_CALLS)]);
             // Connections that broke unnoticed may cost a call each.
             for server in 0..self.processes[process].servers.len() {
                 steps.extend(
@@ -304,7 +310,7 @@ impl World {
                         .map(|_| final_call(Operation::Version(server), false)),
                 );
             }
-            steps.push_back(Step::Sleep(CALM_BEFORE_FINAL_CALLS));
+            steps.push_back(TaskStep::Sleep(CALM_BEFORE_FINAL_CALLS));
             for server in 0..self.processes[process].servers.len() {
                 let key = (0..VALUE_KEYS).find(|key| {
                     self.server_by_key[usize::from(*key)] == server && !is_base64(*key)
@@ -323,8 +329,8 @@ impl World {
         }
     }
 
-    fn into_outcome(self) -> Outcome {
-        Outcome {
+    fn into_result(self) -> SimulationResult {
+        SimulationResult {
             violation: self.checker.violation().cloned(),
             digest: self.network.digest() ^ self.results_hash,
             counts: self.counts,
@@ -334,8 +340,8 @@ impl World {
 }
 
 /// A call after the last fault; all but the first ones must succeed.
-fn final_call(operation: Operation, must_succeed: bool) -> Step {
-    Step::Call(Call {
+fn final_call(operation: Operation, must_succeed: bool) -> TaskStep {
+    TaskStep::Call(Call {
         number: if must_succeed {
             MUST_SUCCEED_CALL_NUMBER
         } else {
@@ -347,7 +353,7 @@ fn final_call(operation: Operation, must_succeed: bool) -> Step {
     })
 }
 
-impl Outcome {
+impl SimulationResult {
     /// Of a world that did not end.
     pub fn from_violation(violation: Violation) -> Self {
         Self {

@@ -4,9 +4,9 @@ use glasscache_client::engine::connection::{self, Connection, ConnectionEvent, T
 use glasscache_client::pipeline::Reply;
 use glasscache_client::request::Request;
 
-use super::job::Job;
+use super::part_operation::PartOperation;
 use super::state::BadCalls;
-use super::{PartId, SocketId, World, error_name, instant, micros};
+use super::{ConnectionId, PartId, World, error_name, instant, micros};
 use crate::checker::Invariant;
 use crate::network::{End, Event, LinkId, Network, Received};
 use crate::plan::{Micros, Sabotage};
@@ -14,7 +14,7 @@ use crate::plan::{Micros, Sabotage};
 /// Questions about quiet writes that may be open when a call of quiet writes ends.
 const ACKNOWLEDGEMENTS_MAX: usize = 2;
 /// An event loop sends what its calls wrote after so long at most.
-const FLUSH_DELAY_MAX_MICROS: Micros = 50;
+const SEND_DELAY_MAX_MICROS: Micros = 50;
 /// What a connection may have to send, at most: the requests of all tasks, and what is asked before them.
 const OUTPUT_BYTES_MAX: usize = 4 << 20;
 /// The longest reply, which has a value for each key; the longest value has 70 KiB.
@@ -24,26 +24,26 @@ const REPLY_LINE_BYTES_MAX: usize = 8 << 10;
 
 impl World {
     /// Has a connection do what it can: take replies, send, receive.
-    pub(super) fn pump(&mut self, socket: SocketId) {
+    pub(super) fn pump(&mut self, connection: ConnectionId) {
         while self.checker.violation().is_none() {
-            let state = &mut self.sockets[socket];
-            let Some(engine) = &mut state.engine else {
+            let client_connection = &mut self.connections[connection];
+            let Some(engine) = &mut client_connection.engine_connection else {
                 return;
             };
             // Whoever has a connection for itself looks at replies when all is sent.
-            if state.owner.is_some() && !engine.is_all_sent() && !engine.must_close() {
-                if self.move_bytes(socket) {
+            if client_connection.owner.is_some() && !engine.is_all_sent() && !engine.must_close() {
+                if self.move_bytes(connection) {
                     continue;
                 }
                 break;
             }
             let keeps_unparsed = self.sabotage == Some(Sabotage::KeepsUnparsed)
-                && state.owner.is_none()
-                && state.calls.is_empty()
+                && client_connection.owner.is_none()
+                && client_connection.calls.is_empty()
                 && engine.has_unacknowledged_writes()
                 && !engine.must_close();
             if keeps_unparsed {
-                if self.move_bytes(socket) {
+                if self.move_bytes(connection) {
                     continue;
                 }
                 break;
@@ -51,17 +51,19 @@ impl World {
             let was_over = engine.must_close();
             let progress = engine.poll();
             let broke_protocol = !was_over && engine.must_close();
-            let bad_calls = &mut self.processes[state.process].servers[state.server].bad_calls;
+            let bad_calls = &mut self.processes[client_connection.process].servers
+                [client_connection.server]
+                .bad_calls;
             if matches!(progress, ConnectionEvent::Reply(..)) {
                 *bad_calls = BadCalls::default();
             } else if broke_protocol {
-                bad_calls.add(socket, self.network.now, "protocol");
+                bad_calls.add(connection, self.network.now, "protocol");
             }
             match progress {
-                ConnectionEvent::Ready => self.submit_waiting(socket),
+                ConnectionEvent::Ready => self.submit_waiting(connection),
                 ConnectionEvent::Reply(ticket, reply) => {
-                    state.was_refused |= matches!(reply, Reply::Refused(_));
-                    let calls = self.sockets[socket].calls.iter();
+                    client_connection.was_refused |= matches!(reply, Reply::Refused(_));
+                    let calls = self.connections[connection].calls.iter();
                     let part = if self.is_sabotaged_by(Sabotage::MixesReplies) {
                         calls.clone().next_back().map(|call| call.1)
                     } else {
@@ -72,97 +74,101 @@ impl World {
                     };
                     // Nobody waits for what a caller gave up.
                     if let Some(part) = part {
-                        self.take_reply(socket, part, reply);
+                        self.dispatch_reply(connection, part, reply);
                     }
                 }
                 ConnectionEvent::Failed(ticket, failure) => {
-                    let parts = self.parts_of_ticket(socket, ticket);
+                    let parts = self.parts_of_ticket(connection, ticket);
                     if parts.is_empty() {
                         // Its caller gave up, but it may count against the server.
-                        let (process, server) = self.process_and_server(socket);
+                        let (process, server) = self.process_and_server(connection);
                         let bad_calls = &mut self.processes[process].servers[server].bad_calls;
-                        bad_calls.add(socket, self.network.now, error_name(&failure.error));
+                        bad_calls.add(connection, self.network.now, error_name(&failure.error));
                     }
                     for part in parts {
-                        self.handle_failed_attempt(socket, part, &failure);
+                        self.handle_failed_attempt(connection, part, &failure);
                     }
-                    let (process, server) = self.process_and_server(socket);
+                    let (process, server) = self.process_and_server(connection);
                     self.check_health(process, server);
                     if ticket == Ticket::OPENING {
-                        return self.close_socket(socket); // it never takes requests
+                        return self.close_connection(connection); // it never takes requests
                     }
                 }
                 ConnectionEvent::NeedsBytes(_) | ConnectionEvent::Idle => {
-                    if !self.move_bytes(socket) {
+                    if !self.move_bytes(connection) {
                         break;
                     }
                 }
             }
         }
-        self.finish_pump(socket);
+        self.finish_pump(connection);
     }
 
     /// The process and the server of a connection.
-    fn process_and_server(&self, socket: SocketId) -> (usize, usize) {
-        let state = &self.sockets[socket];
-        (state.process, state.server)
+    fn process_and_server(&self, connection: ConnectionId) -> (usize, usize) {
+        let client_connection = &self.connections[connection];
+        (client_connection.process, client_connection.server)
     }
 
     /// Those whom a failure concerns: who waits while a connection is opened, or one call.
-    fn parts_of_ticket(&self, socket: SocketId, ticket: Ticket) -> Vec<PartId> {
+    fn parts_of_ticket(&self, connection: ConnectionId, ticket: Ticket) -> Vec<PartId> {
         if ticket == Ticket::OPENING {
-            return self.waiting_on(socket);
+            return self.waiting_on(connection);
         }
-        let calls = self.sockets[socket].calls.iter();
+        let calls = self.connections[connection].calls.iter();
         calls
             .filter(|call| call.0 == ticket)
             .map(|call| call.1)
             .collect()
     }
 
-    fn submit_waiting(&mut self, socket: SocketId) {
-        self.sockets[socket].is_ready = true;
-        let waiting_parts = self.waiting_on(socket);
-        self.sockets[socket].waiting_parts.clear();
+    fn submit_waiting(&mut self, connection: ConnectionId) {
+        self.connections[connection].is_ready = true;
+        let waiting_parts = self.waiting_on(connection);
+        self.connections[connection].waiting_parts.clear();
         for part in waiting_parts {
-            self.submit(socket, part);
+            self.submit(connection, part);
         }
     }
 
     /// Sends and receives; false: there is nothing to be had at present.
-    fn move_bytes(&mut self, socket: SocketId) -> bool {
-        let state = &mut self.sockets[socket];
-        let Some(engine) = &mut state.engine else {
+    fn move_bytes(&mut self, connection: ConnectionId) -> bool {
+        let client_connection = &mut self.connections[connection];
+        let Some(engine) = &mut client_connection.engine_connection else {
             return false;
         };
-        if !state.is_open || engine.must_close() {
+        if !client_connection.is_open || engine.must_close() {
             return false;
         }
         let mut end = None;
-        if !state.will_flush && !engine.is_all_sent() {
-            let body = state.owner.and_then(|part| self.parts[part].job.as_ref());
-            match send(&mut self.network, state.link, engine, body) {
+        if !client_connection.is_send_scheduled && !engine.is_all_sent() {
+            let body = client_connection
+                .owner
+                .and_then(|part| self.parts[part].part_operation.as_ref());
+            match send(&mut self.network, client_connection.link, engine, body) {
                 Ok(()) => {}
                 Err(error) => end = Some(error),
             }
         }
         // Whoever has a connection for itself reads when a reply is due: what a server did not do of quiet writes
         // is left in the socket until it is asked for.
-        let is_reply_due = state.owner.is_none() || engine.awaits_replies();
+        let is_reply_due = client_connection.owner.is_none() || engine.awaits_replies();
         let received = match end {
             Some(end) => Received::End(end),
-            None if is_reply_due => self.network.receive(state.link),
+            None if is_reply_due => self.network.receive(client_connection.link),
             None => Received::Nothing,
         };
         match received {
-            Received::Bytes(bytes) => feed_received(engine, &bytes, state.owner.is_some()),
+            Received::Bytes(bytes) => {
+                feed_received(engine, &bytes, client_connection.owner.is_some())
+            }
             Received::End(end) => {
                 let reason = if end == End::InOrder {
                     "it was closed"
                 } else {
                     "it broke"
                 };
-                self.lose_transport(socket, end == End::InOrder, reason);
+                self.lose_transport(connection, end == End::InOrder, reason);
             }
             Received::Nothing => return false,
         }
@@ -170,11 +176,11 @@ impl World {
     }
 
     /// The transport of a connection is gone.
-    fn lose_transport(&mut self, socket: SocketId, is_orderly: bool, reason: &str) {
-        self.note(|_| format!("socket {socket}: {reason}"));
-        self.fail_unsent_quiet(socket, is_orderly, reason);
+    fn lose_transport(&mut self, connection: ConnectionId, is_orderly: bool, reason: &str) {
+        self.log_event(|_| format!("connection {connection}: {reason}"));
+        self.fail_unsent_quiet(connection, is_orderly, reason);
         let forgets = self.is_sabotaged_by(Sabotage::ForgetsQuiet);
-        if let Some(engine) = &mut self.sockets[socket].engine {
+        if let Some(engine) = &mut self.connections[connection].engine_connection {
             if forgets {
                 engine.abandon();
             }
@@ -183,134 +189,156 @@ impl World {
     }
 
     /// Whoever waits until quiet writes are sent is told that they are not.
-    fn fail_unsent_quiet(&mut self, socket: SocketId, is_orderly: bool, reason: &str) {
-        let Some(part) = self.sockets[socket].owner else {
+    fn fail_unsent_quiet(&mut self, connection: ConnectionId, is_orderly: bool, reason: &str) {
+        let Some(part) = self.connections[connection].owner else {
             return;
         };
         let Some(begin_offset) = self.parts[part].quiet_begin_offset else {
             return;
         };
         let end = connection::NoReplyReason::Closed { is_orderly, reason };
-        let Some(failure) = self.fail_quiet_writes(socket, part, begin_offset, end) else {
+        let Some(failure) = self.fail_quiet_writes(connection, part, begin_offset, end) else {
             return;
         };
         self.parts[part].quiet_begin_offset = None;
-        self.handle_failed_attempt(socket, part, &failure);
+        self.handle_failed_attempt(connection, part, &failure);
     }
 
     /// Sees to it that deadlines of a connection's calls are looked at in time.
-    pub(super) fn set_timer(&mut self, socket: SocketId) {
-        let state = &mut self.sockets[socket];
-        let deadline = state.engine.as_ref().and_then(Connection::next_deadline);
+    pub(super) fn set_timer(&mut self, connection: ConnectionId) {
+        let client_connection = &mut self.connections[connection];
+        let deadline = client_connection
+            .engine_connection
+            .as_ref()
+            .and_then(Connection::next_deadline);
         let Some(deadline) = deadline.map(micros) else {
             return;
         };
-        if state.timer.is_none_or(|timer| deadline < timer) {
-            state.timer = Some(deadline);
+        if client_connection.timer.is_none_or(|timer| deadline < timer) {
+            client_connection.timer = Some(deadline);
             let wait = deadline.saturating_sub(self.network.now).max(1);
-            self.network.schedule(wait, Event::Tick(socket));
+            self.network.schedule(wait, Event::Tick(connection));
         }
     }
 
     /// Ends the calls of a connection whose time is over.
-    pub(super) fn tick(&mut self, socket: SocketId) {
-        let (process, server) = (self.sockets[socket].process, self.sockets[socket].server);
+    pub(super) fn tick(&mut self, connection: ConnectionId) {
+        let (process, server) = (
+            self.connections[connection].process,
+            self.connections[connection].server,
+        );
         let now = instant(self.network.now);
-        let state = &mut self.sockets[socket];
-        state.timer = None;
-        let Some(engine) = &mut state.engine else {
+        let client_connection = &mut self.connections[connection];
+        client_connection.timer = None;
+        let Some(engine) = &mut client_connection.engine_connection else {
             return;
         };
         if self.sabotage != Some(Sabotage::IgnoresDeadlines) {
             engine.tick(now);
         }
-        self.pump(socket);
-        self.close_unawaited(socket);
+        self.pump(connection);
+        self.close_unawaited(connection);
         self.check_health(process, server);
-        self.set_timer(socket);
+        self.set_timer(connection);
     }
 
-    fn finish_pump(&mut self, socket: SocketId) {
-        self.set_timer(socket);
-        let state = &mut self.sockets[socket];
-        let Some(engine) = &state.engine else { return };
+    fn finish_pump(&mut self, connection: ConnectionId) {
+        self.set_timer(connection);
+        let client_connection = &mut self.connections[connection];
+        let Some(engine) = &client_connection.engine_connection else {
+            return;
+        };
         if !engine.has_unacknowledged_writes() {
-            state.quiet_writes.clear();
+            client_connection.quiet_writes.clear();
         }
         if engine.output().len() > OUTPUT_BYTES_MAX {
             let text = format!(
-                "socket {socket} has {} bytes to send",
+                "connection {connection} has {} bytes to send",
                 engine.output().len()
             );
             self.checker.report_broken(Invariant::MemoryIsBounded, text);
         }
-        self.check_received_bytes(socket);
-        let state = &self.sockets[socket];
-        let Some(engine) = &state.engine else { return };
-        if state.is_open && engine.must_close() && !self.is_sabotaged_by(Sabotage::NeverCloses) {
-            let quiet_part = state
+        self.check_received_bytes(connection);
+        let client_connection = &self.connections[connection];
+        let Some(engine) = &client_connection.engine_connection else {
+            return;
+        };
+        if client_connection.is_open
+            && engine.must_close()
+            && !self.is_sabotaged_by(Sabotage::NeverCloses)
+        {
+            let quiet_part = client_connection
                 .owner
                 .filter(|part| self.parts[*part].quiet_begin_offset.is_some());
             return match quiet_part {
                 // The engine has counted what it wrote as lost.
                 Some(part) => self.finish_part(part, "quiet"),
-                None => self.close_socket(socket),
+                None => self.close_connection(connection),
             };
         }
-        if let Some(part) = state.owner {
+        if let Some(part) = client_connection.owner {
             let is_sent =
                 engine.is_all_sent() && engine.acknowledgements_in_flight() <= ACKNOWLEDGEMENTS_MAX;
             if self.parts[part].quiet_begin_offset.is_some() && is_sent {
                 self.finish_part(part, "quiet");
             }
-        } else if state.is_ready && engine.is_idle() {
-            self.check_in_sync(socket);
+        } else if client_connection.is_ready && engine.is_idle() {
+            self.check_in_sync(connection);
         }
     }
 
     /// What a connection has received and not used is no more than the longest reply and a line for each quiet write.
-    fn check_received_bytes(&mut self, socket: SocketId) {
-        let state = &self.sockets[socket];
-        let Some(engine) = &state.engine else { return };
+    fn check_received_bytes(&mut self, connection: ConnectionId) {
+        let client_connection = &self.connections[connection];
+        let Some(engine) = &client_connection.engine_connection else {
+            return;
+        };
         let received_bytes = engine.pipeline().received_bytes();
-        let refusals_bytes_max = state.quiet_writes.len() * REPLY_LINE_BYTES_MAX;
+        let refusals_bytes_max = client_connection.quiet_writes.len() * REPLY_LINE_BYTES_MAX;
         if received_bytes > REPLY_BYTES_MAX + refusals_bytes_max {
-            let text = format!("socket {socket} keeps {received_bytes} bytes that were received");
+            let text =
+                format!("connection {connection} keeps {received_bytes} bytes that were received");
             self.checker.report_broken(Invariant::MemoryIsBounded, text);
         }
     }
 
     /// Closes a connection that takes no more requests, and for whose replies nobody waits.
-    pub(super) fn close_unawaited(&mut self, socket: SocketId) {
-        let state = &self.sockets[socket];
-        let is_unused = state.engine.as_ref().is_some_and(|engine| {
-            state.is_ready && !engine.accepts_requests() && engine.next_deadline().is_none()
-        });
+    pub(super) fn close_unawaited(&mut self, connection: ConnectionId) {
+        let client_connection = &self.connections[connection];
+        let is_unused = client_connection
+            .engine_connection
+            .as_ref()
+            .is_some_and(|engine| {
+                client_connection.is_ready
+                    && !engine.accepts_requests()
+                    && engine.next_deadline().is_none()
+            });
         if is_unused && !self.is_sabotaged_by(Sabotage::NeverCloses) {
-            self.close_socket(socket);
+            self.close_connection(connection);
         }
     }
 
-    fn flush_delay(&mut self) -> Micros {
-        self.network.random().below(FLUSH_DELAY_MAX_MICROS)
+    fn send_delay(&mut self) -> Micros {
+        self.network.random().below(SEND_DELAY_MAX_MICROS)
     }
 
     /// An event loop sends what its calls wrote when they have all had their turn.
-    pub(super) fn flush_later(&mut self, socket: SocketId) {
-        if std::mem::replace(&mut self.sockets[socket].will_flush, true) {
+    pub(super) fn schedule_send(&mut self, connection: ConnectionId) {
+        if std::mem::replace(&mut self.connections[connection].is_send_scheduled, true) {
             return;
         }
-        let wait = self.flush_delay();
-        let process = self.sockets[socket].process;
-        self.network.schedule(wait, Event::Flush(process, socket));
+        let wait = self.send_delay();
+        let process = self.connections[connection].process;
+        self.network
+            .schedule(wait, Event::SendOutput(process, connection));
     }
 
-    pub(super) fn flush_shared(&mut self, socket: SocketId) {
-        let state = &mut self.sockets[socket];
-        state.will_flush = false;
-        if let Some(engine) = &mut state.engine {
+    pub(super) fn send_shared(&mut self, connection: ConnectionId) {
+        let client_connection = &mut self.connections[connection];
+        client_connection.is_send_scheduled = false;
+        if let Some(engine) = &mut client_connection.engine_connection {
             engine.request_acknowledgement();
-            self.pump(socket);
+            self.pump(connection);
         }
     }
 }
@@ -334,7 +362,7 @@ fn send(
     network: &mut Network,
     link: LinkId,
     engine: &mut Connection,
-    job: Option<&Job>,
+    part_operation: Option<&PartOperation>,
 ) -> Result<(), End> {
     let output = engine.output();
     if !output.is_empty() {
@@ -349,8 +377,8 @@ fn send(
         return Ok(());
     }
     let sent = engine.sent_external_body_bytes();
-    let unsent_body = job.map(|job| {
-        job.with_requests(true, |requests| {
+    let unsent_body = part_operation.map(|part_operation| {
+        part_operation.with_requests(true, |requests| {
             let body = requests.first().and_then(Request::external_body);
             let mut unsent_body = body.unwrap_or_default().to_vec();
             unsent_body.extend_from_slice(engine.body_end());

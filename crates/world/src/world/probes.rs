@@ -24,7 +24,7 @@ impl World {
     /// Sees to it that a server that is down is probed, and that no call meets its idle connections.
     pub(super) fn check_health(&mut self, process: usize, server: usize) {
         let pool = &mut self.processes[process].servers[server];
-        if !pool.state.health.take_needs_probe() {
+        if !pool.server_state.health.take_needs_probe() {
             return;
         }
         pool.needs_probe = true;
@@ -39,7 +39,7 @@ impl World {
             self.checker.report_broken(Invariant::DownHasACause, text);
         }
         self.count("down");
-        self.note(|_| format!("process {process}: server {server} is down"));
+        self.log_event(|_| format!("process {process}: server {server} is down"));
         self.close_idle(process, server);
         self.probe_later(process, server);
     }
@@ -77,19 +77,19 @@ impl World {
         }
         if !probe.is_sent {
             probe.is_sent = true;
-            let (request, expected_prefix) = pool.state.probe_request().unwrap_or_default();
+            let (request, expected_prefix) = pool.server_state.probe_request().unwrap_or_default();
             probe.expected_prefix = expected_prefix;
             let _ = self.network.send(probe.link, &request);
         }
         if let Received::Bytes(bytes) = self.network.receive(probe.link) {
             probe.reply.extend_from_slice(&bytes);
             if probe.reply.starts_with(probe.expected_prefix) {
-                pool.state.health.mark_up();
+                pool.server_state.health.mark_up();
                 pool.needs_probe = false;
                 pool.bad_calls = BadCalls::default();
                 self.end_probe(process, server);
                 self.count("up");
-                self.note(|_| format!("process {process}: server {server} is up"));
+                self.log_event(|_| format!("process {process}: server {server} is up"));
             }
         }
     }

@@ -3,7 +3,7 @@
 use glasscache_client::StoreMode;
 use glasscache_client::engine::{Counter, InitialNumber};
 
-use super::job::{Action, BulkEntry, Job, StoreAction};
+use super::part_operation::{Action, BulkEntry, PartOperation, StoreAction};
 use super::{CallPart, CallState, MUST_SUCCEED_CALL_NUMBER, World};
 use crate::checker::{WriteId, initial_number};
 use crate::network::{Event, FIRST_UNIX};
@@ -23,23 +23,23 @@ impl World {
             "planted"
         );
         let process = self.process_of(task);
-        let jobs = self.jobs_of_call(task, call);
+        let part_operations = self.operations_by_server(task, call);
         let now = self.network.now;
         let id = self.calls.len();
-        self.note(|_| {
+        self.log_event(|_| {
             format!(
                 "task {task} call {} {:?} within {}",
                 call.number, call.operation, call.timeout
             )
         });
         let first_part = self.parts.len();
-        let parts = first_part..first_part + jobs.len();
-        for (server, job) in jobs {
+        let parts = first_part..first_part + part_operations.len();
+        for (server, part_operation) in part_operations {
             self.parts.push(CallPart {
                 call: id,
                 server,
-                job: Some(job),
-                socket: None,
+                part_operation: Some(part_operation),
+                connection: None,
                 is_retry: false,
                 presumes_classic: false,
                 is_ended: false,
@@ -83,7 +83,7 @@ impl World {
     }
 
     /// What a call asks of which server.
-    fn jobs_of_call(&mut self, task: usize, call: &Call) -> Vec<(usize, Job)> {
+    fn operations_by_server(&mut self, task: usize, call: &Call) -> Vec<(usize, PartOperation)> {
         let write = call.number.wrapping_mul(WRITES_PER_CALL_MAX);
         let value_bytes_max = self.processes[self.process_of(task)].plan.value_bytes_max;
         let (key, action) = match &call.operation {
@@ -112,7 +112,7 @@ impl World {
                 is_created: true,
                 ..
             } => {
-                return vec![self.new_counter_job(*key, *bit)];
+                return vec![self.new_counter_operation(*key, *bit)];
             }
             Operation::AddToNumber {
                 key, bit, noreply, ..
@@ -120,29 +120,30 @@ impl World {
             Operation::GetMany(keys) => {
                 return self.split_by_server(keys, |_, keys| {
                     let wire_keys = keys.iter().map(|key| wire_key(*key)).collect();
-                    Job::GetMany(keys, wire_keys)
+                    PartOperation::GetMany(keys, wire_keys)
                 });
             }
             Operation::SetMany(keys, write_options) => {
-                return self.set_many_jobs(write, keys, *write_options);
+                return self.set_many_operations(write, keys, *write_options);
             }
             Operation::DeleteMany(keys) => {
                 return self.split_by_server(keys, |_, keys| {
                     let wire_keys = keys.iter().map(|key| wire_key(*key)).collect();
-                    Job::DeleteMany(keys, wire_keys, 0)
+                    PartOperation::DeleteMany(keys, wire_keys, 0)
                 });
             }
-            Operation::Flush(server) => return vec![(*server, Job::Flush)],
+            Operation::Flush(server) => return vec![(*server, PartOperation::Flush)],
             Operation::FlushPrefix(server, prefix) => {
-                return vec![(*server, self.new_flush_prefix_job(*server, *prefix))];
+                return vec![(*server, self.new_flush_prefix_operation(*server, *prefix))];
             }
-            Operation::Version(server) => return vec![(*server, Job::Version)],
+            Operation::Version(server) => return vec![(*server, PartOperation::Version)],
         };
-        let job = Job::single_key(key, action).unless_too_large(value_bytes_max);
-        vec![(self.server_by_key[usize::from(key)], job)]
+        let part_operation =
+            PartOperation::single_key(key, action).unless_too_large(value_bytes_max);
+        vec![(self.server_by_key[usize::from(key)], part_operation)]
     }
 
-    fn new_flush_prefix_job(&self, server: usize, prefix: Prefix) -> Job {
+    fn new_flush_prefix_operation(&self, server: usize, prefix: Prefix) -> PartOperation {
         let keys = (0..VALUE_KEYS + NUMBER_KEYS)
             .filter(|key| prefix.matches(*key) && self.server_by_key[usize::from(*key)] == server);
         let bytes = if self.is_sabotaged_by(Sabotage::FlushesAnotherPrefix) {
@@ -150,7 +151,7 @@ impl World {
         } else {
             prefix.bytes()
         };
-        Job::FlushPrefix(bytes, keys.collect())
+        PartOperation::FlushPrefix(bytes, keys.collect())
     }
 
     fn new_store_action(
@@ -201,7 +202,7 @@ impl World {
         }
     }
 
-    fn new_counter_job(&mut self, key: Key, bit: u8) -> (usize, Job) {
+    fn new_counter_operation(&mut self, key: Key, bit: u8) -> (usize, PartOperation) {
         let creation = self.checker.next_creation();
         let number = initial_number(creation);
         let initial = InitialNumber {
@@ -218,14 +219,14 @@ impl World {
         let delta = crate::checker::addend(bit);
         let counter = Box::new(Counter::new(counter_key, delta, false, initial));
         let server = self.server_by_key[usize::from(key)];
-        (server, Job::Counter(key, bit, creation, counter))
+        (server, PartOperation::Counter(key, bit, creation, counter))
     }
 
     fn split_by_server(
         &self,
         keys: &[Key],
-        job: impl Fn(&Self, Vec<Key>) -> Job,
-    ) -> Vec<(usize, Job)> {
+        part_operation: impl Fn(&Self, Vec<Key>) -> PartOperation,
+    ) -> Vec<(usize, PartOperation)> {
         let keys_of = |server: usize| {
             let keys_of_call = keys.iter().copied();
             keys_of_call
@@ -235,16 +236,16 @@ impl World {
         let servers = (0..self.server_count()).map(|server| (server, keys_of(server)));
         let servers_used = servers.filter(|(_, keys)| !keys.is_empty());
         servers_used
-            .map(|(server, keys)| (server, job(self, keys)))
+            .map(|(server, keys)| (server, part_operation(self, keys)))
             .collect()
     }
 
-    fn set_many_jobs(
+    fn set_many_operations(
         &mut self,
         write: WriteId,
         keys: &[Key],
         write_options: Write,
-    ) -> Vec<(usize, Job)> {
+    ) -> Vec<(usize, PartOperation)> {
         let mut bodies: Vec<(Key, WriteId, Vec<u8>)> = (write..)
             .zip(keys)
             .map(|(write, key)| {
@@ -257,17 +258,17 @@ impl World {
             })
             .collect();
         let exptime = self.to_exptime(write_options.ttl);
-        let mut jobs = self.split_by_server(keys, |_, keys| {
+        let mut part_operations = self.split_by_server(keys, |_, keys| {
             let entry = |key| BulkEntry {
                 key,
                 wire_key: wire_key(key),
                 write: 0,
                 body: Vec::new(),
             };
-            Job::SetMany(keys.into_iter().map(entry).collect(), exptime, 0)
+            PartOperation::SetMany(keys.into_iter().map(entry).collect(), exptime, 0)
         });
-        for (_, job) in &mut jobs {
-            let Job::SetMany(entries, ..) = job else {
+        for (_, part_operation) in &mut part_operations {
+            let PartOperation::SetMany(entries, ..) = part_operation else {
                 continue;
             };
             for entry in entries {
@@ -277,6 +278,6 @@ impl World {
                 }
             }
         }
-        jobs
+        part_operations
     }
 }

@@ -9,18 +9,18 @@ use glasscache_client::engine::server::ServerState;
 use glasscache_client::{Login, Protocol};
 
 use super::clock::instant;
-use super::job::{Job, ReadUnique};
+use super::part_operation::{PartOperation, ReadUnique};
 use super::probes::Probe;
 use crate::checker::RequestId;
 use crate::network::{LinkId, PASSWORD, Position, USER};
-use crate::plan::{Key, Micros, ProcessPlan, Step};
+use crate::plan::{Key, Micros, ProcessPlan, TaskStep};
 
 /// Connections to a server, counted from 0, whose login has a wrong password.
 pub(super) const WRONG_PASSWORD_LOGINS: std::ops::Range<u32> = 1..3;
 
 pub(super) type CallId = usize;
 pub(super) type PartId = usize;
-pub(super) type SocketId = usize;
+pub(super) type ConnectionId = usize;
 
 /// One process with clients of all servers.
 pub(super) struct Process {
@@ -34,14 +34,14 @@ pub(super) struct Process {
 pub(super) struct ServerPool {
     /// Whether clients have to log in.
     pub(super) requires_login: bool,
-    pub(super) state: Arc<ServerState>,
+    pub(super) server_state: Arc<ServerState>,
     /// Connections without a call; `open_count` counts those in use as well.
-    pub(super) idle_sockets: Vec<SocketId>,
+    pub(super) idle_connections: Vec<ConnectionId>,
     pub(super) open_count: usize,
     /// Parts of calls that wait for a connection.
     pub(super) waiting_parts: VecDeque<PartId>,
     /// The connection of an event loop.
-    pub(super) shared_socket: Option<SocketId>,
+    pub(super) shared_connection: Option<ConnectionId>,
     pub(super) needs_probe: bool,
     pub(super) probe: Option<Probe>,
     pub(super) bad_calls: BadCalls,
@@ -54,13 +54,13 @@ pub(super) struct BadCalls {
     pub(super) count: u32,
     /// It could not be connected to.
     pub(super) was_unreachable: bool,
-    last: Option<(SocketId, Micros, &'static str)>,
+    last: Option<(ConnectionId, Micros, &'static str)>,
 }
 
 impl BadCalls {
     /// Counts a failure of this name on a connection.
-    pub(super) fn add(&mut self, socket: SocketId, now: Micros, name: &'static str) {
-        let failure = Some((socket, now, name));
+    pub(super) fn add(&mut self, connection: ConnectionId, now: Micros, name: &'static str) {
+        let failure = Some((connection, now, name));
         if self.last != failure {
             self.last = failure;
             self.count += 1;
@@ -68,13 +68,13 @@ impl BadCalls {
     }
 }
 
-/// A connection with its socket.
-pub(super) struct Socket {
+/// A connection of a client: its engine, and the link whose bytes the engine sends and receives.
+pub(super) struct ClientConnection {
     pub(super) process: usize,
     pub(super) server: usize,
     pub(super) link: LinkId,
     /// `None` once it is closed.
-    pub(super) engine: Option<Connection>,
+    pub(super) engine_connection: Option<Connection>,
     pub(super) is_open: bool,
     /// It takes requests.
     pub(super) is_ready: bool,
@@ -86,7 +86,7 @@ pub(super) struct Socket {
     pub(super) idle_since: Micros,
     /// When the deadlines of its calls are checked next.
     pub(super) timer: Option<Micros>,
-    pub(super) will_flush: bool,
+    pub(super) is_send_scheduled: bool,
     /// A request on it was refused, perhaps before its value was read.
     pub(super) was_refused: bool,
     /// Quiet writes that are perhaps not acknowledged.
@@ -113,8 +113,8 @@ pub(super) struct CallPart {
     pub(super) call: CallId,
     pub(super) server: usize,
     /// `None` while it handles a reply, and after its end.
-    pub(super) job: Option<Job>,
-    pub(super) socket: Option<SocketId>,
+    pub(super) part_operation: Option<PartOperation>,
+    pub(super) connection: Option<ConnectionId>,
     pub(super) is_retry: bool,
     pub(super) presumes_classic: bool,
     pub(super) is_ended: bool,
@@ -126,7 +126,7 @@ pub(super) struct CallPart {
 
 /// One task: the steps that it has yet to take.
 pub(super) struct Task {
-    pub(super) steps: VecDeque<Step>,
+    pub(super) steps: VecDeque<TaskStep>,
     pub(super) uniques: HashMap<Key, ReadUnique>,
 }
 
@@ -147,15 +147,15 @@ pub(super) fn new_server_pool(
     let login = requires_login.then(login);
     ServerPool {
         requires_login,
-        state: Arc::new(
+        server_state: Arc::new(
             ServerState::new(format!("s{server}"))
                 .with_login(login)
                 .with_command_set(protocol.command_set()),
         ),
-        idle_sockets: Vec::new(),
+        idle_connections: Vec::new(),
         open_count: 0,
         waiting_parts: VecDeque::new(),
-        shared_socket: None,
+        shared_connection: None,
         needs_probe: false,
         probe: None,
         bad_calls: BadCalls::default(),

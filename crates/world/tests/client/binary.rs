@@ -8,22 +8,25 @@ use glasscache_client::{
 };
 use glasscache_server::{UsersFile, UsersFileFormat};
 
-use crate::face::{Face, item, patient, plain, with_both};
-use crate::real::Server;
+use crate::either_client::{EitherClient, item, long_timeout, plain, with_both};
+use crate::server_methods::Server;
 
 fn binary() -> Options {
     Options {
         protocol: Protocol::Binary,
-        ..patient()
+        ..long_timeout()
     }
 }
 
-fn blocking(server: &Server) -> Face {
-    Face::blocking(&server.address, binary())
+fn blocking(server: &Server) -> EitherClient {
+    EitherClient::blocking(&server.address, binary())
 }
 
-fn client(face: &Face) -> (&Client, Budget<'static>) {
-    (face.core(), Budget::new(face.core().options().timeout))
+fn client(either_client: &EitherClient) -> (&Client, Budget<'static>) {
+    (
+        either_client.core(),
+        Budget::new(either_client.core().options().timeout),
+    )
 }
 
 #[test]
@@ -39,19 +42,19 @@ fn a_login_by_sasl_is_accepted_or_refused_on_each_connection() {
         login: Some(Login::new("app", password)),
         ..binary()
     };
-    with_both(&server.address, &options("pass word"), |face| {
-        assert_eq!(face.set("k", b"v"), Ok(WriteOutcome::Done));
-        assert_eq!(face.bytes("k").unwrap(), b"v");
+    with_both(&server.address, &options("pass word"), |either_client| {
+        assert_eq!(either_client.set("k", b"v"), Ok(WriteOutcome::Done));
+        assert_eq!(either_client.bytes("k").unwrap(), b"v");
     });
-    with_both(&server.address, &options("wrong"), |face| {
-        let refused = face.get("k");
+    with_both(&server.address, &options("wrong"), |either_client| {
+        let refused = either_client.get("k");
         assert!(
             matches!(refused, Err(Error::LoginRefused { .. })),
             "{refused:?}"
         );
     });
-    with_both(&server.address, &binary(), |face| {
-        let refused = face.get("k");
+    with_both(&server.address, &binary(), |either_client| {
+        let refused = either_client.get("k");
         assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
     });
     std::fs::remove_file(path).unwrap();
@@ -66,7 +69,7 @@ fn a_key_with_a_space_is_the_same_item_as_in_meta() {
     };
     let (in_binary, in_meta) = (
         blocking(&server),
-        Face::blocking(&server.address, patient()),
+        EitherClient::blocking(&server.address, long_timeout()),
     );
     let (client_in_binary, budget) = client(&in_binary);
     let item = Item {
@@ -76,8 +79,8 @@ fn a_key_with_a_space_is_the_same_item_as_in_meta() {
     };
     let stored = client_in_binary.store(StoreMode::Set, item, 0, false, &budget);
     assert_eq!(stored, Ok(WriteOutcome::Done));
-    for face in [&in_binary, &in_meta] {
-        let (client, budget) = client(face);
+    for either_client in [&in_binary, &in_meta] {
+        let (client, budget) = client(either_client);
         let value = client.get(key, false, &budget).unwrap().unwrap();
         assert_eq!((value.flags, &value.bytes[..]), (3, &b"v"[..]));
     }
@@ -87,25 +90,25 @@ fn a_key_with_a_space_is_the_same_item_as_in_meta() {
 #[test]
 fn a_negative_ttl_ends_an_item_and_a_unique_of_zero_is_refused() {
     let server = Server::start();
-    with_both(&server.address, &binary(), |face| {
-        face.set("k", b"v").unwrap();
-        assert_eq!(face.touch("k", -1), Ok(true));
-        assert_eq!(face.get("k"), Ok(None));
-        face.set("k", b"v").unwrap();
-        let refused = face.store(StoreMode::Cas(0), "k", b"other");
+    with_both(&server.address, &binary(), |either_client| {
+        either_client.set("k", b"v").unwrap();
+        assert_eq!(either_client.touch("k", -1), Ok(true));
+        assert_eq!(either_client.get("k"), Ok(None));
+        either_client.set("k", b"v").unwrap();
+        let refused = either_client.store(StoreMode::Cas(0), "k", b"other");
         assert!(
             matches!(refused, Err(Error::Unsupported { .. })),
             "{refused:?}"
         );
-        assert_eq!(face.bytes("k").unwrap(), b"v");
+        assert_eq!(either_client.bytes("k").unwrap(), b"v");
     });
 }
 
 #[test]
 fn quiet_writes_of_every_kind_are_acknowledged() {
     let server = Server::start();
-    let face = blocking(&server);
-    let (client, budget) = client(&face);
+    let either_client = blocking(&server);
+    let (client, budget) = client(&either_client);
     let arithmetic = Arithmetic {
         delta: 1,
         is_decrement: false,
@@ -125,28 +128,28 @@ fn quiet_writes_of_every_kind_are_acknowledged() {
             .arithmetic(plain("nobody"), arithmetic, true, &budget)
             .unwrap();
         client.delete(plain("nobody"), true, &budget).unwrap();
-        assert_eq!(face.bytes("number").unwrap(), b"8");
+        assert_eq!(either_client.bytes("number").unwrap(), b"8");
     }
-    let failures = |face: &Face| -> u64 {
-        let servers = face.core().servers();
+    let failures = |either_client: &EitherClient| -> u64 {
+        let servers = either_client.core().servers();
         let failures = servers.iter().map(|(_, server)| &server.noreply_failures);
         failures
             .map(|count| count.load(std::sync::atomic::Ordering::Relaxed))
             .sum()
     };
-    assert_eq!(failures(&face), 0);
+    assert_eq!(failures(&either_client), 0);
     let added = client.store(StoreMode::Add, item("number", b"1"), 0, true, &budget);
     assert_eq!(added, Ok(WriteOutcome::Done));
-    assert_eq!(face.bytes("number").unwrap(), b"8");
-    assert_eq!(failures(&face), 1);
+    assert_eq!(either_client.bytes("number").unwrap(), b"8");
+    assert_eq!(failures(&either_client), 1);
 }
 
 #[test]
 fn administration_is_understood_and_what_has_no_form_is_named() {
     let server = Server::start();
-    let face = blocking(&server);
-    let (client, budget) = client(&face);
-    face.set("k", b"v").unwrap();
+    let either_client = blocking(&server);
+    let (client, budget) = client(&either_client);
+    either_client.set("k", b"v").unwrap();
     let reply = |request: Request<'_>| {
         let mut replies = client.request_all(request, &budget).unwrap();
         replies.pop().unwrap().1
@@ -165,9 +168,9 @@ fn administration_is_understood_and_what_has_no_form_is_named() {
         matches!(unknown, Ok(Reply::Rows(_)) | Err(Error::Refused { .. })),
         "{unknown:?}"
     );
-    assert_eq!(face.bytes("k").unwrap(), b"v");
+    assert_eq!(either_client.bytes("k").unwrap(), b"v");
     assert!(reply(Request::Flush { delay_s: 0 }).is_ok());
-    assert_eq!(face.get("k"), Ok(None));
+    assert_eq!(either_client.get("k"), Ok(None));
     let prefix = plain("k");
     let cleared = reply(Request::FlushPrefix { prefix });
     assert!(

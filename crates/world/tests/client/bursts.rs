@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use glasscache_client::{Arithmetic, Budget, Client, Options, Placement};
 
-use crate::face::{Face, patient, plain};
-use crate::faulty::{Faulty, value_of};
-use crate::real::Server;
+use crate::either_client::{EitherClient, long_timeout, plain};
+use crate::faulty_server::{FaultyServer, value_of};
+use crate::server_methods::Server;
 
 fn blocking(servers: &str, options: Options) -> Client {
     let addresses = glasscache_client::Address::parse_list(servers).unwrap();
@@ -26,7 +26,7 @@ fn add_quietly(client: &Client, key: &str) {
 }
 
 /// Waits until another client finds `value`, however busy the machine is.
-fn wait_for(reader: &Face, key: &str, value: &[u8]) {
+fn wait_for(reader: &EitherClient, key: &str, value: &[u8]) {
     let end = Instant::now() + Duration::from_secs(20);
     while reader.bytes(key).as_deref() != Some(value) {
         assert!(Instant::now() < end, "{key} has not become {value:?}");
@@ -37,8 +37,8 @@ fn wait_for(reader: &Face, key: &str, value: &[u8]) {
 #[test]
 fn the_last_write_of_a_burst_arrives_without_another_call() {
     let server = Server::start();
-    let reader = Face::blocking(&server.address, patient());
-    let client = blocking(&server.address, patient());
+    let reader = EitherClient::blocking(&server.address, long_timeout());
+    let client = blocking(&server.address, long_timeout());
     for row in 1..=20u32 {
         for _ in 0..10 {
             add_quietly(&client, "sum");
@@ -50,9 +50,9 @@ fn the_last_write_of_a_burst_arrives_without_another_call() {
 #[test]
 fn a_burst_arrives_when_its_client_is_dropped_or_closed() {
     let server = Server::start();
-    let reader = Face::blocking(&server.address, patient());
+    let reader = EitherClient::blocking(&server.address, long_timeout());
     for row in 1..=20u32 {
-        let client = blocking(&server.address, patient());
+        let client = blocking(&server.address, long_timeout());
         for _ in 0..10 {
             add_quietly(&client, "sum");
         }
@@ -69,25 +69,25 @@ fn threads_of_one_connection_read_what_they_wrote_before() {
     let server = Server::start();
     let one = Options {
         connections_max: 1,
-        ..patient()
+        ..long_timeout()
     };
-    let face = Face::blocking(&server.address, one);
+    let either_client = EitherClient::blocking(&server.address, one);
     thread::scope(|scope| {
         for thread in 0..4 {
-            let face = &face;
+            let either_client = &either_client;
             scope.spawn(move || {
                 let (key, filler) = (format!("key{thread}"), [b'x'; 3000]);
                 for turn in 0..300 {
                     for part in 0..turn % 25 {
                         let word = format!("{turn}.{part}");
-                        face.set_noreply(&key, word.as_bytes()).unwrap();
+                        either_client.set_noreply(&key, word.as_bytes()).unwrap();
                         if part % 3 == 0 {
-                            face.set_noreply("filler", &filler).unwrap();
+                            either_client.set_noreply("filler", &filler).unwrap();
                         }
                     }
                     let last = format!("{turn}.last");
-                    face.set_noreply(&key, last.as_bytes()).unwrap();
-                    assert_eq!(face.bytes(&key).unwrap(), last.as_bytes());
+                    either_client.set_noreply(&key, last.as_bytes()).unwrap();
+                    assert_eq!(either_client.bytes(&key).unwrap(), last.as_bytes());
                 }
             });
         }
@@ -100,23 +100,23 @@ fn bulk_calls_to_several_servers_send_bursts_along_and_end() {
     let both = servers.each_ref().map(|server| server.address.as_str());
     let one = Options {
         connections_max: 1,
-        ..patient()
+        ..long_timeout()
     };
-    let face = Face::blocking(&both.join(","), one);
+    let either_client = EitherClient::blocking(&both.join(","), one);
     let keys: Vec<String> = (0..20).map(|number| format!("key{number}")).collect();
     thread::scope(|scope| {
         for thread in 0..4 {
-            let (face, keys) = (&face, &keys);
+            let (either_client, keys) = (&either_client, &keys);
             scope.spawn(move || {
                 for turn in 0..200 {
                     let mine = format!("mine{thread}.{}", turn % 7);
                     for key in keys.iter().skip(turn % 5) {
-                        face.set_noreply(key, b"word").unwrap();
+                        either_client.set_noreply(key, b"word").unwrap();
                     }
-                    face.set_noreply(&mine, mine.as_bytes()).unwrap();
+                    either_client.set_noreply(&mine, mine.as_bytes()).unwrap();
                     let requested: Vec<&str> =
                         keys.iter().chain([&mine]).map(String::as_str).collect();
-                    let (values, failures) = face.get_many(&requested).unwrap();
+                    let (values, failures) = either_client.get_many(&requested).unwrap();
                     assert!(failures.is_empty() && values.iter().any(|value| value.0 == 20));
                 }
             });
@@ -127,55 +127,55 @@ fn bulk_calls_to_several_servers_send_bursts_along_and_end() {
 #[test]
 fn every_write_of_many_threads_is_done_once() {
     let server = Server::start();
-    let client = blocking(&server.address, patient());
+    let client = blocking(&server.address, long_timeout());
     thread::scope(|scope| {
         for _ in 0..6 {
             scope.spawn(|| (0..5000).for_each(|_| add_quietly(&client, "sum")));
         }
     });
-    let reader = Face::blocking(&server.address, patient());
+    let reader = EitherClient::blocking(&server.address, long_timeout());
     wait_for(&reader, "sum", b"30000");
 }
 
 #[test]
 fn writes_that_were_lost_are_counted_and_leave_no_older_value() {
     let keys = vec!["k0".to_owned()];
-    let server = Faulty::with_keys(&keys);
-    let face = Face::blocking(&server.address, patient());
-    assert_eq!(face.bytes("k0").unwrap(), value_of("k0"));
+    let server = FaultyServer::with_keys(&keys);
+    let either_client = EitherClient::blocking(&server.address, long_timeout());
+    assert_eq!(either_client.bytes("k0").unwrap(), value_of("k0"));
     server.drop_connections();
     for _ in 0..5 {
-        face.set_noreply("k0", b"new").unwrap();
+        either_client.set_noreply("k0", b"new").unwrap();
     }
-    let found = face.bytes("k0");
+    let found = either_client.bytes("k0");
     assert!(
         found.is_none() || found.as_deref() == Some(b"new"),
         "{found:?}"
     );
-    let (_, counted) = face.core().servers().remove(0);
+    let (_, counted) = either_client.core().servers().remove(0);
     assert!(counted.noreply_failures.load(Ordering::Relaxed) >= 1);
 }
 
 #[test]
 fn a_burst_to_a_server_that_is_gone_is_counted_and_soon_refused() {
-    let server = Faulty::start();
+    let server = FaultyServer::start();
     let options = Options {
         timeout: Duration::from_millis(300),
         ..Options::default()
     };
-    let face = Face::blocking(&server.address, options);
-    assert_eq!(face.get("k"), Ok(None));
+    let either_client = EitherClient::blocking(&server.address, options);
+    assert_eq!(either_client.get("k"), Ok(None));
     drop(server);
     let end = Instant::now() + Duration::from_secs(20);
     let mut taken = 0;
-    while face.set_noreply("k", b"new").is_ok() {
+    while either_client.set_noreply("k", b"new").is_ok() {
         taken += 1;
         assert!(
             Instant::now() < end,
             "writes to a server that is gone are accepted for ever"
         );
     }
-    let (_, server) = face.core().servers().remove(0);
+    let (_, server) = either_client.core().servers().remove(0);
     let counted = || server.noreply_failures.load(Ordering::Relaxed);
     while counted() < taken {
         assert!(Instant::now() < end, "{} of {taken} are counted", counted());

@@ -9,8 +9,8 @@ use glasscache_client::near::StrategyOptions;
 use glasscache_client::request::Request;
 use glasscache_client::{Address, Budget, Options};
 
-use crate::face::{Face, patient, plain, with_both};
-use crate::real::Server;
+use crate::either_client::{EitherClient, long_timeout, plain, with_both};
+use crate::server_methods::Server;
 
 /// What reports may take on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -25,7 +25,7 @@ fn options() -> Options {
             ..StrategyOptions::new(file)
         }),
         namespace: b"n:".to_vec(),
-        ..patient()
+        ..long_timeout()
     }
 }
 
@@ -37,26 +37,31 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn near_hits(face: &Face) -> u64 {
-    face.core().near().unwrap().stats().local_cache_hits
+fn near_hits(either_client: &EitherClient) -> u64 {
+    either_client
+        .core()
+        .near()
+        .unwrap()
+        .stats()
+        .local_cache_hits
 }
 
 /// Reads a key until the process serves it.
-fn read_until_kept(face: &Face, key: &str) {
-    let before = near_hits(face);
+fn read_until_kept(either_client: &EitherClient, key: &str) {
+    let before = near_hits(either_client);
     wait_until("no value is served from the process", || {
-        face.get(key).unwrap();
-        near_hits(face) > before
+        either_client.get(key).unwrap();
+        near_hits(either_client) > before
     });
 }
 
 /// Something that another client does to `n:a`, whose value is `1`.
-type Change = fn(&Face);
+type Change = fn(&EitherClient);
 
 #[test]
 fn every_change_of_another_client_is_seen() {
     let server = Server::start();
-    let other = Face::blocking(&server.address, patient());
+    let other = EitherClient::blocking(&server.address, long_timeout());
     let changes: [(&str, Change, Option<&[u8]>); 6] = [
         (
             "set",
@@ -85,20 +90,20 @@ fn every_change_of_another_client_is_seen() {
             None,
         ),
     ];
-    with_both(&server.address, &options(), |face| {
+    with_both(&server.address, &options(), |either_client| {
         for (name, change, expected) in changes {
             other.set("n:a", b"1").unwrap();
-            wait_until(name, || face.bytes("n:a").as_deref() == Some(b"1"));
-            read_until_kept(face, "n:a");
+            wait_until(name, || either_client.bytes("n:a").as_deref() == Some(b"1"));
+            read_until_kept(either_client, "n:a");
             change(&other);
-            wait_until(name, || face.bytes("n:a").as_deref() == expected);
+            wait_until(name, || either_client.bytes("n:a").as_deref() == expected);
         }
     });
 }
 
-fn request(face: &Face, request: &Request<'_>) {
+fn request(either_client: &EitherClient, request: &Request<'_>) {
     let budget = Budget::new(PATIENCE);
-    for (_, reply) in face.core().request_all(*request, &budget).unwrap() {
+    for (_, reply) in either_client.core().request_all(*request, &budget).unwrap() {
         reply.unwrap();
     }
 }
@@ -116,29 +121,31 @@ fn watchers(server: &Server) -> String {
 #[test]
 fn changed_expiry_of_another_client_is_seen() {
     let server = Server::start();
-    let other = Face::blocking(&server.address, patient());
-    with_both(&server.address, &options(), |face| {
+    let other = EitherClient::blocking(&server.address, long_timeout());
+    with_both(&server.address, &options(), |either_client| {
         other.set("n:a", b"1").unwrap();
-        read_until_kept(face, "n:a");
+        read_until_kept(either_client, "n:a");
         other.touch("n:a", 1).unwrap();
         // A value that is kept without a TTL would never end.
-        wait_until("touch", || face.bytes("n:a").is_none());
+        wait_until("touch", || either_client.bytes("n:a").is_none());
     });
 }
 
 #[test]
 fn changes_of_other_namespaces_leave_the_near_cache_alone() {
     let server = Server::start();
-    let other = Face::blocking(&server.address, patient());
-    let face = Face::blocking(&server.address, options());
+    let other = EitherClient::blocking(&server.address, long_timeout());
+    let either_client = EitherClient::blocking(&server.address, options());
     for key in ["n:a", "n:b"] {
         other.set(key, b"1").unwrap();
-        read_until_kept(&face, key);
+        read_until_kept(&either_client, key);
     }
     other.set("m:a", b"1").unwrap();
     other.set("n:b", b"2").unwrap();
-    wait_until("n:b", || face.bytes("n:b").as_deref() == Some(b"2"));
-    let stats = face.core().near().unwrap().stats();
+    wait_until("n:b", || {
+        either_client.bytes("n:b").as_deref() == Some(b"2")
+    });
+    let stats = either_client.core().near().unwrap().stats();
     assert!(stats.changed_by_others >= 1);
     assert_eq!(stats.watch_clears, 0);
 }
@@ -146,64 +153,66 @@ fn changes_of_other_namespaces_leave_the_near_cache_alone() {
 #[test]
 fn server_that_ends_takes_the_near_cache_with_it() {
     let server = Server::start();
-    let other = Face::blocking(&server.address, patient());
-    with_both(&server.address, &options(), |face| {
+    let other = EitherClient::blocking(&server.address, long_timeout());
+    with_both(&server.address, &options(), |either_client| {
         other.set("n:a", b"1").unwrap();
-        read_until_kept(face, "n:a");
+        read_until_kept(either_client, "n:a");
     });
-    let face = Face::blocking(&server.address, options());
-    read_until_kept(&face, "n:a");
+    let either_client = EitherClient::blocking(&server.address, options());
+    read_until_kept(&either_client, "n:a");
     drop(server);
     wait_until(
         "the process serves a value of a server that is gone",
-        || face.get("n:a").is_err(),
+        || either_client.get("n:a").is_err(),
     );
     for _ in 0..100 {
         assert!(
-            face.get("n:a").is_err(),
+            either_client.get("n:a").is_err(),
             "nothing is served until the server is back"
         );
     }
-    assert!(face.core().near().unwrap().stats().watch_clears >= 1);
+    assert!(either_client.core().near().unwrap().stats().watch_clears >= 1);
 }
 
 #[test]
 fn changed_servers_are_watched_from_then_on() {
     let (first, second) = (Server::start(), Server::start());
-    let face = Face::blocking(&first.address, options());
-    Face::blocking(&first.address, patient())
+    let either_client = EitherClient::blocking(&first.address, options());
+    EitherClient::blocking(&first.address, long_timeout())
         .set("n:a", b"1")
         .unwrap();
-    read_until_kept(&face, "n:a");
-    let other = Face::blocking(&second.address, patient());
+    read_until_kept(&either_client, "n:a");
+    let other = EitherClient::blocking(&second.address, long_timeout());
     other.set("n:a", b"2").unwrap();
     let addresses = Address::parse_list(&second.address).unwrap();
-    face.core().set_servers(&addresses).unwrap();
+    either_client.core().set_servers(&addresses).unwrap();
     assert_eq!(
-        face.bytes("n:a").as_deref(),
+        either_client.bytes("n:a").as_deref(),
         Some(&b"2"[..]),
         "forgotten at once"
     );
-    read_until_kept(&face, "n:a");
+    read_until_kept(&either_client, "n:a");
     other.set("n:a", b"3").unwrap();
-    wait_until("n:a", || face.bytes("n:a").as_deref() == Some(b"3"));
+    wait_until("n:a", || {
+        either_client.bytes("n:a").as_deref() == Some(b"3")
+    });
 }
 
 #[test]
 fn watch_begins_with_the_first_read_and_ends_with_the_client() {
     let server = Server::start();
-    Face::blocking(&server.address, patient())
+    EitherClient::blocking(&server.address, long_timeout())
         .set("n:a", b"1")
         .unwrap();
-    with_both(&server.address, &options(), |face| {
+    with_both(&server.address, &options(), |either_client| {
         assert_eq!(watchers(&server), "0");
-        read_until_kept(face, "n:a");
+        read_until_kept(either_client, "n:a");
         assert_eq!(watchers(&server), "1");
-        face.close();
+        either_client.close();
         wait_until("a closed client watches", || watchers(&server) == "0");
     });
-    let face = Face::blocking(&server.address, options());
-    read_until_kept(&face, "n:a");
-    drop(face);
+    let either_client = EitherClient::blocking(&server.address, options());
+    read_until_kept(&either_client, "n:a");
+    drop(either_client);
     wait_until("a dropped client watches", || watchers(&server) == "0");
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use glasscache_client::client::Value;
 use glasscache_client::{Error, Options};
 
-use crate::face::{Face, item, with_both};
-use crate::faulty::{Faulty, MODES, Mode, value_of};
+use crate::either_client::{EitherClient, item, with_both};
+use crate::faulty_server::{BEHAVIOURS, Behaviour, FaultyServer, value_of};
 
 const TIMEOUT: Duration = Duration::from_millis(150);
 
@@ -15,7 +15,7 @@ const TIMEOUT: Duration = Duration::from_millis(150);
 /// the bound of 100 ms is held to by `make faults`.
 const OVERRUN_MAX: Duration = Duration::from_millis(600);
 
-fn hasty() -> Options {
+fn short_timeout() -> Options {
     Options {
         timeout: TIMEOUT,
         ..Options::default()
@@ -33,38 +33,41 @@ fn assert_right(key: &str, value: Option<&Value>) {
 }
 
 /// Calls of every shape; each value is checked, and how long each call took.
-fn try_all(face: &Face, keys: &[String], mode: Mode) {
+fn try_all(either_client: &EitherClient, keys: &[String], behaviour: Behaviour) {
     let timed = |what: &str, call: &dyn Fn()| {
         let begin = Instant::now();
         call();
         let took = begin.elapsed();
-        assert!(took < TIMEOUT + OVERRUN_MAX, "{mode:?}, {what}: {took:?}");
+        assert!(
+            took < TIMEOUT + OVERRUN_MAX,
+            "{behaviour:?}, {what}: {took:?}"
+        );
     };
     let names: Vec<&str> = keys.iter().map(String::as_str).collect();
     for key in &keys[..4] {
         timed("get", &|| {
-            if let Ok(value) = face.get(key) {
+            if let Ok(value) = either_client.get(key) {
                 assert_right(key, value.as_ref());
             }
         });
     }
     timed("get_many", &|| {
-        let (values, _) = face.get_many(&names).unwrap();
+        let (values, _) = either_client.get_many(&names).unwrap();
         for (index, _, bytes) in values {
             assert!(bytes == value_of(&keys[index]), "{}", keys[index]);
         }
     });
-    timed("set", &|| drop(face.set("k1", &value_of("k1"))));
+    timed("set", &|| drop(either_client.set("k1", &value_of("k1"))));
     timed("store_many", &|| {
         let values = [value_of("k2"), value_of("k3")];
-        drop(face.store_many(&[item("k2", &values[0]), item("k3", &values[1])]));
+        drop(either_client.store_many(&[item("k2", &values[0]), item("k3", &values[1])]));
     });
-    timed("delete", &|| drop(face.delete("k19")));
+    timed("delete", &|| drop(either_client.delete("k19")));
 }
 
-fn wait_until_good(face: &Face) {
+fn wait_until_good(either_client: &EitherClient) {
     let begin = Instant::now();
-    while face.get("k5").is_err() {
+    while either_client.get("k5").is_err() {
         assert!(begin.elapsed() < Duration::from_secs(5), "never used again");
         thread::sleep(Duration::from_millis(2));
     }
@@ -73,18 +76,18 @@ fn wait_until_good(face: &Face) {
 #[test]
 fn no_fault_causes_a_wrong_value_or_a_return_after_the_deadline() {
     thread::scope(|scope| {
-        for mode in MODES {
+        for behaviour in BEHAVIOURS {
             scope.spawn(move || {
                 let keys = keys();
-                let server = Faulty::with_keys(&keys);
-                with_both(&server.address, &hasty(), |face| {
-                    wait_until_good(face);
-                    server.set_mode(mode);
-                    try_all(face, &keys, mode);
-                    server.set_mode(Mode::Fine);
-                    wait_until_good(face);
+                let server = FaultyServer::with_keys(&keys);
+                with_both(&server.address, &short_timeout(), |either_client| {
+                    wait_until_good(either_client);
+                    server.set_behaviour(behaviour);
+                    try_all(either_client, &keys, behaviour);
+                    server.set_behaviour(Behaviour::Correct);
+                    wait_until_good(either_client);
                     for key in keys.iter().cycle().take(60) {
-                        let value = face.get(key);
+                        let value = either_client.get(key);
                         if let Ok(value) = value {
                             assert_right(key, value.as_ref());
                         }
@@ -97,16 +100,20 @@ fn no_fault_causes_a_wrong_value_or_a_return_after_the_deadline() {
 
 #[test]
 fn a_write_without_a_reply_leaves_no_older_value() {
-    for mode in [Mode::Hang, Mode::HalfThenClose, Mode::Garbage] {
+    for behaviour in [
+        Behaviour::Hang,
+        Behaviour::HalfThenClose,
+        Behaviour::Garbage,
+    ] {
         let keys = keys();
-        let server = Faulty::with_keys(&keys);
-        with_both(&server.address, &hasty(), |face| {
-            wait_until_good(face);
-            server.set_mode(mode);
-            assert!(face.set("k0", b"new").is_err());
-            server.set_mode(Mode::Fine);
-            wait_until_good(face);
-            assert_eq!(face.get("k0"), Ok(None), "{mode:?}");
+        let server = FaultyServer::with_keys(&keys);
+        with_both(&server.address, &short_timeout(), |either_client| {
+            wait_until_good(either_client);
+            server.set_behaviour(behaviour);
+            assert!(either_client.set("k0", b"new").is_err());
+            server.set_behaviour(Behaviour::Correct);
+            wait_until_good(either_client);
+            assert_eq!(either_client.get("k0"), Ok(None), "{behaviour:?}");
         });
     }
 }
@@ -114,13 +121,13 @@ fn a_write_without_a_reply_leaves_no_older_value() {
 #[test]
 fn a_stale_connection_is_replaced_without_an_error() {
     let keys = keys();
-    let server = Faulty::with_keys(&keys);
-    let patient = crate::face::patient();
-    with_both(&server.address, &patient, |face| {
+    let server = FaultyServer::with_keys(&keys);
+    let long_timeout = crate::either_client::long_timeout();
+    with_both(&server.address, &long_timeout, |either_client| {
         for _ in 0..5 {
-            assert_eq!(face.bytes("k0").unwrap(), value_of("k0"));
+            assert_eq!(either_client.bytes("k0").unwrap(), value_of("k0"));
             server.drop_connections();
-            assert_eq!(face.bytes("k1").unwrap(), value_of("k1"));
+            assert_eq!(either_client.bytes("k1").unwrap(), value_of("k1"));
         }
     });
 }
@@ -128,17 +135,17 @@ fn a_stale_connection_is_replaced_without_an_error() {
 #[test]
 fn a_connection_past_a_deadline_is_closed_and_never_used_again() {
     let keys = keys();
-    let server = Faulty::with_keys(&keys);
-    with_both(&server.address, &hasty(), |face| {
-        wait_until_good(face);
+    let server = FaultyServer::with_keys(&keys);
+    with_both(&server.address, &short_timeout(), |either_client| {
+        wait_until_good(either_client);
         let before = server.accepted();
-        server.set_mode(Mode::Late);
-        assert!(matches!(face.get("k3"), Err(Error::Deadline(_))));
-        server.set_mode(Mode::Fine);
+        server.set_behaviour(Behaviour::Late);
+        assert!(matches!(either_client.get("k3"), Err(Error::Deadline(_))));
+        server.set_behaviour(Behaviour::Correct);
         // On a busy machine a good server may exceed the deadline too, which is another fault.
         let begin = Instant::now();
         let value = loop {
-            match face.get("k4") {
+            match either_client.get("k4") {
                 Ok(value) => break value.map(|value| value.bytes),
                 Err(error) => assert!(begin.elapsed() < Duration::from_secs(5), "{error}"),
             }
@@ -150,13 +157,13 @@ fn a_connection_past_a_deadline_is_closed_and_never_used_again() {
 
 #[test]
 fn a_server_that_is_down_is_named_at_once_and_used_again_when_it_replies() {
-    let gone = Faulty::start().address.clone();
-    with_both(&gone, &hasty(), |face| {
-        let error = face.get("k").unwrap_err();
+    let gone = FaultyServer::start().address.clone();
+    with_both(&gone, &short_timeout(), |either_client| {
+        let error = either_client.get("k").unwrap_err();
         assert!(matches!(&error, Error::Unavailable(context, _) if context.server == gone));
         let begin = Instant::now();
         for _ in 0..100 {
-            assert!(face.get("k").is_err());
+            assert!(either_client.get("k").is_err());
         }
         assert!(begin.elapsed() < Duration::from_millis(500));
     });
@@ -165,8 +172,8 @@ fn a_server_that_is_down_is_named_at_once_and_used_again_when_it_replies() {
 #[test]
 fn tasks_and_threads_share_a_client_through_every_fault() {
     let keys = keys();
-    let server = Faulty::with_keys(&keys);
-    with_both(&server.address, &hasty(), |face| {
+    let server = FaultyServer::with_keys(&keys);
+    with_both(&server.address, &short_timeout(), |either_client| {
         let end = Instant::now() + Duration::from_secs(2);
         thread::scope(|scope| {
             for number in 0..8 {
@@ -176,16 +183,16 @@ fn tasks_and_threads_share_a_client_through_every_fault() {
                     while Instant::now() < end {
                         let key = &keys[round % keys.len()];
                         round += 7;
-                        if let Ok(value) = face.get(key) {
+                        if let Ok(value) = either_client.get(key) {
                             assert_right(key, value.as_ref());
                         }
                     }
                 });
             }
-            for mode in MODES {
-                server.set_mode(mode);
+            for behaviour in BEHAVIOURS {
+                server.set_behaviour(behaviour);
                 thread::sleep(Duration::from_millis(50));
-                server.set_mode(Mode::Fine);
+                server.set_behaviour(Behaviour::Correct);
                 thread::sleep(Duration::from_millis(50));
             }
         });

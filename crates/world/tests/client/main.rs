@@ -1,15 +1,15 @@
 //! The client over real sockets: blocking and on tokio, against a real server and a faulty one.
 //!
-//! Each test is written once for both clients: a [`Face`] has their methods and waits in its own way.
+//! Each test is written once for both clients: a [`EitherClient`] has their methods and waits in its own way.
 
 mod binary;
 mod bursts;
 mod coherent;
-mod face;
+mod concurrent_calls;
+mod either_client;
 mod faults;
-mod faulty;
+mod faulty_server;
 mod near;
 mod observer;
-mod real;
 mod recording;
-mod together;
+mod server_methods;

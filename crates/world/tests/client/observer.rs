@@ -6,8 +6,8 @@ use glasscache_client::costs::{CallClass, CostPart, OperationKind};
 use glasscache_client::observe::{Observer, RequestSummary};
 use glasscache_client::{Options, StoreMode};
 
-use crate::face::{item, patient, with_both};
-use crate::real::Server;
+use crate::either_client::{item, long_timeout, with_both};
+use crate::server_methods::Server;
 
 /// One call as it was observed: key, class, bytes of its reply, whether a read was a hit.
 type Seen = (Option<String>, CallClass, usize, Option<bool>);
@@ -34,7 +34,7 @@ fn an_observer_receives_each_call_with_its_key_bytes_and_hit() {
             namespace: b"n:".to_vec(),
             costs,
             observer: Some(recorder.clone()),
-            ..patient()
+            ..long_timeout()
         };
         with_both(&server.address, &options, |client| {
             client.delete("n:k").unwrap();

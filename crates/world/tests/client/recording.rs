@@ -14,8 +14,8 @@ use glasscache_client::{AsyncClient, Budget, Options, StoreMode};
 use glasscache_record::{Recorder, read_folder};
 use glasscache_sim::trace::log::{NONE, RequestLog};
 
-use crate::face::{Face, both, item, patient, plain, with_both};
-use crate::real::Server;
+use crate::either_client::{EitherClient, both, item, long_timeout, plain, with_both};
+use crate::server_methods::Server;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -49,20 +49,23 @@ fn each_call_is_recorded_once_whatever_requests_it_takes() {
             keys: KeyEncoding::Base64,
             value_bytes_max: 1000,
             strategy,
-            ..patient()
+            ..long_timeout()
         };
-        with_both(&server.address, &options, |face| {
+        with_both(&server.address, &options, |either_client| {
             let folder = tempfile::tempdir().unwrap();
             let recorder = recorder(folder.path());
             let request = recorder.begin_request().unwrap();
             both!(
-                face,
+                either_client,
                 delete(plain("n:number"), false, &Budget::new(PATIENCE))
             )
             .unwrap();
-            record_calls(face, &Budget::new(PATIENCE).recorded_by(Some(&request)));
+            record_calls(
+                either_client,
+                &Budget::new(PATIENCE).recorded_by(Some(&request)),
+            );
             both!(
-                face,
+                either_client,
                 get(plain("n:unrecorded"), false, &Budget::new(PATIENCE))
             )
             .unwrap();
@@ -81,25 +84,29 @@ fn each_call_is_recorded_once_whatever_requests_it_takes() {
 }
 
 /// Eight reads of keys and eight writes.
-fn record_calls(face: &Face, budget: &Budget<'_>) {
+fn record_calls(either_client: &EitherClient, budget: &Budget<'_>) {
     let of_course = Budget {
         parent: Some(b"course:1"),
         ..*budget
     };
     let a = plain("n:a");
     let set = StoreMode::Set;
-    both!(face, store(set, item("n:a", b"12345"), 0, false, budget)).unwrap();
-    both!(face, get(a, false, budget)).unwrap();
-    both!(face, get(plain("n:absent"), false, &of_course)).unwrap();
-    both!(face, get(a, true, budget)).unwrap();
-    both!(face, get_and_touch(a, 100, budget)).unwrap();
-    both!(face, inspect(a, budget)).unwrap();
+    both!(
+        either_client,
+        store(set, item("n:a", b"12345"), 0, false, budget)
+    )
+    .unwrap();
+    both!(either_client, get(a, false, budget)).unwrap();
+    both!(either_client, get(plain("n:absent"), false, &of_course)).unwrap();
+    both!(either_client, get(a, true, budget)).unwrap();
+    both!(either_client, get_and_touch(a, 100, budget)).unwrap();
+    both!(either_client, inspect(a, budget)).unwrap();
     let items = [item("n:b", b"12"), item("n:c", b"123")];
-    both!(face, store_many(set, &items, 0, budget)).unwrap();
+    both!(either_client, store_many(set, &items, 0, budget)).unwrap();
     let keys = [b"b".as_slice(), b"a b", b"c"];
-    both!(face, get_many(&keys, &of_course)).unwrap();
-    both!(face, delete(plain("n:b"), false, budget)).unwrap();
-    both!(face, touch(plain("n:b"), 100, false, budget)).unwrap();
+    both!(either_client, get_many(&keys, &of_course)).unwrap();
+    both!(either_client, delete(plain("n:b"), false, budget)).unwrap();
+    both!(either_client, touch(plain("n:b"), 100, false, budget)).unwrap();
     let initial = InitialNumber {
         number: 1,
         flags: 7,
@@ -107,11 +114,15 @@ fn record_calls(face: &Face, budget: &Budget<'_>) {
         exptime: 0,
     };
     let counter = Counter::new(plain("n:number"), 1, false, initial);
-    both!(face, run_steps(counter, budget)).unwrap();
-    both!(face, delete_many(&[plain("n:c")], budget)).unwrap();
-    both!(face, store(set, item("n:b", b"1"), 0, true, budget)).unwrap();
+    both!(either_client, run_steps(counter, budget)).unwrap();
+    both!(either_client, delete_many(&[plain("n:c")], budget)).unwrap();
     both!(
-        face,
+        either_client,
+        store(set, item("n:b", b"1"), 0, true, budget)
+    )
+    .unwrap();
+    both!(
+        either_client,
         store(set, item("n:b", &[b'x'; 1001]), 0, false, budget)
     )
     .unwrap_err();
@@ -120,7 +131,8 @@ fn record_calls(face: &Face, budget: &Budget<'_>) {
 #[test]
 fn a_hundred_tasks_record_their_own_requests_in_order() {
     let server = Server::start();
-    let Face::Tokio(client, runtime) = Face::tokio(&server.address, patient()) else {
+    let EitherClient::Tokio(client, runtime) = EitherClient::tokio(&server.address, long_timeout())
+    else {
         unreachable!()
     };
     let folder = tempfile::tempdir().unwrap();
@@ -180,7 +192,7 @@ async fn run_request(client: Arc<AsyncClient>, recorder: Recorder, task: usize) 
 fn a_call_that_is_given_up_is_no_longer_pending() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let Face::Tokio(client, runtime) = Face::tokio(&address, patient()) else {
+    let EitherClient::Tokio(client, runtime) = EitherClient::tokio(&address, long_timeout()) else {
         unreachable!()
     };
     let folder = tempfile::tempdir().unwrap();

@@ -12,7 +12,7 @@ use glasscache_client::near::{ClientNearCache, Fetch, NearRead, StrategyOptions}
 use glasscache_client::request::{Item, Request};
 use glasscache_server::InMemoryWorker;
 
-use super::peer::{FIRST_SECOND, Peer, plain, server, state};
+use super::connected_engine::{ConnectedEngine, FIRST_SECOND, plain, server, state};
 
 /// Operations of the everyday test; `GLASSCACHE_NEAR_OPERATIONS` sets another number.
 const OPERATIONS: usize = 200_000;
@@ -64,7 +64,7 @@ enum Change {
 
 /// A call in flight: written, and later executed.
 struct Call {
-    peer: Peer,
+    connected_engine: ConnectedEngine,
     key: usize,
     operation: Option<Operation>,
     replies: Option<Vec<u8>>,
@@ -76,7 +76,7 @@ struct Client {
     calls: Vec<Call>,
 }
 
-struct Scene {
+struct Simulation {
     worker: InMemoryWorker,
     clients: Vec<Client>,
     /// The changes of each key in the order in which the server executed them.
@@ -95,7 +95,7 @@ fn key_name(key: usize) -> String {
     format!("k{key}")
 }
 
-impl Scene {
+impl Simulation {
     fn new(seed: u64, notation: &str) -> Self {
         let now = Instant::now();
         let mut text = format!("glasscache-strategy 1\nstrategy fixed:{FIXED}+{notation}\n");
@@ -113,7 +113,7 @@ impl Scene {
             let near = Arc::new(ClientNearCache::new(options.clone(), keys).unwrap());
             let state = state(&near);
             let call = |_| Call {
-                peer: Peer::new(&mut worker, &state, now),
+                connected_engine: ConnectedEngine::new(&mut worker, &state, now),
                 key: 0,
                 operation: None,
                 replies: None,
@@ -152,8 +152,8 @@ impl Scene {
         };
         self.now += Duration::from_micros(pause_us as u64);
         let (client, call) = (self.rng.below(CLIENTS), self.rng.below(CALLS));
-        let it = &mut self.clients[client].calls[call];
-        match (&it.operation, it.replies.take()) {
+        let call_state = &mut self.clients[client].calls[call];
+        match (&call_state.operation, call_state.replies.take()) {
             (None, _) => self.begin(client, call),
             (Some(_), None) => self.execute(client, call),
             (Some(_), Some(replies)) => self.end(client, call, &replies),
@@ -178,9 +178,9 @@ impl Scene {
             }
         };
         let name = key_name(key);
-        let it = &mut self.clients[client].calls[call];
+        let call_state = &mut self.clients[client].calls[call];
         match change {
-            Change::Set(value, exptime) => it.peer.submit(&Request::Store {
+            Change::Set(value, exptime) => call_state.connected_engine.submit(&Request::Store {
                 mode: StoreMode::Set,
                 item: Item {
                     key: plain(&name),
@@ -190,27 +190,29 @@ impl Scene {
                 exptime,
                 noreply: false,
             }),
-            Change::Delete => it.peer.submit(&Request::Delete {
+            Change::Delete => call_state.connected_engine.submit(&Request::Delete {
                 key: plain(&name),
                 noreply: false,
             }),
-            Change::Flush => it.peer.submit(&Request::Flush { delay_s: 0 }),
+            Change::Flush => call_state
+                .connected_engine
+                .submit(&Request::Flush { delay_s: 0 }),
         };
-        it.operation = Some(Operation::Write(change, Vec::new()));
+        call_state.operation = Some(Operation::Write(change, Vec::new()));
     }
 
     /// Makes the next call of a read, or ends it.
     fn continue_read(&mut self, client: usize, call: usize, mut read: NearRead, begun: Instant) {
-        let it = &mut self.clients[client].calls[call];
+        let call_state = &mut self.clients[client].calls[call];
         if let Some(fetch) = read.step(self.now) {
-            it.peer.submit(&Request::Fetch {
+            call_state.connected_engine.submit(&Request::Fetch {
                 keys: &fetch.keys(),
             });
-            it.operation = Some(Operation::Read(Box::new(read), fetch, begun));
+            call_state.operation = Some(Operation::Read(Box::new(read), fetch, begun));
             return;
         }
         let is_hit = read.hits().0 > 0;
-        let key = it.key;
+        let key = call_state.key;
         let (values, _) = read.finish();
         let text = values[0].as_ref().map(|value| {
             let text = String::from_utf8(value.bytes.to_vec()).unwrap();
@@ -221,9 +223,13 @@ impl Scene {
 
     fn execute(&mut self, client: usize, call: usize) {
         let second = self.second();
-        let it = &mut self.clients[client].calls[call];
-        it.replies = Some(it.peer.execute(&mut self.worker, second));
-        let Some(Operation::Write(change, made)) = &mut it.operation else {
+        let call_state = &mut self.clients[client].calls[call];
+        call_state.replies = Some(
+            call_state
+                .connected_engine
+                .execute(&mut self.worker, second),
+        );
+        let Some(Operation::Write(change, made)) = &mut call_state.operation else {
             return;
         };
         let (value, expires) = match *change {
@@ -233,7 +239,7 @@ impl Scene {
         };
         let keys = match change {
             Change::Flush => 0..KEYS,
-            Change::Set(..) | Change::Delete => it.key..it.key + 1,
+            Change::Set(..) | Change::Delete => call_state.key..call_state.key + 1,
         };
         for key in keys {
             made.push((key, self.versions[key].len()));
@@ -247,16 +253,16 @@ impl Scene {
     }
 
     fn end(&mut self, client: usize, call: usize, replies: &[u8]) {
-        let it = &mut self.clients[client].calls[call];
-        it.peer.engine.feed(replies);
-        match it.operation.take() {
+        let call_state = &mut self.clients[client].calls[call];
+        call_state.connected_engine.engine.feed(replies);
+        match call_state.operation.take() {
             Some(Operation::Read(mut read, fetch, begun)) => {
-                let (fetched, failures) = it.peer.fetched(fetch.keys().len());
+                let (fetched, failures) = call_state.connected_engine.fetched(fetch.keys().len());
                 read.finish_fetch(&fetch, fetched, failures, self.now);
                 self.continue_read(client, call, *read, begun);
             }
             Some(Operation::Write(_, made)) => {
-                it.peer.replies(|_, _| {});
+                call_state.connected_engine.replies(|_, _| {});
                 for (key, version) in made {
                     self.versions[key][version].acknowledged = Some(self.now);
                 }
@@ -322,7 +328,7 @@ fn operations() -> usize {
 #[test]
 fn a_value_from_the_process_is_never_past_its_ttl_nor_older_than_near_ttl_nor_than_an_own_write() {
     for (seed, notation) in ["lru:20", "s3fifo:20", "lru-bytes:4000"].iter().enumerate() {
-        let mut scene = Scene::new(seed as u64, notation);
+        let mut scene = Simulation::new(seed as u64, notation);
         scene.run(operations() / 3);
         assert!(
             scene.violations.is_empty(),
@@ -339,7 +345,7 @@ fn a_value_from_the_process_is_never_past_its_ttl_nor_older_than_near_ttl_nor_th
 
 #[test]
 fn the_check_finds_values_that_are_kept_for_too_long() {
-    let mut scene = Scene::new(9, "lru:20");
+    let mut scene = Simulation::new(9, "lru:20");
     scene.near_ttl = NEAR_TTL / 2;
     scene.run(20_000);
     assert!(!scene.violations.is_empty());

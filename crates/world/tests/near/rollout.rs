@@ -18,7 +18,7 @@ use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTreeConfig, topic_tree};
 use glasscache_sim::trace::log::{NONE, RequestLog};
 
-use super::peer::plain;
+use super::connected_engine::plain;
 
 /// Requests of the log; a process makes some of its second half.
 const REQUESTS: usize = 20_000;

@@ -20,7 +20,7 @@ use glasscache_sim::strategy::run::{Choices, CostMode, RequestStats, run};
 use glasscache_sim::strategy::{Strategy, StrategyFile};
 use glasscache_sim::trace::log::{Items, NONE, RequestLog, Requests};
 
-use super::peer::{FIRST_SECOND, Peer, plain, server, state};
+use super::connected_engine::{ConnectedEngine, FIRST_SECOND, plain, server, state};
 
 /// Requests of each log; with every strategy more than 200,000.
 const REQUESTS: usize = 7000;
@@ -122,7 +122,7 @@ fn strategies(items: usize) -> Vec<String> {
 /// A process of the application: what it keeps, and its connection.
 struct Process {
     near: Arc<ClientNearCache>,
-    peer: Peer,
+    connected_engine: ConnectedEngine,
     _state: Arc<ServerState>,
 }
 
@@ -139,10 +139,10 @@ impl Process {
         };
         let near = Arc::new(ClientNearCache::new(options, keys).unwrap());
         let state = state(&near);
-        let peer = Peer::new(worker, &state, now);
+        let connected_engine = ConnectedEngine::new(worker, &state, now);
         Self {
             near,
-            peer,
+            connected_engine,
             _state: state,
         }
     }
@@ -157,7 +157,7 @@ impl Process {
         let keys: Vec<_> = key.map(plain).into_iter().collect();
         let mut read = NearRead::new(self.near.clone(), &keys, Some(scope.clone()));
         while let Some(fetch) = read.step(now) {
-            let (fetched, failures) = self.peer.fetch(worker, &fetch, FIRST_SECOND);
+            let (fetched, failures) = self.connected_engine.fetch(worker, &fetch, FIRST_SECOND);
             read.finish_fetch(&fetch, fetched, failures, now);
         }
         let (values, failures) = read.finish();
@@ -171,10 +171,11 @@ impl Process {
 /// A server with every item of the log.
 fn server_of(log: &RequestLog, now: Instant) -> InMemoryWorker {
     let mut worker = server();
-    let mut peer = Peer::new(&mut worker, &Arc::new(ServerState::default()), now);
+    let mut connected_engine =
+        ConnectedEngine::new(&mut worker, &Arc::new(ServerState::default()), now);
     for (key, &size) in log.items.keys.iter().zip(&log.items.sizes) {
         let body = vec![b'x'; size as usize];
-        peer.submit(&Request::Store {
+        connected_engine.submit(&Request::Store {
             mode: StoreMode::Set,
             item: Item {
                 key: plain(key),
@@ -184,8 +185,8 @@ fn server_of(log: &RequestLog, now: Instant) -> InMemoryWorker {
             exptime: 0,
             noreply: false,
         });
-        peer.serve(&mut worker, FIRST_SECOND);
-        peer.replies(|_, _| {});
+        connected_engine.serve(&mut worker, FIRST_SECOND);
+        connected_engine.replies(|_, _| {});
     }
     worker
 }

@@ -18,30 +18,30 @@ use glasscache_client::{
 use tokio::runtime::Runtime;
 
 /// A client, and the runtime it needs if it needs one.
-pub(crate) enum Face {
+pub(crate) enum EitherClient {
     Blocking(Client),
     Tokio(AsyncClient, Runtime),
 }
 
 /// Runs a test with each client.
-pub(crate) fn with_both(servers: &str, options: &Options, story: impl Fn(&Face)) {
-    story(&Face::blocking(servers, options.clone()));
-    story(&Face::tokio(servers, options.clone()));
+pub(crate) fn with_both(servers: &str, options: &Options, test: impl Fn(&EitherClient)) {
+    test(&EitherClient::blocking(servers, options.clone()));
+    test(&EitherClient::tokio(servers, options.clone()));
 }
 
 /// Runs a test with each client, first in text and meta, then in binary.
-pub(crate) fn with_each(servers: &str, options: &Options, story: impl Fn(&Face)) {
+pub(crate) fn with_each(servers: &str, options: &Options, test: impl Fn(&EitherClient)) {
     for protocol in [Protocol::Detected, Protocol::Binary] {
         let options = Options {
             protocol,
             ..options.clone()
         };
-        with_both(servers, &options, &story);
+        with_both(servers, &options, &test);
     }
 }
 
 /// Options with a time-out long enough for a busy machine.
-pub(crate) fn patient() -> Options {
+pub(crate) fn long_timeout() -> Options {
     Options {
         timeout: Duration::from_secs(20),
         ..Options::default()
@@ -64,17 +64,17 @@ pub(crate) fn item<'a>(key: &'a str, body: &'a [u8]) -> Item<'a> {
 }
 
 macro_rules! both {
-    ($face:expr, $($word:ident).+ ( $($argument:expr),* )) => {
-        match $face {
-            Face::Blocking(client) => client.$($word).+($($argument),*),
-            Face::Tokio(client, runtime) => runtime.block_on(client.$($word).+($($argument),*)),
+    ($either_client:expr, $($word:ident).+ ( $($argument:expr),* )) => {
+        match $either_client {
+            EitherClient::Blocking(client) => client.$($word).+($($argument),*),
+            EitherClient::Tokio(client, runtime) => runtime.block_on(client.$($word).+($($argument),*)),
         }
     };
 }
 
 pub(crate) use both;
 
-impl Face {
+impl EitherClient {
     pub(crate) fn blocking(servers: &str, options: Options) -> Self {
         let addresses = Address::parse_list(servers).unwrap();
         Self::Blocking(Client::new(&addresses, Placement::Ketama, options).unwrap())

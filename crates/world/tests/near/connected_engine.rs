@@ -29,13 +29,13 @@ pub(crate) fn server() -> InMemoryWorker {
 }
 
 /// The engine of one connection, and the session behind it.
-pub(crate) struct Peer {
+pub(crate) struct ConnectedEngine {
     pub(crate) engine: Connection,
     session: InMemoryConnection,
     attempt: Attempt,
 }
 
-impl Peer {
+impl ConnectedEngine {
     pub(crate) fn new(
         worker: &mut InMemoryWorker,
         state: &Arc<ServerState>,
@@ -46,15 +46,15 @@ impl Peer {
             deadline: start + Duration::from_secs(1_000_000),
             is_retry: false,
         };
-        let mut peer = Self {
+        let mut connected_engine = Self {
             engine: Connection::new(state.clone(), 64 << 20, 1),
             session: worker.connect(),
             attempt,
         };
-        peer.engine.handle_connected(false, attempt);
-        peer.serve(worker, FIRST_SECOND);
-        assert_eq!(peer.engine.poll(), ConnectionEvent::Ready);
-        peer
+        connected_engine.engine.handle_connected(false, attempt);
+        connected_engine.serve(worker, FIRST_SECOND);
+        assert_eq!(connected_engine.engine.poll(), ConnectionEvent::Ready);
+        connected_engine
     }
 
     /// Writes a request; the server does not have it yet.
@@ -77,9 +77,9 @@ impl Peer {
     }
 
     /// Reads the received replies to a request.
-    pub(crate) fn replies(&mut self, mut each: impl FnMut(Reply, &Pipeline)) {
+    pub(crate) fn replies(&mut self, mut visit: impl FnMut(Reply, &Pipeline)) {
         while let ConnectionEvent::Reply(_, reply) = self.engine.poll() {
-            each(reply, self.engine.pipeline());
+            visit(reply, self.engine.pipeline());
         }
         self.engine.release();
     }

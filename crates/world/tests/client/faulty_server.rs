@@ -10,8 +10,8 @@ use std::time::Duration;
 
 /// How a reply is spoilt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    Fine,
+pub(crate) enum Behaviour {
+    Correct,
     Hang,
     Late,
     HalfThenHang,
@@ -34,30 +34,30 @@ pub(crate) enum Mode {
     CloseInMany,
 }
 
-pub(crate) const MODES: [Mode; 20] = [
-    Mode::Hang,
-    Mode::Late,
-    Mode::HalfThenHang,
-    Mode::HalfThenClose,
-    Mode::Close,
-    Mode::Trickle,
-    Mode::Garbage,
-    Mode::WrongKey,
-    Mode::Shifted,
-    Mode::Doubled,
-    Mode::Unsolicited,
-    Mode::TooLong,
-    Mode::TooShort,
-    Mode::MissingEnd,
-    Mode::ErrorLine,
-    Mode::ServerError,
-    Mode::EndlessLine,
-    Mode::TwoGigabytes,
-    Mode::OtherOpaque,
-    Mode::CloseInMany,
+pub(crate) const BEHAVIOURS: [Behaviour; 20] = [
+    Behaviour::Hang,
+    Behaviour::Late,
+    Behaviour::HalfThenHang,
+    Behaviour::HalfThenClose,
+    Behaviour::Close,
+    Behaviour::Trickle,
+    Behaviour::Garbage,
+    Behaviour::WrongKey,
+    Behaviour::Shifted,
+    Behaviour::Doubled,
+    Behaviour::Unsolicited,
+    Behaviour::TooLong,
+    Behaviour::TooShort,
+    Behaviour::MissingEnd,
+    Behaviour::ErrorLine,
+    Behaviour::ServerError,
+    Behaviour::EndlessLine,
+    Behaviour::TwoGigabytes,
+    Behaviour::OtherOpaque,
+    Behaviour::CloseInMany,
 ];
 
-/// How late [`Mode::Late`] is.
+/// How late [`Behaviour::Late`] is.
 pub(crate) const LATE: Duration = Duration::from_millis(400);
 
 /// The only right value of a key.
@@ -66,7 +66,7 @@ pub(crate) fn value_of(key: &str) -> Vec<u8> {
 }
 
 struct Shared {
-    mode: Mutex<Mode>,
+    behaviour: Mutex<Behaviour>,
     is_open: AtomicBool,
     /// Connections that are open at this moment.
     open: AtomicUsize,
@@ -77,17 +77,17 @@ struct Shared {
 }
 
 /// A listener on a free port; its replies depend on its mode.
-pub(crate) struct Faulty {
+pub(crate) struct FaultyServer {
     pub(crate) address: String,
     shared: Arc<Shared>,
 }
 
-impl Faulty {
+impl FaultyServer {
     pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let shared = Arc::new(Shared {
-            mode: Mutex::new(Mode::Fine),
+            behaviour: Mutex::new(Behaviour::Correct),
             is_open: AtomicBool::new(true),
             open: AtomicUsize::new(0),
             accepted: AtomicUsize::new(0),
@@ -128,8 +128,8 @@ impl Faulty {
         server
     }
 
-    pub(crate) fn set_mode(&self, mode: Mode) {
-        *self.shared.mode.lock().unwrap() = mode;
+    pub(crate) fn set_behaviour(&self, behaviour: Behaviour) {
+        *self.shared.behaviour.lock().unwrap() = behaviour;
     }
 
     pub(crate) fn open(&self) -> usize {
@@ -148,18 +148,18 @@ impl Faulty {
     }
 }
 
-impl Drop for Faulty {
+impl Drop for FaultyServer {
     fn drop(&mut self) {
         self.shared.is_open.store(false, Ordering::SeqCst);
-        self.set_mode(Mode::Fine);
+        self.set_behaviour(Behaviour::Correct);
         self.drop_connections();
         let _ = TcpStream::connect(&self.address); // wakes the listener, which then ends
     }
 }
 
 impl Shared {
-    fn mode(&self) -> Mode {
-        *self.mode.lock().unwrap()
+    fn behaviour(&self) -> Behaviour {
+        *self.behaviour.lock().unwrap()
     }
 
     fn serve(&self, stream: &TcpStream) -> std::io::Result<()> {
@@ -215,53 +215,55 @@ impl Shared {
         let previous = std::mem::replace(&mut *self.previous.lock().unwrap(), reply.to_vec());
         let half = &reply[..reply.len() / 2];
         let text = String::from_utf8_lossy(reply).into_owned();
-        let mode = self.mode();
-        match mode {
-            Mode::Fine => stream.write_all(reply)?,
-            Mode::Hang => return Ok(self.hang(mode)),
-            Mode::Late => {
+        let behaviour = self.behaviour();
+        match behaviour {
+            Behaviour::Correct => stream.write_all(reply)?,
+            Behaviour::Hang => return Ok(self.hang(behaviour)),
+            Behaviour::Late => {
                 thread::sleep(LATE);
                 stream.write_all(reply)?;
             }
-            Mode::HalfThenHang => {
+            Behaviour::HalfThenHang => {
                 stream.write_all(half)?;
-                return Ok(self.hang(mode));
+                return Ok(self.hang(behaviour));
             }
-            Mode::HalfThenClose => {
+            Behaviour::HalfThenClose => {
                 stream.write_all(half)?;
                 return Ok(false);
             }
-            Mode::Close => return Ok(false),
-            Mode::Trickle => {
+            Behaviour::Close => return Ok(false),
+            Behaviour::Trickle => {
                 for byte in reply {
                     stream.write_all(&[*byte])?;
                     thread::sleep(Duration::from_millis(20));
                 }
             }
-            Mode::Garbage => stream.write_all(&[&[0xfe; 90][..], b"\r\n", reply].concat())?,
-            Mode::WrongKey => stream.write_all(text.replace("VALUE k", "VALUE x").as_bytes())?,
-            Mode::Shifted => stream.write_all(&previous)?,
-            Mode::Doubled => stream.write_all(&[reply, reply].concat())?,
-            Mode::Unsolicited => {
+            Behaviour::Garbage => stream.write_all(&[&[0xfe; 90][..], b"\r\n", reply].concat())?,
+            Behaviour::WrongKey => {
+                stream.write_all(text.replace("VALUE k", "VALUE x").as_bytes())?
+            }
+            Behaviour::Shifted => stream.write_all(&previous)?,
+            Behaviour::Doubled => stream.write_all(&[reply, reply].concat())?,
+            Behaviour::Unsolicited => {
                 stream.write_all(b"VALUE other 0 5\r\nother\r\nEND\r\n")?;
                 stream.write_all(reply)?;
             }
-            Mode::TooLong => stream.write_all(length_changed(&text, 7).as_bytes())?,
-            Mode::TooShort => stream.write_all(length_changed(&text, -7).as_bytes())?,
-            Mode::TwoGigabytes => {
+            Behaviour::TooLong => stream.write_all(length_changed(&text, 7).as_bytes())?,
+            Behaviour::TooShort => stream.write_all(length_changed(&text, -7).as_bytes())?,
+            Behaviour::TwoGigabytes => {
                 stream.write_all(length_changed(&text, 2_000_000_000).as_bytes())?;
             }
-            Mode::MissingEnd => stream.write_all(text.replace("END\r\n", "").as_bytes())?,
-            Mode::ErrorLine => stream.write_all(b"ERROR\r\n")?,
-            Mode::ServerError => stream.write_all(b"SERVER_ERROR out of memory\r\n")?,
-            Mode::EndlessLine => {
+            Behaviour::MissingEnd => stream.write_all(text.replace("END\r\n", "").as_bytes())?,
+            Behaviour::ErrorLine => stream.write_all(b"ERROR\r\n")?,
+            Behaviour::ServerError => stream.write_all(b"SERVER_ERROR out of memory\r\n")?,
+            Behaviour::EndlessLine => {
                 for _ in 0..16_000 {
                     stream.write_all(&[b'x'; 8192])?;
                 }
                 return Ok(false);
             }
-            Mode::OtherOpaque => stream.write_all(text.replace(" O", " O1").as_bytes())?,
-            Mode::CloseInMany => {
+            Behaviour::OtherOpaque => stream.write_all(text.replace(" O", " O1").as_bytes())?,
+            Behaviour::CloseInMany => {
                 stream.write_all(&reply[..reply.len() * 3 / 4])?;
                 return Ok(false);
             }
@@ -270,8 +272,8 @@ impl Shared {
     }
 
     /// Says nothing until the mode changes, then ends the connection.
-    fn hang(&self, mode: Mode) -> bool {
-        while self.mode() == mode && self.is_open.load(Ordering::SeqCst) {
+    fn hang(&self, behaviour: Behaviour) -> bool {
+        while self.behaviour() == behaviour && self.is_open.load(Ordering::SeqCst) {
             thread::sleep(Duration::from_millis(2));
         }
         false

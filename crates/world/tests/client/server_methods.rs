@@ -9,7 +9,7 @@ use glasscache_client::write_outcome::WriteOutcome;
 use glasscache_client::{Error, Options, Protocol, StoreMode};
 use glasscache_server::{Address, Config, Listen, RunningServer, UsersFile};
 
-use crate::face::{Face, item, patient, with_both, with_each};
+use crate::either_client::{EitherClient, item, long_timeout, with_both, with_each};
 
 /// A server of our own on a free port and on a unix socket.
 pub(crate) struct Server {
@@ -58,68 +58,68 @@ impl Drop for Server {
 #[test]
 fn every_method_does_what_it_documents() {
     let server = Server::start();
-    with_each(&server.address, &patient(), |face| {
-        assert_eq!(face.delete("k").map(|_| ()), Ok(()));
-        assert_eq!(face.get("k"), Ok(None));
-        assert_eq!(face.set("k", b"one"), Ok(WriteOutcome::Done));
-        let value = face.gets("k").unwrap().unwrap();
+    with_each(&server.address, &long_timeout(), |either_client| {
+        assert_eq!(either_client.delete("k").map(|_| ()), Ok(()));
+        assert_eq!(either_client.get("k"), Ok(None));
+        assert_eq!(either_client.set("k", b"one"), Ok(WriteOutcome::Done));
+        let value = either_client.gets("k").unwrap().unwrap();
         assert_eq!((value.flags, value.bytes.as_slice()), (7, &b"one"[..]));
         assert_eq!(
-            face.store(StoreMode::Add, "k", b"x"),
+            either_client.store(StoreMode::Add, "k", b"x"),
             Ok(WriteOutcome::NotStored)
         );
         assert_eq!(
-            face.store(StoreMode::Replace, "k", b"two"),
+            either_client.store(StoreMode::Replace, "k", b"two"),
             Ok(WriteOutcome::Done)
         );
         assert_eq!(
-            face.store(StoreMode::Cas(value.cas), "k", b"x"),
+            either_client.store(StoreMode::Cas(value.cas), "k", b"x"),
             Ok(WriteOutcome::Exists)
         );
         assert_eq!(
-            face.store(StoreMode::Append, "k", b"!"),
+            either_client.store(StoreMode::Append, "k", b"!"),
             Ok(WriteOutcome::Done)
         );
         assert_eq!(
-            face.store(StoreMode::Prepend, "k", b"<"),
+            either_client.store(StoreMode::Prepend, "k", b"<"),
             Ok(WriteOutcome::Done)
         );
-        assert_eq!(face.bytes("k").unwrap(), b"<two!");
-        assert_eq!(face.touch("k", 100), Ok(true));
-        assert_eq!(face.touch("nobody", 100), Ok(false));
-        let ttl_s = || match face.inspect("k") {
+        assert_eq!(either_client.bytes("k").unwrap(), b"<two!");
+        assert_eq!(either_client.touch("k", 100), Ok(true));
+        assert_eq!(either_client.touch("nobody", 100), Ok(false));
+        let ttl_s = || match either_client.inspect("k") {
             Ok(item) => item.unwrap().1.ttl_s,
             Err(error) => {
                 assert!(matches!(error, Error::Unsupported { .. }), "{error}");
                 None
             }
         };
-        let is_binary = face.core().options().protocol == Protocol::Binary;
+        let is_binary = either_client.core().options().protocol == Protocol::Binary;
         assert_eq!(ttl_s(), (!is_binary).then_some(100));
-        assert!(face.get_and_touch("k", 0).unwrap().is_some());
+        assert!(either_client.get_and_touch("k", 0).unwrap().is_some());
         assert_eq!(ttl_s(), (!is_binary).then_some(-1));
-        assert!(face.get_and_touch("nobody", 0).unwrap().is_none());
-        assert_eq!(face.delete("n").map(|_| ()), Ok(()));
-        assert_eq!(face.add_to("n", 5), Ok(Some(5)));
-        assert_eq!(face.add_to("n", 5), Ok(Some(10)));
-        assert_eq!(face.delete("k"), Ok(true));
-        assert_eq!(face.delete("k"), Ok(false));
+        assert!(either_client.get_and_touch("nobody", 0).unwrap().is_none());
+        assert_eq!(either_client.delete("n").map(|_| ()), Ok(()));
+        assert_eq!(either_client.add_to("n", 5), Ok(Some(5)));
+        assert_eq!(either_client.add_to("n", 5), Ok(Some(10)));
+        assert_eq!(either_client.delete("k"), Ok(true));
+        assert_eq!(either_client.delete("k"), Ok(false));
     });
 }
 
 #[test]
 fn quiet_writes_arrive_before_the_next_read() {
     let server = Server::start();
-    with_each(&server.address, &patient(), |face| {
+    with_each(&server.address, &long_timeout(), |either_client| {
         for number in 0..3000u32 {
-            let done = face.set_noreply("quiet", number.to_string().as_bytes());
+            let done = either_client.set_noreply("quiet", number.to_string().as_bytes());
             assert_eq!(done, Ok(WriteOutcome::Done));
         }
-        assert_eq!(face.bytes("quiet").unwrap(), b"2999");
-        face.set_noreply("last", b"word").unwrap();
-        face.close();
-        assert_eq!(face.get("last"), Err(Error::Closed));
-        let again = Face::blocking(&server.address, patient());
+        assert_eq!(either_client.bytes("quiet").unwrap(), b"2999");
+        either_client.set_noreply("last", b"word").unwrap();
+        either_client.close();
+        assert_eq!(either_client.get("last"), Err(Error::Closed));
+        let again = EitherClient::blocking(&server.address, long_timeout());
         assert_eq!(again.bytes("last").unwrap(), b"word");
     });
 }
@@ -128,13 +128,16 @@ fn quiet_writes_arrive_before_the_next_read() {
 fn refusals_of_quiet_writes_are_counted_and_break_no_protocol() {
     const WRITES: u64 = 5000;
     let server = Server::start();
-    with_each(&server.address, &patient(), |face| {
-        face.set("taken", b"word").unwrap();
+    with_each(&server.address, &long_timeout(), |either_client| {
+        either_client.set("taken", b"word").unwrap();
         for _ in 0..WRITES {
-            assert_eq!(face.add_noreply("taken", b"other"), Ok(WriteOutcome::Done));
+            assert_eq!(
+                either_client.add_noreply("taken", b"other"),
+                Ok(WriteOutcome::Done)
+            );
         }
-        assert_eq!(face.bytes("taken").unwrap(), b"word");
-        let (_, counted) = face.core().servers().remove(0);
+        assert_eq!(either_client.bytes("taken").unwrap(), b"word");
+        let (_, counted) = either_client.core().servers().remove(0);
         let end = Instant::now() + Duration::from_secs(20);
         while counted.noreply_failures.load(Ordering::Relaxed) < WRITES && Instant::now() < end {
             thread::yield_now();
@@ -147,11 +150,14 @@ fn refusals_of_quiet_writes_are_counted_and_break_no_protocol() {
 #[test]
 fn values_of_every_length_come_back_as_they_were() {
     let server = Server::start();
-    with_each(&server.address, &patient(), |face| {
+    with_each(&server.address, &long_timeout(), |either_client| {
         for length in [0, 1, 4095, 4096, 4097, 65_535, 65_537, 1_000_000] {
             let body: Vec<u8> = (0..length).map(|i| (i * 31 % 251) as u8).collect();
-            assert_eq!(face.set("long", &body), Ok(WriteOutcome::Done));
-            assert!(face.bytes("long").unwrap() == body, "{length} bytes");
+            assert_eq!(either_client.set("long", &body), Ok(WriteOutcome::Done));
+            assert!(
+                either_client.bytes("long").unwrap() == body,
+                "{length} bytes"
+            );
         }
     });
 }
@@ -161,11 +167,11 @@ fn a_value_that_is_too_long_is_reported_and_leaves_no_older_one() {
     let server = Server::start();
     let small = Options {
         value_bytes_max: 1000,
-        ..patient()
+        ..long_timeout()
     };
-    with_each(&server.address, &small, |face| {
-        face.set("k", b"old").unwrap();
-        let refused = face.set("k", &[b'x'; 1001]);
+    with_each(&server.address, &small, |either_client| {
+        either_client.set("k", b"old").unwrap();
+        let refused = either_client.set("k", &[b'x'; 1001]);
         assert!(matches!(
             refused,
             Err(Error::TooLarge {
@@ -174,17 +180,17 @@ fn a_value_that_is_too_long_is_reported_and_leaves_no_older_one() {
                 ..
             })
         ));
-        assert_eq!(face.get("k"), Ok(None));
-        face.set("k", b"old").unwrap();
-        let failures = face.store_many(&[item("a", b"fine"), item("k", &[b'x'; 1001])]);
+        assert_eq!(either_client.get("k"), Ok(None));
+        either_client.set("k", b"old").unwrap();
+        let failures = either_client.store_many(&[item("a", b"fine"), item("k", &[b'x'; 1001])]);
         let failures = failures.unwrap();
         assert!(matches!(failures.as_slice(), [(1, Error::TooLarge { .. })]));
         assert_eq!(
-            (face.bytes("a").unwrap(), face.bytes("k")),
+            (either_client.bytes("a").unwrap(), either_client.bytes("k")),
             (b"fine".to_vec(), None)
         );
     });
-    with_each(&server.address, &patient(), |face| {
+    with_each(&server.address, &long_timeout(), |either_client| {
         let body = vec![b'x'; 3 << 20];
         let limit_of = |error: &Error| match error {
             Error::TooLarge { bytes, limit, .. } => Some((*bytes, *limit)),
@@ -192,25 +198,29 @@ fn a_value_that_is_too_long_is_reported_and_leaves_no_older_one() {
         };
         let reported = Some((3 << 20, 1 << 20));
         assert_eq!(
-            face.set("k", &body).as_ref().err().and_then(limit_of),
+            either_client
+                .set("k", &body)
+                .as_ref()
+                .err()
+                .and_then(limit_of),
             reported
         );
-        let failures = face.store_many(&[item("a", b"new"), item("k", &body)]);
+        let failures = either_client.store_many(&[item("a", b"new"), item("k", &body)]);
         let failures = failures.unwrap();
         assert_eq!(failures.len(), 1);
         assert_eq!((failures[0].0, limit_of(&failures[0].1)), (1, reported));
-        assert_eq!(face.bytes("a").unwrap(), b"new");
+        assert_eq!(either_client.bytes("a").unwrap(), b"new");
     });
 }
 
 #[test]
 fn a_counter_begins_with_its_initial_value_and_flags() {
     let server = Server::start();
-    with_each(&server.address, &patient(), |face| {
-        face.delete("counted").unwrap();
-        assert_eq!(face.count("counted", 2, 40), Ok(Some(40)));
-        assert_eq!(face.count("counted", 2, 40), Ok(Some(42)));
-        let value = face.get("counted").unwrap().unwrap();
+    with_each(&server.address, &long_timeout(), |either_client| {
+        either_client.delete("counted").unwrap();
+        assert_eq!(either_client.count("counted", 2, 40), Ok(Some(40)));
+        assert_eq!(either_client.count("counted", 2, 40), Ok(Some(42)));
+        let value = either_client.get("counted").unwrap().unwrap();
         assert_eq!((value.flags, &value.bytes[..]), (7, &b"42"[..]));
     });
 }
@@ -219,26 +229,26 @@ fn a_counter_begins_with_its_initial_value_and_flags() {
 fn bulk_calls_reach_every_server() {
     let servers = [Server::start(), Server::start(), Server::start()];
     let names: Vec<_> = servers.iter().map(|s| s.address.clone()).collect();
-    with_each(&names.join(","), &patient(), |face| {
+    with_each(&names.join(","), &long_timeout(), |either_client| {
         let keys: Vec<String> = (0..500).map(|number| format!("key{number}")).collect();
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         let bodies: Vec<Vec<u8>> = (0..500).map(|number| vec![b'v'; number * 20]).collect();
         let pairs = keys.iter().zip(&bodies);
         let items: Vec<_> = pairs.map(|(key, body)| item(key, body)).collect();
-        assert_eq!(face.store_many(&items), Ok(vec![]));
-        let (values, failures) = face.get_many(&keys).unwrap();
+        assert_eq!(either_client.store_many(&items), Ok(vec![]));
+        let (values, failures) = either_client.get_many(&keys).unwrap();
         assert_eq!((values.len(), failures.len()), (500, 0));
         for (index, flags, bytes) in values {
             assert!(bytes == bodies[index] && flags == 7);
         }
-        let used = face.core().servers();
+        let used = either_client.core().servers();
         assert!(
             used.iter()
                 .all(|(_, server)| server.connection_counts().0 > 0)
         );
-        assert_eq!(face.delete_many(&keys[..400]), Ok(vec![]));
-        assert_eq!(face.get_many(&keys).unwrap().0.len(), 100);
-        assert_eq!(face.delete_many(&keys), Ok(vec![]));
+        assert_eq!(either_client.delete_many(&keys[..400]), Ok(vec![]));
+        assert_eq!(either_client.get_many(&keys).unwrap().0.len(), 100);
+        assert_eq!(either_client.delete_many(&keys), Ok(vec![]));
     });
 }
 
@@ -246,33 +256,39 @@ fn bulk_calls_reach_every_server() {
 fn a_request_to_every_server_is_checked_before_any_gets_it() {
     let servers = [Server::start(), Server::start()];
     let addresses = format!("{},{}", servers[0].address, servers[1].address);
-    with_each(&addresses, &patient(), |face| {
-        face.set("k", b"v").unwrap();
+    with_each(&addresses, &long_timeout(), |either_client| {
+        either_client.set("k", b"v").unwrap();
         let injected = Request::Stats {
             argument: b"x\r\nflush_all",
         };
-        let refused = face.request_all(injected);
+        let refused = either_client.request_all(injected);
         assert!(matches!(refused, Err(Error::BadSetting(_))), "{refused:?}");
-        assert_eq!(face.bytes("k").unwrap(), b"v");
-        assert_eq!(face.request_all(Request::Version).unwrap().len(), 2);
-        face.close();
-        assert_eq!(face.request_all(Request::Version), Err(Error::Closed));
+        assert_eq!(either_client.bytes("k").unwrap(), b"v");
+        assert_eq!(
+            either_client.request_all(Request::Version).unwrap().len(),
+            2
+        );
+        either_client.close();
+        assert_eq!(
+            either_client.request_all(Request::Version),
+            Err(Error::Closed)
+        );
     });
 }
 
 #[test]
 fn servers_can_be_changed_under_way() {
     let (first, second) = (Server::start(), Server::start());
-    with_each(&first.address, &patient(), |face| {
-        face.set("k", b"first").unwrap();
+    with_each(&first.address, &long_timeout(), |either_client| {
+        either_client.set("k", b"first").unwrap();
         let addresses = glasscache_client::Address::parse_list(&second.address).unwrap();
-        face.core().set_servers(&addresses).unwrap();
-        face.delete("k").unwrap();
-        assert_eq!(face.get("k"), Ok(None));
-        face.set("k", b"second").unwrap();
+        either_client.core().set_servers(&addresses).unwrap();
+        either_client.delete("k").unwrap();
+        assert_eq!(either_client.get("k"), Ok(None));
+        either_client.set("k", b"second").unwrap();
         let addresses = glasscache_client::Address::parse_list(&first.address).unwrap();
-        face.core().set_servers(&addresses).unwrap();
-        assert_eq!(face.bytes("k").unwrap(), b"first");
+        either_client.core().set_servers(&addresses).unwrap();
+        assert_eq!(either_client.bytes("k").unwrap(), b"first");
     });
 }
 
@@ -280,21 +296,21 @@ fn servers_can_be_changed_under_way() {
 fn names_and_unix_sockets_are_addresses_too() {
     let server = Server::start();
     let by_name = server.address.replace("127.0.0.1", "localhost");
-    with_both(&by_name, &patient(), |face| {
-        face.set("k", b"by name").unwrap();
-        assert_eq!(face.bytes("k").unwrap(), b"by name");
+    with_both(&by_name, &long_timeout(), |either_client| {
+        either_client.set("k", b"by name").unwrap();
+        assert_eq!(either_client.bytes("k").unwrap(), b"by name");
     });
     let path = std::env::temp_dir().join(format!("glasscache-client-{}.sock", std::process::id()));
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
     let accept = std::thread::spawn(move || {
         for _ in 0..2 {
             let (stream, _) = listener.accept().unwrap();
-            crate::faulty::reply_with_misses(&stream);
+            crate::faulty_server::reply_with_misses(&stream);
         }
     });
-    with_both(path.to_str().unwrap(), &patient(), |face| {
-        assert_eq!(face.get("k"), Ok(None));
-        face.close();
+    with_both(path.to_str().unwrap(), &long_timeout(), |either_client| {
+        assert_eq!(either_client.get("k"), Ok(None));
+        either_client.close();
     });
     accept.join().unwrap();
     std::fs::remove_file(&path).unwrap();

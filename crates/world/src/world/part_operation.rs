@@ -13,7 +13,7 @@ pub(super) type ReadUnique = (u64, Source, RequestId);
 
 /// What a call asks of one server.
 #[derive(Debug)]
-pub(super) enum Job {
+pub(super) enum PartOperation {
     /// Something about one key.
     SingleKey(Key, Vec<u8>, Action),
     GetMany(Vec<Key>, Vec<Vec<u8>>),
@@ -106,8 +106,8 @@ pub(super) fn addition_arithmetic(bit: u8) -> Arithmetic {
     }
 }
 
-impl Job {
-    /// A job about one key.
+impl PartOperation {
+    /// An operation on one key.
     pub(super) fn single_key(key: Key, action: Action) -> Self {
         Self::SingleKey(key, wire_key(key), action)
     }
@@ -232,7 +232,7 @@ impl Job {
         )
     }
 
-    /// The key whose older value is gone once the job has ended well.
+    /// The key whose older value is gone once the operation has ended well.
     pub(super) fn removed_key(&self) -> Option<Key> {
         match self {
             Self::TooLarge(key, _) => Some(*key),

@@ -19,7 +19,7 @@ fn is_found(sabotage: Sabotage, expected: &[Invariant]) -> bool {
 
 #[test]
 fn each_planted_fault_is_found_as_what_it_is() {
-    let planted: [(Sabotage, &[Invariant]); 21] = [
+    let sabotages: [(Sabotage, &[Invariant]); 21] = [
         (Sabotage::ChangesValues, &[Invariant::ValueWasWritten]),
         (Sabotage::SendsOldValues, &[Invariant::ReadsAreFresh]),
         (Sabotage::StopsItsClock, &[Invariant::ExpiredItemsAreGone]),
@@ -51,7 +51,7 @@ fn each_planted_fault_is_found_as_what_it_is() {
         ),
         (Sabotage::Panics, &[Invariant::NothingPanics]),
     ];
-    let missed: Vec<_> = planted
+    let missed: Vec<_> = sabotages
         .iter()
         .filter(|(sabotage, expected)| !is_found(*sabotage, expected))
         .collect();

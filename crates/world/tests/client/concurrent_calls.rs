@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 use glasscache_client::error::Phase;
 use glasscache_client::{Budget, Error, Options};
 
-use crate::face::{Face, patient, plain};
-use crate::faulty::{Faulty, LATE, Mode, value_of};
+use crate::either_client::{EitherClient, long_timeout, plain};
+use crate::faulty_server::{Behaviour, FaultyServer, LATE, value_of};
 
 fn keys() -> Vec<String> {
     (0..20).map(|number| format!("k{number}")).collect()
 }
 
 /// Waits until the server has this many connections open.
-fn wait_for_open(server: &Faulty, open: usize) {
+fn wait_for_open(server: &FaultyServer, open: usize) {
     let begin = Instant::now();
     while server.open() != open {
         assert!(
@@ -28,22 +28,26 @@ fn wait_for_open(server: &Faulty, open: usize) {
 
 #[test]
 fn a_cancelled_call_closes_its_connection_and_the_next_gets_its_own_value() {
-    let server = Faulty::with_keys(&keys());
-    let face = Face::tokio(&server.address, patient());
-    let Face::Tokio(client, _) = &face else {
+    let server = FaultyServer::with_keys(&keys());
+    let either_client = EitherClient::tokio(&server.address, long_timeout());
+    let EitherClient::Tokio(client, _) = &either_client else {
         unreachable!()
     };
     for turn in 0..5 {
-        assert_eq!(face.bytes("k0").unwrap(), value_of("k0"));
+        assert_eq!(either_client.bytes("k0").unwrap(), value_of("k0"));
         let accepted = server.accepted();
-        server.set_mode(Mode::Late);
+        server.set_behaviour(Behaviour::Late);
         let budget = Budget::new(Duration::from_secs(20));
         let call = client.get(plain("k1"), false, &budget);
-        let cut = face.block_on(async { tokio::time::timeout(LATE / 8, call).await });
+        let cut = either_client.block_on(async { tokio::time::timeout(LATE / 8, call).await });
         assert!(cut.is_err(), "the call was cancelled");
-        server.set_mode(Mode::Fine);
+        server.set_behaviour(Behaviour::Correct);
         for key in keys() {
-            assert_eq!(face.bytes(&key).unwrap(), value_of(&key), "turn {turn}");
+            assert_eq!(
+                either_client.bytes(&key).unwrap(),
+                value_of(&key),
+                "turn {turn}"
+            );
         }
         assert_eq!(
             server.accepted(),
@@ -56,31 +60,32 @@ fn a_cancelled_call_closes_its_connection_and_the_next_gets_its_own_value() {
 
 #[test]
 fn a_cancelled_write_is_uncertain_and_leaves_no_older_value() {
-    let server = Faulty::with_keys(&keys());
-    let face = Face::tokio(&server.address, patient());
-    let Face::Tokio(client, _) = &face else {
+    let server = FaultyServer::with_keys(&keys());
+    let either_client = EitherClient::tokio(&server.address, long_timeout());
+    let EitherClient::Tokio(client, _) = &either_client else {
         unreachable!()
     };
-    assert_eq!(face.bytes("k0").unwrap(), value_of("k0"));
-    server.set_mode(Mode::Hang);
+    assert_eq!(either_client.bytes("k0").unwrap(), value_of("k0"));
+    server.set_behaviour(Behaviour::Hang);
     let budget = Budget::new(Duration::from_secs(20));
-    let item = crate::face::item("k0", b"new");
+    let item = crate::either_client::item("k0", b"new");
     let word = glasscache_client::StoreMode::Set;
     let call = client.store(word, item, 0, false, &budget);
-    let cut = face.block_on(async { tokio::time::timeout(Duration::from_millis(50), call).await });
+    let cut = either_client
+        .block_on(async { tokio::time::timeout(Duration::from_millis(50), call).await });
     assert!(cut.is_err(), "the call was cancelled");
-    server.set_mode(Mode::Fine);
-    assert_eq!(face.get("k0"), Ok(None));
+    server.set_behaviour(Behaviour::Correct);
+    assert_eq!(either_client.get("k0"), Ok(None));
 }
 
 #[test]
 fn a_hundred_tasks_share_two_connections() {
-    let server = Faulty::with_keys(&keys());
+    let server = FaultyServer::with_keys(&keys());
     let options = Options {
         connections_max: 2,
-        ..patient()
+        ..long_timeout()
     };
-    let Face::Tokio(client, runtime) = Face::tokio(&server.address, options) else {
+    let EitherClient::Tokio(client, runtime) = EitherClient::tokio(&server.address, options) else {
         unreachable!()
     };
     let client = Arc::new(client);
@@ -105,22 +110,22 @@ fn a_hundred_tasks_share_two_connections() {
 
 #[test]
 fn a_call_without_a_free_connection_reports_it_at_its_deadline() {
-    let server = Faulty::with_keys(&keys());
+    let server = FaultyServer::with_keys(&keys());
     let options = Options {
         connections_max: 1,
-        ..patient()
+        ..long_timeout()
     };
-    let face = Face::tokio(&server.address, options);
-    assert_eq!(face.bytes("k0").unwrap(), value_of("k0"));
-    let Face::Tokio(client, _) = &face else {
+    let either_client = EitherClient::tokio(&server.address, options);
+    assert_eq!(either_client.bytes("k0").unwrap(), value_of("k0"));
+    let EitherClient::Tokio(client, _) = &either_client else {
         unreachable!()
     };
-    server.set_mode(Mode::Hang);
+    server.set_behaviour(Behaviour::Hang);
     let (long, short) = (
         Budget::new(Duration::from_secs(1)),
         Budget::new(Duration::from_millis(100)),
     );
-    let (first, second) = face.block_on(async {
+    let (first, second) = either_client.block_on(async {
         tokio::join!(
             client.get(plain("k0"), false, &long),
             client.get(plain("k1"), false, &short)
@@ -133,21 +138,21 @@ fn a_call_without_a_free_connection_reports_it_at_its_deadline() {
 #[test]
 fn slow_servers_are_waited_for_together() {
     let keys = keys();
-    let servers: Vec<Faulty> = (0..4).map(|_| Faulty::with_keys(&keys)).collect();
+    let servers: Vec<FaultyServer> = (0..4).map(|_| FaultyServer::with_keys(&keys)).collect();
     let addresses: Vec<&str> = servers.iter().map(|s| s.address.as_str()).collect();
     let addresses = addresses.join(",");
-    crate::face::with_both(&addresses, &patient(), |face| {
+    crate::either_client::with_both(&addresses, &long_timeout(), |either_client| {
         let names: Vec<&str> = keys.iter().map(String::as_str).collect();
-        assert_eq!(face.get_many(&names).unwrap().0.len(), 20);
+        assert_eq!(either_client.get_many(&names).unwrap().0.len(), 20);
         for server in &servers {
-            server.set_mode(Mode::Late);
+            server.set_behaviour(Behaviour::Late);
         }
         let begin = Instant::now();
-        assert_eq!(face.get_many(&names).unwrap().0.len(), 20);
+        assert_eq!(either_client.get_many(&names).unwrap().0.len(), 20);
         let took = begin.elapsed();
         assert!(took < LATE * 2, "four servers of {LATE:?} took {took:?}");
         for server in &servers {
-            server.set_mode(Mode::Fine);
+            server.set_behaviour(Behaviour::Correct);
         }
     });
 }
@@ -155,26 +160,29 @@ fn slow_servers_are_waited_for_together() {
 #[test]
 fn the_keys_of_a_server_that_does_not_reply_are_named() {
     let keys = keys();
-    let (good, bad) = (Faulty::with_keys(&keys), Faulty::with_keys(&keys));
+    let (good, bad) = (
+        FaultyServer::with_keys(&keys),
+        FaultyServer::with_keys(&keys),
+    );
     let options = Options {
         timeout: Duration::from_millis(300),
         ..Options::default()
     };
     let addresses = format!("{},{}", good.address, bad.address);
-    crate::face::with_both(&addresses, &options, |face| {
+    crate::either_client::with_both(&addresses, &options, |either_client| {
         let names: Vec<&str> = keys.iter().map(String::as_str).collect();
-        bad.set_mode(Mode::Fine);
-        while face.get_many(&names).unwrap().0.len() < 20 {
+        bad.set_behaviour(Behaviour::Correct);
+        while either_client.get_many(&names).unwrap().0.len() < 20 {
             std::thread::sleep(Duration::from_millis(5));
         }
-        bad.set_mode(Mode::Hang);
-        let (values, failures) = face.get_many(&names).unwrap();
+        bad.set_behaviour(Behaviour::Hang);
+        let (values, failures) = either_client.get_many(&names).unwrap();
         assert_eq!(values.len() + failures.len(), 20);
         for (index, error) in failures {
             assert!(matches!(error, Error::Deadline(context) if context.server == bad.address));
-            let slot = face.core().slot_of(keys[index].as_bytes());
-            assert_eq!(face.core().server(slot).unwrap().name, bad.address);
+            let slot = either_client.core().slot_of(keys[index].as_bytes());
+            assert_eq!(either_client.core().server(slot).unwrap().name, bad.address);
         }
-        bad.set_mode(Mode::Fine);
+        bad.set_behaviour(Behaviour::Correct);
     });
 }
