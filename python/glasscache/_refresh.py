@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from glasscache._types import Item, Ttl
 
-__all__ = ["Lease", "seconds_of"]
+__all__ = ["GetOrSetOptions", "seconds_of"]
 
 _CLOCK_SKEW_MAX_S: Final = 2
 """The clocks of two machines may differ by so much before the server's whole seconds count instead."""
 
 
-class Lease(NamedTuple):
-    """How a cold or stale key is refilled.
+class GetOrSetOptions(NamedTuple):
+    """The settings of `get_or_set`: how a cold or stale key is refilled.
 
     Attributes:
         ttl: seconds for which a value is fresh; None for ever.

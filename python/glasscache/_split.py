@@ -47,7 +47,7 @@ class _PieceLayout(NamedTuple):
     """What a manifest says."""
 
     version: int
-    write: int
+    write_id: int
     """The random number in the keys of the pieces."""
     length: int
     piece_bytes: int
@@ -57,7 +57,7 @@ class _PieceLayout(NamedTuple):
 
     @property
     def keys(self) -> list[str]:
-        return [f"~piece:{self.write:016x}.{index}" for index in range(self.piece_count)]
+        return [f"~piece:{self.write_id:016x}.{index}" for index in range(self.piece_count)]
 
     @property
     def piece_count(self) -> int:
@@ -98,8 +98,8 @@ def encode(client: Any, value: Any, ttl: Ttl | None) -> Plan[Any]:
     client.codec.encode(
         Manifest(b"")
     )  # a dialect without a form for it is refused before anything is stored
-    write = int.from_bytes(os.urandom(8), "little")
-    piece_layout = _PieceLayout(_VERSION, write, len(body), piece_bytes, flags, zlib.crc32(body))
+    write_id = int.from_bytes(os.urandom(8), "little")
+    piece_layout = _PieceLayout(_VERSION, write_id, len(body), piece_bytes, flags, zlib.crc32(body))
     view, keys = memoryview(body), piece_layout.keys
     for first_index in range(0, len(keys), WINDOW_PIECES):
         batch = {

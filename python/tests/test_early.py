@@ -14,7 +14,7 @@ import pytest
 from glasscache import AsyncClient, Client, Codec, Server, leases
 from glasscache._native import ComputedValue
 from glasscache._plans import Call, CallFunction, Sleep
-from glasscache._refresh import Lease
+from glasscache._refresh import GetOrSetOptions
 from glasscache._types import Item
 
 if TYPE_CHECKING:
@@ -94,20 +94,20 @@ def test_every_process_refreshes_by_the_cost_that_was_stored(glasscache_server: 
 
 
 def test_the_servers_seconds_bound_a_clock_that_is_wrong() -> None:
-    lease = Lease(ttl=60, early=True)
+    options = GetOrSetOptions(ttl=60, early=True)
     item = Item("v", 1, 36, 0, False, False, 1, (1000.0, 0.5))
-    assert lease.fresh_seconds_left(item, 1030.0) == 30
-    assert lease.fresh_seconds_left(item, 5000.0) == 28
-    assert lease.fresh_seconds_left(item, 10.0) == 32
-    assert lease.fresh_seconds_left(item._replace(compute_info=None), 10.0) == 36
-    assert lease.fresh_seconds_left(item._replace(ttl=None), 10.0) is None
+    assert options.fresh_seconds_left(item, 1030.0) == 30
+    assert options.fresh_seconds_left(item, 5000.0) == 28
+    assert options.fresh_seconds_left(item, 10.0) == 32
+    assert options.fresh_seconds_left(item._replace(compute_info=None), 10.0) == 36
+    assert options.fresh_seconds_left(item._replace(ttl=None), 10.0) is None
 
 
 def test_a_constant_needs_no_stored_cost() -> None:
-    lease = Lease(ttl=60, early=2)
-    assert lease.is_due_for_refresh(3, chance=0.1, cost=1e9)
-    assert not lease.is_due_for_refresh(3, chance=0.9, cost=1e9)
-    measured = Lease(ttl=60, early=True)
+    options = GetOrSetOptions(ttl=60, early=2)
+    assert options.is_due_for_refresh(3, chance=0.1, cost=1e9)
+    assert not options.is_due_for_refresh(3, chance=0.9, cost=1e9)
+    measured = GetOrSetOptions(ttl=60, early=True)
     assert measured.is_due_for_refresh(3, chance=0.1, cost=2)
     assert not measured.is_due_for_refresh(3, chance=0.9, cost=2)
     assert not measured.is_due_for_refresh(3, chance=1e-9, cost=0)
@@ -245,11 +245,11 @@ def test_of_500_requests_a_second_none_waits_after_the_first(
     world.makings = {}
     monkeypatch.setattr(leases, "time", world)
     requests, seconds, rate = Requests(world, 0.05), 60, 500
-    lease = Lease(ttl=ttl, early=True)
+    options = GetOrSetOptions(ttl=ttl, early=True)
     for number in range(seconds * rate):
-        plan = leases._plan_get_or_set(world, "k", lease, lambda: None)
+        plan = leases._plan_get_or_set(world, "k", options, lambda: None)
         requests.at(1000.25 + 1 + number / rate, plan)
-    first = leases._plan_get_or_set(world, "k", lease, lambda: None)
+    first = leases._plan_get_or_set(world, "k", options, lambda: None)
     requests.at(1000.25, first)
     requests.run()
     assert requests.waits == 0, seed
@@ -266,7 +266,8 @@ def test_without_early_refresh_the_same_requests_wait(monkeypatch: pytest.Monkey
     requests = Requests(world, 0.05)
     for number in range(10 * 500):
         requests.at(
-            1001 + number / 500, leases._plan_get_or_set(world, "k", Lease(ttl=2), lambda: None)
+            1001 + number / 500,
+            leases._plan_get_or_set(world, "k", GetOrSetOptions(ttl=2), lambda: None),
         )
     requests.run()
     assert requests.waits > 100
@@ -280,11 +281,11 @@ def test_past_its_end_a_value_is_waited_for_and_not_served(monkeypatch: pytest.M
         world.makings = {}
         monkeypatch.setattr(leases, "time", world)
         requests = Requests(world, 0.5)
-        lease = Lease(ttl=2, early=True, stale=stale)
-        requests.at(1000.25, leases._plan_get_or_set(world, "k", lease, lambda: None))
+        options = GetOrSetOptions(ttl=2, early=True, stale=stale)
+        requests.at(1000.25, leases._plan_get_or_set(world, "k", options, lambda: None))
         for number in range(100):  # the first request after the end makes it, for half a second
             requests.at(
-                1002.8 + number / 1000, leases._plan_get_or_set(world, "k", lease, lambda: None)
+                1002.8 + number / 1000, leases._plan_get_or_set(world, "k", options, lambda: None)
             )
         requests.run()
         assert len(requests.made) == 2

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from glasscache import AsyncClient, Client, Server
 from glasscache._plans import CallFunction, Sleep, carry_out_async
-from glasscache._refresh import Lease
+from glasscache._refresh import GetOrSetOptions
 from glasscache._types import Item
 from glasscache.cached import cached
 from glasscache.leases import lease_key
@@ -117,14 +117,16 @@ def test_a_filler_that_has_had_its_time_is_relieved(glasscache_client: Client) -
 
 
 def test_a_value_wears_out_where_its_stale_time_begins() -> None:
-    lease = Lease(ttl=60, stale=20)
+    options = GetOrSetOptions(ttl=60, stale=20)
     item = Item("v", 1, 21, 0, True, False, 1)
-    assert not lease.is_due_for_refresh(lease.fresh_seconds_left(item, 0), chance=1)
-    assert lease.is_due_for_refresh(lease.fresh_seconds_left(item._replace(ttl=20), 0), chance=1)
-    assert not lease.is_due_for_refresh(
-        lease.fresh_seconds_left(item._replace(ttl=None), 0), chance=1
+    assert not options.is_due_for_refresh(options.fresh_seconds_left(item, 0), chance=1)
+    assert options.is_due_for_refresh(
+        options.fresh_seconds_left(item._replace(ttl=20), 0), chance=1
     )
-    early = Lease(ttl=60, early=2)
+    assert not options.is_due_for_refresh(
+        options.fresh_seconds_left(item._replace(ttl=None), 0), chance=1
+    )
+    early = GetOrSetOptions(ttl=60, early=2)
     assert early.is_due_for_refresh(3, chance=0.1)
     assert not early.is_due_for_refresh(3, chance=0.9)
 

@@ -91,7 +91,7 @@ fn encode_converted<R>(
     }
     // Text with lone surrogates and numbers too long for decimal come here too.
     let serialise_start = Instant::now();
-    if codec.lower.is_some() {
+    if codec.kind_and_fields_of.is_some() {
         match typed::is_plain(value, 0) {
             Some(true) => {}
             Some(false) => return encode_typed(codec, value, serialise_start, use_encoded),

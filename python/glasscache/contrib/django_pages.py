@@ -26,7 +26,7 @@ from django.http import HttpResponse
 from django.utils.translation import get_language
 
 from glasscache._plans import carry_out
-from glasscache._refresh import Lease
+from glasscache._refresh import GetOrSetOptions
 from glasscache.tags import tagged_key
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def cached_page(
 
     """
     vary_names = tuple(sorted(name.lower() for name in vary_on))
-    lease = Lease(ttl, stale=stale, early=early)
+    options = GetOrSetOptions(ttl, stale=stale, early=early)
 
     def decorate(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
         if inspect.iscoroutinefunction(view):
@@ -124,7 +124,7 @@ def cached_page(
                 return list(response.items()), response.content
 
             try:
-                fields, body = client.get_or_set_by(stored_key, make, lease)
+                fields, body = client.get_or_set_by(stored_key, make, options)
             except _Uncacheable as uncacheable:
                 return uncacheable.response
             return rendered_responses[0] if rendered_responses else _build_response(fields, body)

@@ -101,7 +101,7 @@ class Lookup:
         """Whether the key holds something that cannot be read, which must go before another is stored."""
         return self.record is None and self._values.get(self.response_key) is not None
 
-    def holds(self, data: Any, key: str | None = None) -> bool:
+    def is_unchanged(self, data: Any, key: str | None = None) -> bool:
         """Whether `data` is what was read at a key, the response key by default."""
         return data is not None and data == self._values.get(key or self.response_key)
 

@@ -19,7 +19,7 @@ use crate::load::{
     Window, Workload, key_text,
 };
 use crate::proc::Meter;
-use crate::target::{Server, ServerCommand};
+use crate::server_process::{ServerCommand, ServerProcess};
 
 /// `-m` while the index grows: nothing is evicted.
 const LARGE_MEMORY_MIB: u64 = 1024;
@@ -162,7 +162,7 @@ fn measure_side(
 /// A server of its own that holds the reader's keys.
 struct Reader<'a> {
     servers: &'a ServerPair,
-    server: Server,
+    server: ServerProcess,
     scenario: &'a Scenario,
     values: Values,
 }
@@ -239,7 +239,7 @@ struct InterferenceLoad {
 impl InterferenceLoad {
     fn new(
         servers: &ServerPair,
-        server: &Server,
+        server: &ServerProcess,
         interference: Interference,
         reader_values: &Values,
     ) -> Result<Self, Error> {

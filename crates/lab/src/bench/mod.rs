@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::load;
-use crate::target::ServerCommand;
+use crate::server_process::ServerCommand;
 
 /// Why a benchmark could not be run to its end.
 #[derive(Debug, thiserror::Error)]

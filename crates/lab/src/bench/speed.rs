@@ -14,7 +14,7 @@ use super::scenario::{Scenario, Versus};
 use super::{Error, ServerPair};
 use crate::access::{Access, Protocol};
 use crate::load::{self, Fill, MixedWorkload, Pace, Picker, Plan, Report, Values, Window};
-use crate::target::Server;
+use crate::server_process::ServerProcess;
 
 /// `-m` of both servers: all key spaces of the scenarios together fit it twice.
 const MEMORY_MIB: u64 = 1024;
@@ -142,8 +142,8 @@ pub type Progress<'a> = dyn FnMut(&str) + 'a;
 /// Both servers, filled as far as the previous scenarios needed.
 pub struct SpeedBenchmark {
     servers: ServerPair,
-    ours: Server,
-    theirs: Server,
+    ours: ServerProcess,
+    theirs: ServerProcess,
     /// The port of a server, the first key and the number of keys, and whether its memory was written through.
     filled_key_spaces: BTreeSet<(u16, u64, u64, bool)>,
 }
@@ -214,7 +214,7 @@ impl SpeedBenchmark {
     }
 
     fn fill(&mut self, scenario: &Scenario, values: &Values) -> Result<(), Error> {
-        let servers: &[&Server] = match scenario.versus {
+        let servers: &[&ServerProcess] = match scenario.versus {
             Versus::Peer => &[&self.ours, &self.theirs],
             Versus::OwnText => &[&self.ours],
         };
@@ -283,7 +283,7 @@ fn fill_passes(scenario: &Scenario) -> u64 {
 /// Stores all keys of a scenario, pipelined.
 pub(super) fn fill(
     servers: &ServerPair,
-    server: &Server,
+    server: &ServerProcess,
     scenario: &Scenario,
     values: &Values,
 ) -> Result<(), Error> {
@@ -318,7 +318,7 @@ pub(super) fn fill(
 /// Drives a scenario against one server and measures it; misses are reported, wrong values are errors.
 pub(super) fn measure_load(
     servers: &ServerPair,
-    server: &Server,
+    server: &ServerProcess,
     scenario: &Scenario,
     values: &Values,
     (protocol, seed): (Protocol, u64),

@@ -264,7 +264,7 @@ impl Connection {
     ///
     /// To close the transport would take the socket out of the epoll instance that the child may share with its
     /// parent; a dead socket under the same number is an end of file to the child's loop and nothing to the parent.
-    pub(super) fn leave_to_parent(slf: &Bound<'_, Self>) -> PyResult<()> {
+    pub(super) fn abandon_after_fork(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let Ok(mut this) = slf.try_borrow_mut() else {
             return Ok(());

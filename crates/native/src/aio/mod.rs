@@ -7,12 +7,12 @@
 //!
 //! `client` is the class that Python sees, with `calls` (its methods about one key), `bulk_calls` (about many) and
 //! `near` (with a strategy). What they start: `pending_call` (one request and its future), `bulk_call` and `near_call` (several
-//! requests, one outcome; `bulk_kind`: of what, and into what), `delayed_call` (a call that waits for a connection). `connection` is one connection,
+//! requests, one outcome; `bulk_state`: of what, and into what), `delayed_call` (a call that waits for a connection). `connection` is one connection,
 //! `protocol` its face for asyncio, `connecting` makes and replaces them, `reply_values` turns replies into values.
 
 mod bulk_call;
 mod bulk_calls;
-mod bulk_kind;
+mod bulk_state;
 mod calls;
 mod client;
 mod connecting;

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::bulk_call::BulkCall;
-use super::bulk_kind::BulkKind;
+use super::bulk_state::BulkState;
 use super::client::AsyncClient;
 use super::delayed_call::TimeLimit;
 use super::near_call::{NearCall, NearFetch};
@@ -39,7 +39,7 @@ impl AsyncClient {
             return Ok(None);
         };
         self.core.count_near_hit(value.bytes.len());
-        if let Some(recorded) = RecordedRead::take() {
+        if let Some(recorded) = RecordedRead::take_for_this_thread() {
             recorded.set_size(0, value.bytes.len());
         }
         Ok(Some((decode_near_value(py, self.codec(), &value)?,)))
@@ -83,13 +83,13 @@ impl AsyncClient {
         timing.deadline = fetch.deadline(timing.deadline);
         let bulk_fetch = BulkFetch::new(&this.core, &fetch.keys());
         let slots: Vec<_> = bulk_fetch.slots().collect();
-        let kind = BulkKind::Near(Box::new(NearFetch {
+        let bulk_state = BulkState::Near(Box::new(NearFetch {
             call: call.clone().unbind(),
             fetch,
             bulk_fetch,
             fetched: FetchedItems::default(),
         }));
-        this.start_bulk(py, Vec::new(), kind, slots.into_iter(), timing)
+        this.start_bulk(py, Vec::new(), bulk_state, slots.into_iter(), timing)
             .map(Some)
     }
 

@@ -6,7 +6,7 @@ use glasscache_lab::bench::builds::{ComparedScenario, Comparison, Effort, compar
 use glasscache_lab::bench::record::Record;
 use glasscache_lab::bench::speed::SideMeasurement;
 use glasscache_lab::bench::{Interval, Peer, Scenario, Spread};
-use glasscache_lab::target::version_of;
+use glasscache_lab::server_process::version_of;
 use serde_json::json;
 
 use super::failure;

@@ -21,7 +21,7 @@ use std::sync::atomic::AtomicBool;
 use clap::Subcommand;
 use glasscache_lab::bench::record::Record;
 use glasscache_lab::bench::{CpuLayout, Error, Peer, Scenario, ServerPair};
-use glasscache_lab::target::find_memcached;
+use glasscache_lab::server_process::find_memcached;
 
 use crate::output::{Exit, Failure, Output};
 

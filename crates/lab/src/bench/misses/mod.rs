@@ -22,7 +22,7 @@ pub use trace::{Trace, trace_files_in};
 
 use super::{Error, ServerPair};
 use crate::load::{self, Batch, KEY_BYTES, KeyResult, NextStep, Plan, Pool, Workload, key_text};
-use crate::target::ServerCommand;
+use crate::server_process::ServerCommand;
 
 /// Longer values are cut: memcached's default item size must take them.
 const VALUE_BYTES_MAX: u32 = 1_000_000;

@@ -42,8 +42,8 @@ impl AdminRequest {
     }
 }
 
-/// The kind of a call, and its results so far.
-pub(super) enum BulkKind {
+/// What a call requests, its keys or items, and its results so far.
+pub(super) enum BulkState {
     Read(BulkRead, FoundValues),
     Store(BulkStore, EncodedItems, StoreFailures),
     /// What follows a store, step by step.
@@ -55,7 +55,7 @@ pub(super) enum BulkKind {
     Finished,
 }
 
-impl BulkKind {
+impl BulkState {
     /// Builds a request and passes it to `write_request`, which writes it.
     pub(super) fn with_request(
         &self,
@@ -108,13 +108,15 @@ impl BulkKind {
                     let key = keys.get(index).map(|key| key.bind(py));
                     if let Some(key) = key.filter(|_| raised.is_ok()) {
                         let flags_and_cas = (found.flags, found.cas);
-                        raised = found_values.take(codec, (index, key), flags_and_cas, body);
+                        raised = found_values.add_value(codec, (index, key), flags_and_cas, body);
                     }
                 });
                 raised?;
                 return Ok(read);
             }
-            Self::Store(bulk_store, items, stored) => bulk_store.take(reply, items, stored),
+            Self::Store(bulk_store, items, store_failures) => {
+                bulk_store.take(reply, items, store_failures)
+            }
             Self::Remove(bulk_delete, _, failures) => {
                 failures.extend(bulk_delete.failure(reply));
             }
@@ -148,8 +150,8 @@ impl BulkKind {
     /// What the call is once its requests have ended: a store continues with what follows it, step by step.
     pub(super) fn after_requests(self, results: &[BulkResult]) -> Self {
         match self {
-            Self::Store(bulk_store, items, stored) => {
-                let steps = bulk_store.remaining_steps(items, results, stored);
+            Self::Store(bulk_store, items, store_failures) => {
+                let steps = bulk_store.remaining_steps(items, results, store_failures);
                 Self::FollowUpSteps(Box::new(steps))
             }
             Self::FollowUpSteps(mut steps) => {
@@ -159,7 +161,7 @@ impl BulkKind {
                 }
                 Self::FollowUpSteps(steps)
             }
-            kind => kind,
+            state => state,
         }
     }
 
