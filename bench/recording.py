@@ -3,7 +3,7 @@
 A request reads 30 items, each by a call of its own or all by one. Blocks of requests alternate between a
 client without recorder, one that records 1 % of the requests and one that records all. What a round's
 requests take more is the median over its blocks, each compared with the block without recorder of the same
-turn, so that a block in which another program evicted the caches does not decide. To it comes all the CPU
+round, so that a block in which another program evicted the caches does not decide. To it comes all the CPU
 of the thread that writes the log, up to the end of the log. The time added to a request is measured with
 calls that take none, so that neither server nor network is in it. The cache is a server of ours on the same
 machine, so that a request costs the client as little as it can: nothing else makes the share of recording

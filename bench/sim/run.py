@@ -63,7 +63,7 @@ def theirs(path: pathlib.Path, pairs: list[str]) -> dict:
     completed = subprocess.run(
         [sys.executable, script, path, *pairs], stdout=subprocess.PIPE, check=True
     )
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(completed.stdout.splitlines()[-1])
 
 
 def ours(
@@ -90,7 +90,7 @@ def ours(
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return json.loads(done.stdout)["result"]["results"], seconds
+    return json.loads(completed.stdout)["result"]["results"], seconds
 
 
 def compare_policies(

@@ -39,7 +39,7 @@ def strategies() -> list[str]:
 def measure_parts() -> dict:
     """Returns what the crate's own measurements print: million accesses a CPU second, seconds, ms."""
     completed = subprocess.run(TESTS.split(), capture_output=True, text=True, check=True)
-    text = done.stdout + done.stderr
+    text = completed.stdout + completed.stderr
     print(text)
     rates = {name: float(rate) for name, rate in re.findall(r"(\S+) +([0-9.]+) M accesses/s", text)}
     (search,) = re.findall(r"combinations: ([0-9.]+) s", text)

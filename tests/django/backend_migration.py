@@ -1,7 +1,7 @@
 """Moves a Django site from its old backend to `GlassCache` and back, processes of both running together.
 
 `make django-moving`: PyMemcacheCache and PyLibMCCache, one and three servers, memcached and ours, with `like`
-and without. Each line lists what a process found of the values of the other: with `like` everything, without it
+and without. Each line lists what a process found of the other's values: with `like` everything, without it
 nothing, and in neither case an exception, a response of 500 or a wrong value.
 """
 

@@ -113,7 +113,7 @@ def test_a_constant_needs_no_stored_cost() -> None:
     assert not measured.is_due_for_refresh(3, chance=1e-9, cost=0)
 
 
-class World:
+class SimulatedStore:
     """Time that only the simulation moves, and a server that counts whole seconds."""
 
     has_reservations = True
@@ -154,13 +154,13 @@ class World:
         if found is None or isinstance(found[0], tuple):
             return None
         value, unique, ends = found
-        making = None
+        computation = None
         if type(value) is ComputedValue:
-            making = self.makings[unique]
+            computation = self.computations[unique]
             value = value.value
-        return Item(value, unique, ends - int(self.now), 0, True, False, 1, making)
+        return Item(value, unique, ends - int(self.now), 0, True, False, 1, computation)
 
-    makings: dict[int, tuple[float, float]]
+    computations: dict[int, tuple[float, float]]
 
     def add(self, key: str, value: Any, ttl: float) -> bool:
         return self.find(key) is None and self.put(key, value, ttl)
@@ -185,30 +185,30 @@ class World:
 
 
 class Requests:
-    """Requests at a rate, each a plan of `get_or_set`, on the time of a world."""
+    """Requests at a rate, each a plan of `get_or_set`, on the time of a simulated store."""
 
-    def __init__(self, world: World, cost: float) -> None:
-        self.world, self.cost = world, cost
+    def __init__(self, store: SimulatedStore, cost: float) -> None:
+        self.store, self.cost = store, cost
         self.events: list[tuple[float, int, Generator[Any, Any, Any], Any]] = []
         self.number = itertools.count()
-        self.made: list[float] = []
-        self.running = self.most_running = self.waits = 0
+        self.computed_at: list[float] = []
+        self.running = self.concurrent_computations_max = self.waits = 0
         self.ages: list[float] = []
 
-    def at(self, when: float, plan: Generator[Any, Any, Any], outcome: Any = None) -> None:
+    def run_at(self, when: float, plan: Generator[Any, Any, Any], outcome: Any = None) -> None:
         heapq.heappush(self.events, (when, next(self.number), plan, outcome))
 
     def run(self) -> None:
-        world = self.world
+        store = self.store
         while self.events:
-            world.now, _, plan, outcome = heapq.heappop(self.events)
+            store.now, _, plan, outcome = heapq.heappop(self.events)
             if outcome == "made":
                 self.running -= 1
-                outcome = world.now
+                outcome = store.now
             self.advance(plan, outcome)
 
     def advance(self, plan: Generator[Any, Any, Any], outcome: Any) -> None:
-        world = self.world
+        store = self.store
         try:
             step = plan.send(outcome)
             while type(step) is Call:
@@ -218,21 +218,21 @@ class Requests:
                     and done is True
                     and type(step.arguments[1]) is ComputedValue
                 ):
-                    unique = world.items[step.arguments[0]][1]
-                    world.makings[unique] = (world.now, self.cost)
+                    unique = store.items[step.arguments[0]][1]
+                    store.computations[unique] = (store.now, self.cost)
                 step = plan.send(done)
         except StopIteration as end:
-            self.ages.append(world.now - end.value)
+            self.ages.append(store.now - end.value)
             return
         if type(step) is CallFunction:
-            self.made.append(world.now)
+            self.computed_at.append(store.now)
             self.running += 1
-            self.most_running = max(self.most_running, self.running)
-            self.at(world.now + self.cost, plan, "made")
+            self.concurrent_computations_max = max(self.concurrent_computations_max, self.running)
+            self.run_at(store.now + self.cost, plan, "made")
         else:
             assert type(step) is Sleep
             self.waits += 1
-            self.at(world.now + step.seconds, plan)
+            self.run_at(store.now + step.seconds, plan)
 
 
 @pytest.mark.parametrize("ttl", [2, 2.5, 10])
@@ -241,33 +241,36 @@ def test_of_500_requests_a_second_none_waits_after_the_first(
 ) -> None:
     seed = random.randrange(2**32)
     monkeypatch.setattr(random, "random", random.Random(seed).random)
-    world = World()
-    world.makings = {}
-    monkeypatch.setattr(leases, "time", world)
-    requests, seconds, rate = Requests(world, 0.05), 60, 500
+    store = SimulatedStore()
+    store.computations = {}
+    monkeypatch.setattr(leases, "time", store)
+    requests, seconds, rate = Requests(store, 0.05), 60, 500
     options = GetOrSetOptions(ttl=ttl, early=True)
     for number in range(seconds * rate):
-        plan = leases._plan_get_or_set(world, "k", options, lambda: None)
-        requests.at(1000.25 + 1 + number / rate, plan)
-    first = leases._plan_get_or_set(world, "k", options, lambda: None)
-    requests.at(1000.25, first)
+        plan = leases._plan_get_or_set(store, "k", options, lambda: None)
+        requests.run_at(1000.25 + 1 + number / rate, plan)
+    first = leases._plan_get_or_set(store, "k", options, lambda: None)
+    requests.run_at(1000.25, first)
     requests.run()
     assert requests.waits == 0, seed
-    assert requests.most_running == 1, seed
-    assert len(requests.made) <= 1.15 * (seconds + 1) / ttl + 1, (seed, len(requests.made))
+    assert requests.concurrent_computations_max == 1, seed
+    assert len(requests.computed_at) <= 1.15 * (seconds + 1) / ttl + 1, (
+        seed,
+        len(requests.computed_at),
+    )
     assert max(requests.ages) <= ttl, seed
-    assert world.unstored == 0
+    assert store.unstored == 0
 
 
 def test_without_early_refresh_the_same_requests_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
-    world.makings = {}
-    monkeypatch.setattr(leases, "time", world)
-    requests = Requests(world, 0.05)
+    store = SimulatedStore()
+    store.computations = {}
+    monkeypatch.setattr(leases, "time", store)
+    requests = Requests(store, 0.05)
     for number in range(10 * 500):
-        requests.at(
+        requests.run_at(
             1001 + number / 500,
-            leases._plan_get_or_set(world, "k", GetOrSetOptions(ttl=2), lambda: None),
+            leases._plan_get_or_set(store, "k", GetOrSetOptions(ttl=2), lambda: None),
         )
     requests.run()
     assert requests.waits > 100
@@ -277,17 +280,17 @@ def test_past_its_end_a_value_is_waited_for_and_not_served(monkeypatch: pytest.M
     """The others wait for a refresh that outlives the value, unless `stale` lets them go on."""
     monkeypatch.setattr(random, "random", lambda: 0.0)  # no refresh before the end
     for stale in (0, 30):
-        world = World()
-        world.makings = {}
-        monkeypatch.setattr(leases, "time", world)
-        requests = Requests(world, 0.5)
+        store = SimulatedStore()
+        store.computations = {}
+        monkeypatch.setattr(leases, "time", store)
+        requests = Requests(store, 0.5)
         options = GetOrSetOptions(ttl=2, early=True, stale=stale)
-        requests.at(1000.25, leases._plan_get_or_set(world, "k", options, lambda: None))
+        requests.run_at(1000.25, leases._plan_get_or_set(store, "k", options, lambda: None))
         for number in range(100):  # the first request after the end makes it, for half a second
-            requests.at(
-                1002.8 + number / 1000, leases._plan_get_or_set(world, "k", options, lambda: None)
+            requests.run_at(
+                1002.8 + number / 1000, leases._plan_get_or_set(store, "k", options, lambda: None)
             )
         requests.run()
-        assert len(requests.made) == 2
+        assert len(requests.computed_at) == 2
         assert (requests.waits == 0) == (stale > 0)
         assert (max(requests.ages) <= 2) == (stale == 0)
