@@ -72,9 +72,9 @@ def _plan_get_or_set(
         plan_fill = _plan_cold_fill if client._has_reservations else _plan_unguarded_fill
         return (yield from plan_fill(client, key, options, make))
     cost_s = 0.0 if item.compute_info is None else item.compute_info[1]
-    chance = 1 - random.random()  # noqa: S311 - spreads refills
+    random_fraction = 1 - random.random()  # noqa: S311 - spreads refills
     if not options.is_due_for_refresh(
-        options.fresh_seconds_left(item, time.time()), chance, cost_s
+        options.fresh_seconds_left(item, time.time()), random_fraction, cost_s
     ):
         return item.value
     return (yield from _plan_early_refresh(client, key, options, make, item))
@@ -111,7 +111,7 @@ def _plan_early_refresh(
             return (yield from _plan_get_or_set(client, key, options, make))
     began_at = time.monotonic()
     try:
-        value, cost_s = yield from _make_timed(make)
+        value, cost_s = yield from _time_make(make)
         ttl = options.stored_ttl(value)
         if ttl != 0 and item.cas is not None:
             yield from _store_value(client, "cas", key, value, item.cas, options, cost_s)
@@ -126,7 +126,7 @@ def _plan_early_refresh(
     return value
 
 
-def _make_timed(make: Callable[[], Any]) -> Plan[tuple[Any, float]]:
+def _time_make(make: Callable[[], Any]) -> Plan[tuple[Any, float]]:
     """Return the value and the seconds that making it took."""
     began_at = time.monotonic()
     value = yield CallFunction(make)
@@ -152,7 +152,7 @@ def _plan_cold_fill(
             )  # the server failed, and this client's errors are misses
         waited_s = time.monotonic() - began_at
         if waited_s >= wait_s:
-            cas_unique = yield from _take_over(client, key, options, waited_s)
+            cas_unique = yield from _replace_expired_reservation(client, key, options, waited_s)
             if cas_unique is None:
                 return (yield CallFunction(make))
             return (yield from _fill(client, key, options, make, cas_unique))
@@ -190,7 +190,7 @@ def _plan_unguarded_fill(
         # Between our look and our lease another may have filled and left.
         value = yield call(client, "get", key, default=_MISSING)
         if value is _MISSING:
-            value, cost_s = yield from _make_timed(make)
+            value, cost_s = yield from _time_make(make)
             if options.stored_ttl(value) != 0:
                 yield from _store_value(client, "add", key, value, None, options, cost_s)
         return value
@@ -212,7 +212,7 @@ def _reserve(
     return True, reservation[1] if reservation is not None and reservation[0] == token else None
 
 
-def _take_over(
+def _replace_expired_reservation(
     client: Any, key: Key, options: GetOrSetOptions, waited_s: float
 ) -> Plan[int | None]:
     """Replace the reservation of a filler that has had its time; return the unique of the new one."""
@@ -233,7 +233,7 @@ def _fill(
     """Make the value while holding the reservation, which goes whatever happens."""
     is_reserved = True
     try:
-        value, cost_s = yield from _make_timed(make)
+        value, cost_s = yield from _time_make(make)
         if options.stored_ttl(value) != 0:
             yield from _store_value(client, "cas", key, value, cas_unique, options, cost_s)
             is_reserved = False
@@ -255,7 +255,9 @@ def value_to_store(
     has_compute_info = options.early is True and ttl is not None and client.codec.dialect == "own"
     if has_compute_info and ttl is not None:
         ttl = math.ceil(ttl) + options.extra_ttl_s
-    stored_value = (yield from _split.encode(client, value, ttl)) if options.split else value
+    stored_value = (
+        (yield from _split.encode_or_split(client, value, ttl)) if options.split else value
+    )
     return (
         ComputedValue(stored_value, time.time(), cost_s) if has_compute_info else stored_value
     ), ttl
@@ -278,7 +280,7 @@ def _store_value(
         if options.split:
             from glasscache import _split  # noqa: PLC0415 - likewise
 
-            yield from _split.discard(client, stored_value)
+            yield from _split.discard_pieces(client, stored_value)
 
 
 class SyncLeases:

@@ -105,12 +105,12 @@ def test_the_servers_seconds_bound_a_clock_that_is_wrong() -> None:
 
 def test_a_constant_needs_no_stored_cost() -> None:
     options = GetOrSetOptions(ttl=60, early=2)
-    assert options.is_due_for_refresh(3, chance=0.1, cost=1e9)
-    assert not options.is_due_for_refresh(3, chance=0.9, cost=1e9)
+    assert options.is_due_for_refresh(3, random_fraction=0.1, cost=1e9)
+    assert not options.is_due_for_refresh(3, random_fraction=0.9, cost=1e9)
     measured = GetOrSetOptions(ttl=60, early=True)
-    assert measured.is_due_for_refresh(3, chance=0.1, cost=2)
-    assert not measured.is_due_for_refresh(3, chance=0.9, cost=2)
-    assert not measured.is_due_for_refresh(3, chance=1e-9, cost=0)
+    assert measured.is_due_for_refresh(3, random_fraction=0.1, cost=2)
+    assert not measured.is_due_for_refresh(3, random_fraction=0.9, cost=2)
+    assert not measured.is_due_for_refresh(3, random_fraction=1e-9, cost=0)
 
 
 class SimulatedStore:

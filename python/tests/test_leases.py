@@ -119,16 +119,16 @@ def test_an_expired_lease_is_taken_by_a_waiting_caller(glasscache_client: Client
 def test_a_value_becomes_stale_at_the_end_of_its_ttl() -> None:
     options = GetOrSetOptions(ttl=60, stale=20)
     item = Item("v", 1, 21, 0, True, False, 1)
-    assert not options.is_due_for_refresh(options.fresh_seconds_left(item, 0), chance=1)
+    assert not options.is_due_for_refresh(options.fresh_seconds_left(item, 0), random_fraction=1)
     assert options.is_due_for_refresh(
-        options.fresh_seconds_left(item._replace(ttl=20), 0), chance=1
+        options.fresh_seconds_left(item._replace(ttl=20), 0), random_fraction=1
     )
     assert not options.is_due_for_refresh(
-        options.fresh_seconds_left(item._replace(ttl=None), 0), chance=1
+        options.fresh_seconds_left(item._replace(ttl=None), 0), random_fraction=1
     )
     early = GetOrSetOptions(ttl=60, early=2)
-    assert early.is_due_for_refresh(3, chance=0.1)
-    assert not early.is_due_for_refresh(3, chance=0.9)
+    assert early.is_due_for_refresh(3, random_fraction=0.1)
+    assert not early.is_due_for_refresh(3, random_fraction=0.9)
 
 
 def test_a_lease_of_a_long_key_has_a_name_that_fits() -> None:

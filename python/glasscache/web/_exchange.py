@@ -113,7 +113,7 @@ class Exchange:
             return None
         now = self.core.clock()
         reuse = lookup.reuse_at(now)
-        if reuse is None or reuse.kind != "fresh" or lookup.is_due_early(now):
+        if reuse is None or reuse.kind != "fresh" or lookup.is_due_for_early_refresh(now):
             return None
         self.core.counters["hits"] += 1
         return StoredReply(reply_of(entry, self.request, now))
@@ -238,7 +238,7 @@ class Exchange:
         assert entry is not None  # noqa: S101 - a use has an entry
         now = core.clock()
         refresh = None
-        is_due = kind == "stale" or lookup.is_due_early(now)
+        is_due = kind == "stale" or lookup.is_due_for_early_refresh(now)
         if is_due and core.may_lease_stale(lookup.response_key, now):
             refresh = yield from self._lease_stale()
             if refresh is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import glasscache
 from glasscache.compat._flagged import ttl_from_exptime
-from glasscache.compat.pymemcache.client._core import Core, Key
+from glasscache.compat.pymemcache.client._base_client import ClientBase, Key
 from glasscache.compat.pymemcache.exceptions import translate_errors
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _MISSING: Final = object()
 
 
-class Reads(Core):
+class Reads(ClientBase):
     """`get` and its kin."""
 
     @translate_errors

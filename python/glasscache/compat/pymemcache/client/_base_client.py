@@ -25,7 +25,7 @@ _DEFAULT_TIMEOUT_S: Final = 1.0
 """The bound of a call when the program gives none; pymemcache would wait for ever."""
 
 
-class Core:
+class ClientBase:
     """The part of a client that knows no command."""
 
     def __init__(
