@@ -178,10 +178,10 @@ class Calls(Connections):
     async def _read_near(self, keys: Any, deadline: float | None) -> dict[Any, Any]:
         """Return the values of keys under the strategy, values in pieces included."""
         ends_at = None if deadline is None else time.monotonic() + deadline
-        near_call = self._begin_near(keys, self._effective_deadline(deadline))
-        while (fetch := self._next_fetch(near_call)) is not None:
+        pending_near_read = self._begin_near(keys, self._effective_deadline(deadline))
+        while (fetch := self._next_fetch(pending_near_read)) is not None:
             await self._run_bulk(fetch)
-        found, has_manifests = self._near_found(near_call)
+        found, has_manifests = self._near_values(pending_near_read)
         if not has_manifests:
             return found
         return await self._join_bulk_pieces(found, ends_at and ends_at - time.monotonic())

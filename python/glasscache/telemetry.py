@@ -80,7 +80,7 @@ def instrument(
         report_calls(
             client,
             ObserverSettings(
-                spans.observer_for, _is_idle_function(tracers), int(slower_than * 1e9), sample
+                spans.observer_for, _is_disabled_function(tracers), int(slower_than * 1e9), sample
             ),
         )
     return True
@@ -95,7 +95,7 @@ def _never_disabled() -> bool:
     return False
 
 
-def _is_idle_function(tracers: Any) -> Callable[[], bool]:
+def _is_disabled_function(tracers: Any) -> Callable[[], bool]:
     """Return a function: would every span be dropped? Only the SDK's provider knows; for another, no."""
     processor: Any = getattr(tracers, "_active_span_processor", None)
     if not hasattr(processor, "_span_processors"):

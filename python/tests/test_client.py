@@ -329,7 +329,7 @@ def test_public_objects_do_not_name_the_native_module() -> None:
     from glasscache import _native
 
     public = {name for name in dir(_native) if not name.startswith("_")}
-    public_modules = {
+    client_names = {
         "Client",
         "ClientState",
         "AsyncClient",
@@ -339,7 +339,7 @@ def test_public_objects_do_not_name_the_native_module() -> None:
         "BulkCall",
         "ComputedValue",
         "Manifest",
-        "NearCall",
+        "PendingNearRead",
         "Recorder",
         "RecordedRequest",
         "RequestBlock",
@@ -349,6 +349,6 @@ def test_public_objects_do_not_name_the_native_module() -> None:
         "check_parent",
         "server_of",
     }
-    of_sim = {"Trace", "Curve", "RequestLog", "slab_classes", "slab_optimum", "slab_plan"}
-    assert public == public_modules | of_sim
+    sim_names = {"Trace", "Curve", "RequestLog", "slab_classes", "slab_optimum", "slab_plan"}
+    assert public == client_names | sim_names
     assert issubclass(glasscache.Client, _native.Client)

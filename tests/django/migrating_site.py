@@ -1,7 +1,8 @@
-"""A Django site of one backend, as a process: it stores, or finds, values of every kind and prints its counts.
+"""A Django site of one backend as a process that stores, or finds, values of every kind.
 
 `backend_migration.py` calls it with JSON: the settings of the cache, a folder for the cookies of sessions,
-how many values of each kind, and `mode`: "store", "find", or "mix", which does both at random until its standard input ends.
+how many values of each kind, and `mode`: "store", "find", or "mix", which does both at random until its
+standard input ends.
 """
 
 from __future__ import annotations

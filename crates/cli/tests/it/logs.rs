@@ -5,20 +5,20 @@ use std::process::{ChildStderr, Stdio};
 
 use crate::server::{Server, glasscache};
 
-struct Logged {
+struct ServerWithLog {
     server: Server,
     stderr: BufReader<ChildStderr>,
 }
 
-impl Logged {
-    fn start(flags: &[&str]) -> Logged {
+impl ServerWithLog {
+    fn start(flags: &[&str]) -> ServerWithLog {
         let mut command = glasscache();
         command
             .args(["serve", "-u", "root", "-p", "-1", "-t", "1"])
             .args(flags);
         let mut server = Server::run_with_stderr(command, Stdio::piped());
         let stderr = BufReader::new(server.stderr());
-        let mut logged = Logged { server, stderr };
+        let mut logged = ServerWithLog { server, stderr };
         assert!(logged.line().contains("listens on"));
         logged
     }
@@ -43,7 +43,7 @@ impl Logged {
 
 #[test]
 fn refused_connections_are_logged_once_per_second() {
-    let mut logged = Logged::start(&["-c", "2"]);
+    let mut logged = ServerWithLog::start(&["-c", "2"]);
     let connections: Vec<_> = (0..2).map(|_| logged.server.connect()).collect();
     let started = std::time::Instant::now();
     for _ in 0..200 {
@@ -73,7 +73,7 @@ fn refused_stores_are_logged_and_by_key_with_v() {
         ),
         (&["-m", "2", "-M", "-v"], "refused to store key"),
     ] {
-        let mut logged = Logged::start(flags);
+        let mut logged = ServerWithLog::start(flags);
         let mut connection = logged.server.connect();
         let value = "x".repeat(10_000);
         let full = (0..1000).any(|number| {
@@ -87,7 +87,7 @@ fn refused_stores_are_logged_and_by_key_with_v() {
 
 #[test]
 fn a_closed_connection_is_logged_with_the_reason_with_v() {
-    let mut logged = Logged::start(&["-v"]);
+    let mut logged = ServerWithLog::start(&["-v"]);
     let mut connection = logged.server.connect();
     connection.send(&[b'x'; 5000]);
     let line = logged.line_with("closed 127.0.0.1:");
@@ -96,7 +96,7 @@ fn a_closed_connection_is_logged_with_the_reason_with_v() {
 
 #[test]
 fn a_watcher_that_misses_lines_is_logged_with_v() {
-    let mut logged = Logged::start(&["-v", "-o", "watcher_logbuf_size=1"]);
+    let mut logged = ServerWithLog::start(&["-v", "-o", "watcher_logbuf_size=1"]);
     let mut watcher = logged.server.connect();
     assert_eq!(watcher.request("watch fetchers\r\n"), "OK");
     // One packet of gets: the watcher is not served before their replies are complete.
@@ -108,7 +108,7 @@ fn a_watcher_that_misses_lines_is_logged_with_v() {
 
 #[test]
 fn commands_and_replies_are_logged_as_memcached_does_with_vv() {
-    let mut logged = Logged::start(&["-vv"]);
+    let mut logged = ServerWithLog::start(&["-vv"]);
     let mut connection = logged.server.connect();
     connection.send(b"set a 0 0 5\r\nhello\r\nget a b\r\nmg a v\r\nnonsense\r\n");
     connection.send(b"quit\r\n");
@@ -149,7 +149,7 @@ fn commands_and_replies_are_logged_as_memcached_does_with_vv() {
 
 #[test]
 fn binary_protocol_clients_of_a_text_server_are_closed_counted_and_logged() {
-    let mut logged = Logged::start(&["-B", "ascii"]);
+    let mut logged = ServerWithLog::start(&["-B", "ascii"]);
     let mut connection = logged.server.connect();
     // A binary get of "k": 24 bytes of header and the key, without any line end.
     let mut request = vec![0x80, 0, 0, 1];
@@ -170,7 +170,7 @@ fn binary_protocol_clients_of_a_text_server_are_closed_counted_and_logged() {
 
 #[test]
 fn the_highest_level_shows_requests_and_responses_of_the_binary_protocol_without_values() {
-    let mut logged = Logged::start(&["-vv"]);
+    let mut logged = ServerWithLog::start(&["-vv"]);
     let mut connection = logged.server.connect();
     let mut request = vec![0x80, 1, 0, 1, 8];
     request.resize(24, 0);
@@ -185,7 +185,7 @@ fn the_highest_level_shows_requests_and_responses_of_the_binary_protocol_without
 
 #[test]
 fn an_unread_stderr_blocks_no_client() {
-    let logged = Logged::start(&["-vv"]);
+    let logged = ServerWithLog::start(&["-vv"]);
     let mut connection = logged.server.connect();
     // Far more than a pipe and the queue of lines take.
     let request = format!("{}mn\r\n", "mg key k\r\n".repeat(50_000));

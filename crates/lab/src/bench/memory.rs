@@ -13,7 +13,7 @@ use std::ops::Range;
 use serde::Serialize;
 
 use super::{Error, ServerPair};
-use crate::load::{self, Check, Fill, KEY_BYTES, Plan, ReadBack, Size, Values};
+use crate::load::{self, Fill, KEY_BYTES, Plan, ReadBack, Size, ValueCheck, Values};
 use crate::server_process::{ServerCommand, ServerProcess};
 
 /// Pipeline of fills; values of 32 KiB and more go one at a time.
@@ -262,7 +262,7 @@ pub(super) fn read_back(
     values: &Values,
 ) -> Result<(u64, u64), Error> {
     let plan = Plan {
-        check: Check::Full,
+        check: ValueCheck::Full,
         ..load_plan(servers, server, 1)
     };
     let typical_bytes = values
@@ -277,7 +277,7 @@ pub(super) fn read_back(
     let wrong_values: u64 = workloads.iter().map(|workload| workload.wrong).sum();
     if wrong_values > 0 {
         let difference = report.tally.first_difference.unwrap_or_default();
-        return Err(Error::Wrong {
+        return Err(Error::WrongValues {
             server: server.name.to_owned(),
             count: wrong_values,
             description: difference,

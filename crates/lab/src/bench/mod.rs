@@ -43,7 +43,7 @@ pub enum Error {
     },
     /// A server lost or changed values without a reason.
     #[error("{server}: {count} of the replies were wrong ({description})")]
-    Wrong {
+    WrongValues {
         /// Which server.
         server: String,
         /// How many.

@@ -84,7 +84,7 @@ impl SideMeasurement {
 
 /// All rounds of a scenario: glasscache (or meta) first, memcached (or classic text) second.
 #[derive(Debug, Clone, Serialize)]
-pub struct Figures {
+pub struct ScenarioResult {
     /// The scenario.
     pub scenario: Scenario,
     /// Both sides of each round.
@@ -102,7 +102,7 @@ pub struct Figures {
     pub p99_of_calm: Option<(Spread, Spread)>,
 }
 
-impl Figures {
+impl ScenarioResult {
     pub(super) fn new(scenario: Scenario, rounds: Vec<(SideMeasurement, SideMeasurement)>) -> Self {
         Self {
             cpu: Spread::of_ratios(&rounds, |side| side.cpu_us),
@@ -175,7 +175,7 @@ impl SpeedBenchmark {
         scenario: &Scenario,
         rounds: Range<usize>,
         progress: &mut Progress<'_>,
-    ) -> Result<Figures, Error> {
+    ) -> Result<ScenarioResult, Error> {
         let values = Values::new(scenario.size(), 1);
         progress(&format!(
             "{}: filling {} keys",
@@ -210,7 +210,7 @@ impl SpeedBenchmark {
             ));
             measured.push((ours, theirs));
         }
-        Ok(Figures::new(scenario.clone(), measured))
+        Ok(ScenarioResult::new(scenario.clone(), measured))
     }
 
     fn fill(&mut self, scenario: &Scenario, values: &Values) -> Result<(), Error> {
@@ -255,7 +255,7 @@ impl SpeedBenchmark {
         )?;
         if measured.misses > 0 {
             let difference = "misses of keys that fit".to_owned();
-            return Err(Error::Wrong {
+            return Err(Error::WrongValues {
                 server: server.name.to_owned(),
                 count: measured.misses,
                 description: difference,
@@ -306,7 +306,7 @@ pub(super) fn fill(
             "refused sets: {}",
             report.tally.first_refusal.unwrap_or_default()
         );
-        return Err(Error::Wrong {
+        return Err(Error::WrongValues {
             server: server.name.to_owned(),
             count: refused,
             description: difference,
@@ -362,7 +362,7 @@ pub(super) fn measure_load(
             .tally
             .first_refusal
             .unwrap_or_else(|| "wrong values".to_owned());
-        return Err(Error::Wrong {
+        return Err(Error::WrongValues {
             server: server.name.to_owned(),
             count: failed_replies,
             description: difference,

@@ -193,7 +193,7 @@ impl BulkCall {
             ..Budget::between(self.timing.started, self.timing.deadline)
         };
         match bulk_state {
-            BulkState::Servers(..) | BulkState::Finished => {}
+            BulkState::AllServers(..) | BulkState::Finished => {}
             BulkState::Near(near) => {
                 core.count_fetch(&near.fetch.keys(), &near.fetched, &budget, decode_time);
             }

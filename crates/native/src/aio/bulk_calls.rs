@@ -157,7 +157,7 @@ impl AsyncClient {
         let checked = admin.request().check();
         checked.map_err(|error| error::from_client_error(py, &error))?;
         let (slots, names): (Vec<_>, Vec<_>) = this.names().into_iter().unzip();
-        let bulk_state = BulkState::Servers(admin, names, PyDict::new(py).unbind());
+        let bulk_state = BulkState::AllServers(admin, names, PyDict::new(py).unbind());
         this.start_bulk(slf.py(), Vec::new(), bulk_state, slots.into_iter(), timing)
     }
 }

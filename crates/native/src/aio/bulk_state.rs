@@ -11,12 +11,12 @@ use glasscache_client::request::Request;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::near_call::NearFetch;
+use super::pending_near_read::NearFetch;
 use crate::bulk::{EncodedItems, FoundValues, WireKeys, failures_by_key};
 use crate::keys::key_bytes;
 use crate::misses::Misses;
 use crate::settings::Codec;
-use crate::{error, tables};
+use crate::{error, stats_dicts};
 
 /// A request to every server.
 pub(super) enum AdminRequest {
@@ -51,7 +51,7 @@ pub(super) enum BulkState {
     Remove(BulkDelete, WireKeys, Failures),
     /// A call of a read under a strategy.
     Near(Box<NearFetch>),
-    Servers(AdminRequest, Vec<String>, Py<PyDict>),
+    AllServers(AdminRequest, Vec<String>, Py<PyDict>),
     Finished,
 }
 
@@ -85,7 +85,7 @@ impl BulkState {
                     bulk_fetch.entries_of(index, |key_index| keys.get(key_index).copied());
                 write_request(&bulk_fetch.request(index, &entries))
             }
-            Self::Servers(admin, ..) => write_request(&admin.request()),
+            Self::AllServers(admin, ..) => write_request(&admin.request()),
             Self::FollowUpSteps(_) | Self::Finished => match self.step() {
                 Some(step) => write_request(&step.request()),
                 None => Ok(Err(Error::Closed)),
@@ -124,13 +124,13 @@ impl BulkState {
                 let taken = near.bulk_fetch.take(reply, &mut near.fetched);
                 return Ok(taken.map(|()| 0));
             }
-            Self::Servers(admin, names, replies) => {
+            Self::AllServers(admin, names, replies) => {
                 let parsed = match interpret::refusal_to_error(reply.parsed, reply.server) {
                     Ok(parsed) => parsed,
                     Err(error) => return Ok(Err(error)),
                 };
                 if let Some(name) = names.get(reply.request) {
-                    let parsed = tables::admin_reply(py, &admin.request(), parsed)?;
+                    let parsed = stats_dicts::admin_reply(py, &admin.request(), parsed)?;
                     replies.bind(py).set_item(name, parsed)?;
                 }
             }
@@ -201,7 +201,7 @@ impl BulkState {
                 near.finish_call(py, failures);
                 Ok(PyDict::new(py))
             }
-            Self::Servers(_, names, replies) => {
+            Self::AllServers(_, names, replies) => {
                 let replies = replies.into_bound(py);
                 for (name, result) in names.iter().zip(results) {
                     if let Some(error) = &result.error {

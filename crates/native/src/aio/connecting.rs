@@ -141,7 +141,7 @@ impl AsyncClient {
     ) -> PyResult<Py<PyAny>> {
         let error = Error::Unavailable(self.connect_context(slot), reason.to_owned());
         let error = error::from_client_error(py, &error);
-        error.value(py).setattr(intern!(py, "_why"), reason)?;
+        error.value(py).setattr(intern!(py, "_reason"), reason)?;
         Ok(error.into_value(py).into_any())
     }
 
@@ -250,7 +250,7 @@ impl AsyncClient {
 
     /// The error of [`Self::unreachable_exception`] or [`Self::connect_timeout_exception`], by its exception.
     pub(super) fn connect_error(&self, slot: usize, raised: &Bound<'_, PyAny>) -> Error {
-        let reason = raised.getattr(intern!(raised.py(), "_why"));
+        let reason = raised.getattr(intern!(raised.py(), "_reason"));
         let context = self.connect_context(slot);
         match reason.and_then(|reason| reason.extract()) {
             Ok(reason) => Error::Unavailable(context, reason),

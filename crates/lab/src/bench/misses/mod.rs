@@ -165,7 +165,7 @@ fn replay(
     let (report, mut workloads) = run(workload)?;
     if report.tally.wrong > 0 {
         let difference = report.tally.first_difference.unwrap_or_default();
-        return Err(Error::Wrong {
+        return Err(Error::WrongValues {
             server: server.name.to_owned(),
             count: report.tally.wrong,
             description: difference,
@@ -179,7 +179,7 @@ fn replay(
     let refused = workloads.iter().map(|workload| workload.refused).sum();
     let requests_per_s = trace.requests_of_all_copies() as f64 / report.seconds;
     // The same workload then reads every key once, without storing, to find the remaining items.
-    let (_, workloads) = run(workloads.remove(0).into_inventory())?;
+    let (_, workloads) = run(workloads.remove(0).into_final_read())?;
     Ok(ReplayResult {
         misses,
         avoidable: misses.saturating_sub(trace.first_uses()),
@@ -196,7 +196,7 @@ struct Replay {
     pool: Pool,
     cursors: Vec<Cursor>,
     /// Walks through each distinct key once instead of the requests, and stores nothing.
-    is_inventory: bool,
+    is_final_read: bool,
     misses: u64,
     refused: u64,
     hit_bytes: u64,
@@ -228,17 +228,17 @@ impl Replay {
             trace,
             pool,
             cursors,
-            is_inventory: false,
+            is_final_read: false,
             misses: 0,
             refused: 0,
             hit_bytes: 0,
         }
     }
 
-    fn into_inventory(self) -> Self {
+    fn into_final_read(self) -> Self {
         let connections = self.cursors.len() as u32;
         Self {
-            is_inventory: true,
+            is_final_read: true,
             ..Self::new(self.trace, connections)
         }
     }
@@ -246,9 +246,9 @@ impl Replay {
 
 impl Cursor {
     /// Fills the window with the next requests up to the first duplicate key.
-    fn advance(&mut self, trace: &Trace, is_inventory: bool) {
+    fn advance(&mut self, trace: &Trace, is_final_read: bool) {
         self.requested_slots.clear();
-        let end = if is_inventory {
+        let end = if is_final_read {
             trace.distinct_pairs
         } else {
             trace.requests.len()
@@ -259,7 +259,7 @@ impl Cursor {
                 continue;
             };
             let pair_number = match trace.requests.get(self.request_index) {
-                Some(&pair_number) if !is_inventory => pair_number as usize,
+                Some(&pair_number) if !is_final_read => pair_number as usize,
                 _ => self.request_index,
             };
             let slot = trace.slot_id(copy, pair_number);
@@ -286,7 +286,7 @@ impl Workload for Replay {
             cursor.is_reading = false;
             return NextStep::Wait;
         }
-        cursor.advance(&self.trace, self.is_inventory);
+        cursor.advance(&self.trace, self.is_final_read);
         if cursor.requested_slots.is_empty() {
             return NextStep::Finished;
         }
@@ -309,7 +309,7 @@ impl Workload for Replay {
 
     fn on_result(&mut self, connection: usize, id: u64, result: KeyResult) {
         match result {
-            KeyResult::Hit if self.is_inventory => {
+            KeyResult::Hit if self.is_final_read => {
                 self.hit_bytes += (KEY_BYTES + self.trace.bytes_of(id)) as u64;
             }
             KeyResult::Miss => {
@@ -317,7 +317,7 @@ impl Workload for Replay {
                 if let Some(cursor) = self
                     .cursors
                     .get_mut(connection)
-                    .filter(|_| !self.is_inventory)
+                    .filter(|_| !self.is_final_read)
                 {
                     cursor.slots_to_store.push(id);
                 }

@@ -6,9 +6,9 @@ use super::head::{HEAD_BYTES_MAX, ReplyHead, ReplyKind, excerpt};
 use crate::access::Protocol;
 use crate::load::tally::Tally;
 use crate::load::workload::{KeyResult, Request, RequestKind, Workload, value_end};
-use crate::load::{Check, Error};
+use crate::load::{Error, ValueCheck};
 
-/// How many bytes of each end of a value are compared by [`Check::Edges`].
+/// How many bytes of each end of a value are compared by [`ValueCheck::Edges`].
 const EDGE_BYTES: usize = 16;
 
 /// State of the parser between two reads.
@@ -52,7 +52,7 @@ pub(super) struct Replies {
     /// Index of the connection, for the workload.
     pub(super) index: usize,
     protocol: Protocol,
-    check: Check,
+    check: ValueCheck,
     /// Requests in flight, oldest first.
     pub(super) requests: VecDeque<Request>,
     /// Their keys.
@@ -66,7 +66,7 @@ pub(super) struct Replies {
 }
 
 impl Replies {
-    pub(super) fn new(index: usize, protocol: Protocol, check: Check) -> Self {
+    pub(super) fn new(index: usize, protocol: Protocol, check: ValueCheck) -> Self {
         Self {
             index,
             protocol,
@@ -306,7 +306,7 @@ impl Replies {
     }
 }
 
-impl Check {
+impl ValueCheck {
     /// Whether `body`, which starts `matched_bytes` bytes into a value, agrees with what was expected there.
     fn matches(self, expected: &[u8], matched_bytes: usize, body: &[u8]) -> bool {
         let Some(expected_slice) = expected.get(matched_bytes..matched_bytes + body.len()) else {
