@@ -87,14 +87,15 @@ class Calls(Connections):
         try:
             while True:
                 await self._connect(
-                    self._begin_try(delayed_call, key), time.monotonic() + delayed_call.seconds_left
+                    self._begin_attempt(delayed_call, key),
+                    time.monotonic() + delayed_call.seconds_left,
                 )
                 future = start(key, *arguments, delayed_call)
                 if future is not None:
                     try:
                         return await future
                     except StaleConnection:
-                        delayed_call.note_stale()
+                        delayed_call.mark_stale()
         except GlasscacheError as error:
             return self._state.miss_or_raise(error, miss)
 

@@ -45,7 +45,7 @@ class Connections(_native.AsyncClient):
             probe = self._probes.pop(slot, None)
             if probe is not None:
                 probe.cancel()
-            self._note_up(slot)  # should it return, its calls find out its health
+            self._mark_up(slot)  # should it return, its calls find out its health
             if connection is not None:
                 ends_at = time.monotonic() + self._timeout
                 task = loop.create_task(_close_when_idle(connection, ends_at))
@@ -158,7 +158,7 @@ class Connections(_native.AsyncClient):
         return {"ssl": context, "server_hostname": name or host}
 
     def _handle_connect_failure(self, slot: int, timeout_s: float | None) -> None:
-        self._note_unreachable(slot, timeout_s)
+        self._mark_unreachable(slot, timeout_s)
         if self._is_down(slot):
             self._start_probe(slot)
 
@@ -177,7 +177,7 @@ class Connections(_native.AsyncClient):
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(limit_s):
                     if await self._try_probe(slot, request, expected_prefix, limit_s):
-                        self._note_up(slot)
+                        self._mark_up(slot)
                         return
 
     async def _try_probe(

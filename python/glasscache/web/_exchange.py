@@ -242,7 +242,7 @@ class Exchange:
         if is_due and core.may_lease_stale(lookup.response_key, now):
             refresh = yield from self._lease_stale()
             if refresh is not None:
-                core.note_leased(lookup.response_key)
+                core.remember_lease_attempt(lookup.response_key)
         detail = b"hit; detail=stale" if kind == "stale" else b"hit"
         if has_waited:
             detail += b"; collapsed"
@@ -384,7 +384,7 @@ class Exchange:
             may_store = yield call(
                 self.client, "add", self.lookup.response_key, record, ttl=UNCACHEABLE_S
             )
-            self.lookup.note_stored(record)
+            self.lookup.remember_stored(record)
         return self._forward(reason, may_store=may_store)
 
     def _forward(self, reason: bytes, *, may_store: bool = False) -> Fetch:

@@ -105,8 +105,8 @@ class Lookup:
         """Whether `data` is what was read at a key, the response key by default."""
         return data is not None and data == self._values.get(key or self.response_key)
 
-    def note_stored(self, data: bytes) -> None:
-        """Note that `data` was stored at the response key."""
+    def remember_stored(self, data: bytes) -> None:
+        """Remember that `data` was stored at the response key."""
         self._values[self.response_key] = data
 
     def _entry_unless_purged(self, entry: Entry) -> Entry | None:

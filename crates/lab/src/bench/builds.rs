@@ -149,7 +149,7 @@ fn scenario_for_both_builds(scenario: &Scenario, seconds: f64) -> Scenario {
     };
     Scenario {
         seconds: seconds * factor,
-        versus: Versus::Peer,
+        versus: Versus::Memcached,
         ..scenario.clone()
     }
 }
@@ -235,7 +235,7 @@ mod tests {
         let scenarios = Scenario::built_in().unwrap();
         let meta = scenarios.iter().find(|s| s.name == "meta-get").unwrap();
         let run = scenario_for_both_builds(meta, 0.5);
-        assert_eq!(run.versus, Versus::Peer);
+        assert_eq!(run.versus, Versus::Memcached);
         assert_eq!(run.protocol, meta.protocol);
     }
 }

@@ -31,7 +31,8 @@ pub struct FillSize {
     #[serde(skip)]
     pub size: Size,
     /// User bytes sent, in multiples of `-m`.
-    pub times: f64,
+    #[serde(rename = "times")]
+    pub limit_multiple: f64,
     /// memcached's best growth factor for it among 1.05, 1.07, 1.25 and 2 (measured at `-m` 256).
     pub best_factor: &'static str,
     /// The required ratio to memcached `-f 1.25`.
@@ -50,7 +51,7 @@ impl FillSize {
         Self {
             name,
             size: Size::Fixed(bytes),
-            times: limit_multiple,
+            limit_multiple,
             best_factor,
             demand,
         }
@@ -70,7 +71,7 @@ impl FillSize {
             Self {
                 name: "mix",
                 size: Size::MIX,
-                times: 3.0,
+                limit_multiple: 3.0,
                 best_factor: "1.25",
                 demand: Some(1.13),
             },
@@ -128,7 +129,7 @@ pub fn measure_fill(
 ) -> Result<FillResult, Error> {
     let server = server_command.start().map_err(Error::Start)?;
     let limit_bytes = server_command.memory_mib << 20;
-    let keys = fill_size.keys_for((limit_bytes as f64 * fill_size.times) as u64);
+    let keys = fill_size.keys_for((limit_bytes as f64 * fill_size.limit_multiple) as u64);
     let values = Values::new(fill_size.size.clone(), 1);
     let refused = fill(servers, &server, &(0..keys), &values)?;
     let resident_after_fill = server.resident_bytes();
@@ -185,7 +186,7 @@ pub fn measure_chain(servers: &ServerPair, server_command: &ServerCommand) -> Re
         FillSize {
             name: "mix",
             size: Size::MIX,
-            times: 1.0,
+            limit_multiple: 1.0,
             best_factor: "",
             demand: None,
         },

@@ -215,8 +215,8 @@ impl SpeedBenchmark {
 
     fn fill(&mut self, scenario: &Scenario, values: &Values) -> Result<(), Error> {
         let servers: &[&ServerProcess] = match scenario.versus {
-            Versus::Peer => &[&self.ours, &self.theirs],
-            Versus::OwnText => &[&self.ours],
+            Versus::Memcached => &[&self.ours, &self.theirs],
+            Versus::ClassicText => &[&self.ours],
         };
         for server in servers {
             if self.filled_key_spaces.insert((
@@ -243,8 +243,8 @@ impl SpeedBenchmark {
     ) -> Result<SideMeasurement, Error> {
         let (server, protocol) = match (is_glasscache, scenario.versus) {
             (true, _) => (&self.ours, scenario.protocol),
-            (false, Versus::Peer) => (&self.theirs, scenario.protocol),
-            (false, Versus::OwnText) => (&self.ours, Protocol::Text),
+            (false, Versus::Memcached) => (&self.theirs, scenario.protocol),
+            (false, Versus::ClassicText) => (&self.ours, Protocol::Text),
         };
         let measured = measure_load(
             &self.servers,

@@ -146,8 +146,8 @@ impl AsyncClient {
     }
 
     /// Return the slot of the server that a delayed call connects to next, if it may try once more.
-    #[pyo3(name = "_begin_try")]
-    fn begin_try(
+    #[pyo3(name = "_begin_attempt")]
+    fn begin_attempt(
         &self,
         delayed: &Bound<'_, DelayedCall>,
         key: &Bound<'_, PyAny>,
@@ -155,7 +155,7 @@ impl AsyncClient {
         let slot = self
             .core
             .slot_of(self.wire_key(key, &mut Vec::new())?.bytes);
-        if delayed.borrow_mut().try_again() {
+        if delayed.borrow_mut().may_attempt_again() {
             return Ok(slot);
         }
         let error = self.connect_timeout_error(slot);
@@ -170,8 +170,8 @@ impl AsyncClient {
     }
 
     /// Note that connecting to a server failed, within this many seconds unless it was refused.
-    #[pyo3(name = "_note_unreachable")]
-    fn note_unreachable(
+    #[pyo3(name = "_mark_unreachable")]
+    fn mark_unreachable(
         &self,
         py: Python<'_>,
         slot: usize,
@@ -205,8 +205,8 @@ impl AsyncClient {
     }
 
     /// Note that a server replies again.
-    #[pyo3(name = "_note_up")]
-    fn note_up(&self, py: Python<'_>, slot: usize) -> PyResult<()> {
+    #[pyo3(name = "_mark_up")]
+    fn mark_up(&self, py: Python<'_>, slot: usize) -> PyResult<()> {
         self.server(py, slot)?.health.mark_up();
         Ok(())
     }

@@ -138,7 +138,8 @@ fn print(
 }
 
 fn print_scenario(out: &Output, figures: &ScenarioResult) -> Result<(), Failure> {
-    let is_meta_against_text = figures.scenario.versus == glasscache_lab::bench::Versus::OwnText;
+    let is_meta_against_text =
+        figures.scenario.versus == glasscache_lab::bench::Versus::ClassicText;
     let names = if is_meta_against_text {
         ["meta", "text"]
     } else {

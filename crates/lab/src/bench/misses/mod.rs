@@ -39,7 +39,8 @@ pub struct ReplayResult {
     /// Gets without a value.
     pub misses: u64,
     /// Misses of keys that had been stored.
-    pub avoidable: u64,
+    #[serde(rename = "avoidable")]
+    pub avoidable_misses: u64,
     /// Sets that were refused.
     pub refused: u64,
     /// `VmRSS` and huge pages at the end.
@@ -72,7 +73,8 @@ pub struct ReplayComparison {
     /// Miss ratios that `curve --server` forecasts, if they were requested.
     pub forecast: Option<Forecast>,
     /// Avoidable misses of an exact LRU that holds as many user bytes as glasscache did.
-    pub lru_avoidable: u64,
+    #[serde(rename = "lru_avoidable")]
+    pub lru_avoidable_misses: u64,
 }
 
 /// Miss ratios of both servers as forecast from the trace alone.
@@ -105,8 +107,8 @@ impl ReplayComparison {
 
     /// Avoidable misses, ours over memcached's; at least one miss is assumed on each side.
     pub fn ratio(&self) -> Option<f64> {
-        let theirs = self.theirs.as_ref()?.avoidable.max(1) as f64;
-        Some(self.ours.avoidable.max(1) as f64 / theirs)
+        let theirs = self.theirs.as_ref()?.avoidable_misses.max(1) as f64;
+        Some(self.ours.avoidable_misses.max(1) as f64 / theirs)
     }
 }
 
@@ -126,7 +128,7 @@ pub fn measure_point(
     } else {
         Some(replay(servers, &servers.theirs(memory_mib), trace)?)
     };
-    let lru_avoidable = lru_misses(trace, ours.user_bytes) - trace.first_uses();
+    let lru_avoidable_misses = lru_misses(trace, ours.user_bytes) - trace.first_uses();
     Ok(ReplayComparison {
         trace: trace.name.clone(),
         requests: trace.requests_of_all_copies(),
@@ -140,7 +142,7 @@ pub fn measure_point(
             ours: memory.glasscache_miss_ratio(memory_mib << 20, 1),
             theirs: memory.memcached_miss_ratio(memory_mib << 20),
         }),
-        lru_avoidable,
+        lru_avoidable_misses,
     })
 }
 
@@ -182,7 +184,7 @@ fn replay(
     let (_, workloads) = run(workloads.remove(0).into_final_read())?;
     Ok(ReplayResult {
         misses,
-        avoidable: misses.saturating_sub(trace.first_uses()),
+        avoidable_misses: misses.saturating_sub(trace.first_uses()),
         refused,
         resident_bytes,
         user_bytes: workloads.iter().map(|workload| workload.hit_bytes).sum(),

@@ -107,12 +107,12 @@ class ClientBase:
         try:
             return read()
         except glasscache.GlasscacheError as error:
-            self._note_failure(error)
+            self._record_failure(error)
         except Exception:  # noqa: BLE001, S110 - whatever a serde raises: ignoring it is configured
             pass
         return default
 
-    def _note_failure(self, error: glasscache.GlasscacheError) -> None:
+    def _record_failure(self, error: glasscache.GlasscacheError) -> None:
         """Learn of a call that failed; a client of many servers counts them."""
 
     def _keys_grouped_by_client(

@@ -72,7 +72,7 @@ class Reads(ClientBase):
             except glasscache.GlasscacheError as error:
                 if not self.ignore_exc:
                     raise
-                self._note_failure(error)
+                self._record_failure(error)
                 found_items = error.arrived
             for full_key, item in found_items.items():
                 key = keys_by_full_key[full_key]

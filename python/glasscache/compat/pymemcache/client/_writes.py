@@ -153,7 +153,7 @@ class Writes(ClientBase):
                 if not isinstance(error, glasscache.NotStored):
                     if not self.ignore_exc:
                         raise error
-                    self._note_failure(error)
+                    self._record_failure(error)
                 failed_keys.append(keys_by_full_key[full_key])
         return failed_keys
 
