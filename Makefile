@@ -190,8 +190,8 @@ django-tests: ## Run Django's own cache, middleware, session and template tests 
 
 .PHONY: django-moving
 django-moving: release ## Move a Django site from PyMemcacheCache and PyLibMCCache and back, old and new processes together, 5.2 and the newest (ARGS="--values 30").
-	@scripts/drop-in-tests tests/django/moving.py --django "5.2.*" --memcached "$(MEMCACHED)" --server "$(GLASSCACHE) serve" $(ARGS)
-	@scripts/django-newest tests/django/moving.py --memcached "$(MEMCACHED)" --server "$(GLASSCACHE) serve" $(ARGS)
+	@scripts/drop-in-tests tests/django/backend_migration.py --django "5.2.*" --memcached "$(MEMCACHED)" --server "$(GLASSCACHE) serve" $(ARGS)
+	@scripts/django-newest tests/django/backend_migration.py --memcached "$(MEMCACHED)" --server "$(GLASSCACHE) serve" $(ARGS)
 
 .PHONY: dropin-tests
 dropin-tests: ## Run pymemcache's and pylibmc's own tests on the drop-in modules.

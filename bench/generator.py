@@ -1,8 +1,8 @@
 """Gets per CPU second of our load generator, beside those of memtier_benchmark.
 
-One server of ours on the first processor, the generators by turns on the second, each with one thread and
+One server of ours on the first processor, the generators alternately on the second, each with one thread and
 50 connections, values of 100 B. Ours measures each latency from the intended and from the send time and
-checks each value; memtier measures latencies and is not asked to check values. A generator's CPU is what the
+checks each value; memtier measures latencies and does not check values. A generator's CPU is what the
 kernel counted for it: for ours while it measures, for memtier that of its whole process.
 """
 
@@ -76,7 +76,7 @@ def run_memtier(program: str, port: int, load: list[str]) -> float:
 
 
 def compare(options: argparse.Namespace, port: int, depth: int) -> dict[str, Any]:
-    """Measure both by turns, and print the rates and their ratio unless JSON was asked for."""
+    """Measure both alternately, and print the rates and their ratio unless JSON was requested."""
     rates: dict[str, list[dict[str, float]]] = {"ours": [], "memtier": []}
     for _ in range(options.rounds):
         rates["ours"].append(ours(options.binary, port, depth, options.seconds))

@@ -3,7 +3,7 @@
 A request reads 30 items, each by a call of its own or all by one. Blocks of requests alternate between a
 client without recorder, one that records 1 % of the requests and one that records all. What a round's
 requests take more is the median over its blocks, each compared with the block without recorder of the same
-turn, so that a block in which another program evicted the caches does not decide. To it comes all the CPU
+round, so that a block in which another program evicted the caches does not decide. To it comes all the CPU
 of the thread that writes the log, up to the end of the log. The time added to a request is measured with
 calls that take none, so that neither server nor network is in it. The cache is a server of ours on the same
 machine, so that a request costs the client as little as it can: nothing else makes the share of recording
@@ -41,7 +41,7 @@ BLOCK_REQUESTS = 50
 BLOCKS_OF_SHORT_REQUESTS = 10
 """For each block of the others, so that these requests take about as long in all."""
 SAMPLES = {"without": None, "1 %": 0.01, "100 %": 1.0}
-"""The ways, each with its share of recorded requests."""
+"""The variants, each with its share of recorded requests."""
 
 CLOCK_OF_THREAD = 6
 """In the number of a clock of Linux: the CPU time of one thread, whose id stands above these three bits."""
@@ -65,7 +65,7 @@ async def by_get_many(client: glasscache.Client, keys: list[str]) -> None:
 
 
 @dataclass
-class Way:
+class Variant:
     """A client with one share of recorded requests, in one round."""
 
     client: Any
@@ -83,7 +83,7 @@ class Way:
         return sum(self.blocks_cpu_s) + self.writer_cpu_s
 
     @classmethod
-    def open(cls, client: Any, folder: Path, sample: float | None) -> Way:
+    def open(cls, client: Any, folder: Path, sample: float | None) -> Variant:
         """Attach a recorder, unless there is no share, and find its thread."""
         threads_before = set(thread_ids())
         recorder = None if sample is None else client.recorder(folder, sample=sample)
@@ -102,7 +102,7 @@ class Way:
                 await request(self.client, keys)
 
 
-class WithoutServer:
+class StubClient:
     """A client whose calls take no time: what a request takes beside it is added by recording."""
 
     def get(
@@ -124,7 +124,7 @@ class WithoutServer:
         """Do nothing."""
 
 
-class AwaitedWithoutServer(WithoutServer):
+class AsyncStubClient(StubClient):
     """The same for asyncio."""
 
     async def get(
@@ -139,9 +139,9 @@ class AwaitedWithoutServer(WithoutServer):
 
 
 KINDS: dict[str, tuple[type[Any], type[Any], Request]] = {
-    "30 gets": (glasscache.Client, WithoutServer, by_gets),
-    "30 awaited gets": (glasscache.AsyncClient, AwaitedWithoutServer, by_awaited_gets),
-    "get_many of 30": (glasscache.Client, WithoutServer, by_get_many),
+    "30 gets": (glasscache.Client, StubClient, by_gets),
+    "30 awaited gets": (glasscache.AsyncClient, AsyncStubClient, by_awaited_gets),
+    "get_many of 30": (glasscache.Client, StubClient, by_get_many),
 }
 """How a request reads its items: the client, one whose calls take no time, and the calls."""
 
@@ -159,24 +159,24 @@ def thread_cpu_s(thread: int) -> float:
         return 0.0
 
 
-def writers_cpu_s(ways: Iterable[Way]) -> float:
-    """Return the CPU time of the threads that write the logs of these ways."""
-    threads = (way.writer_thread for way in ways)
+def writers_cpu_s(variants: Iterable[Variant]) -> float:
+    """Return the CPU time of the threads that write the logs of these variants."""
+    threads = (variant.writer_thread for variant in variants)
     return sum(thread_cpu_s(thread) for thread in threads if thread is not None)
 
 
 async def measure_round(
     kind: str, address: str, blocks: int, folder: Path, round_number: int
-) -> dict[str, Way]:
-    """Run blocks of requests of each way by turns, then complete the logs."""
+) -> dict[str, Variant]:
+    """Run blocks of requests of each variant alternately, then complete the logs."""
     client_type, _, request = KINDS[kind]
-    ways = {
-        name: Way.open(client_type(address, timeout=60), folder / str(index), sample)
+    variants = {
+        name: Variant.open(client_type(address, timeout=60), folder / str(index), sample)
         for index, (name, sample) in enumerate(SAMPLES.items())
     }
-    for way in ways.values():
-        await request(way.client, item_keys(0))
-    names = list(ways)
+    for variant in variants.values():
+        await request(variant.client, item_keys(0))
+    names = list(variants)
     if kind == "get_many of 30":
         blocks *= BLOCKS_OF_SHORT_REQUESTS
     for block in range(blocks):
@@ -184,28 +184,28 @@ async def measure_round(
         first_request = (round_number * blocks + block) * BLOCK_REQUESTS
         key_lists = [item_keys(first_request + n) for n in range(BLOCK_REQUESTS)]
         for name in names[first:] + names[:first]:
-            begin, writers_begin = time.process_time(), writers_cpu_s(ways.values())
-            await ways[name].run_block(request, key_lists)
-            writers_s = writers_cpu_s(ways.values()) - writers_begin
-            ways[name].blocks_cpu_s.append(time.process_time() - begin - writers_s)
-    for way in ways.values():
-        complete_log(way, [other for other in ways.values() if other is not way])
-        if (closing := way.client.close()) is not None:
+            begin, writers_begin = time.process_time(), writers_cpu_s(variants.values())
+            await variants[name].run_block(request, key_lists)
+            writers_s = writers_cpu_s(variants.values()) - writers_begin
+            variants[name].blocks_cpu_s.append(time.process_time() - begin - writers_s)
+    for variant in variants.values():
+        complete_log(variant, [other for other in variants.values() if other is not variant])
+        if (closing := variant.client.close()) is not None:
             await closing
-    return ways
+    return variants
 
 
-def complete_log(way: Way, other_ways: list[Way]) -> None:
+def complete_log(variant: Variant, other_variants: list[Variant]) -> None:
     """Add what the log took: on the thread that writes it until now, and here until it is complete."""
-    if way.recorder is None:
+    if variant.recorder is None:
         return
-    way.writer_cpu_s = writers_cpu_s([way])
-    begin, others_begin = time.process_time(), writers_cpu_s(other_ways)
-    if not way.recorder.close():
+    variant.writer_cpu_s = writers_cpu_s([variant])
+    begin, others_begin = time.process_time(), writers_cpu_s(other_variants)
+    if not variant.recorder.close():
         raise SystemExit("the log was not complete within a second")
     # The thread has ended, and its clock with it; what it took meanwhile is in the time of the process.
-    others_s = writers_cpu_s(other_ways) - others_begin
-    way.writer_cpu_s += time.process_time() - begin - others_s
+    others_s = writers_cpu_s(other_variants) - others_begin
+    variant.writer_cpu_s += time.process_time() - begin - others_s
 
 
 def item_keys(request_number: int) -> list[str]:
@@ -246,20 +246,24 @@ def percentile(sorted_values: list[float], percent: float) -> float:
     return sorted_values[max(0, int(rank) - 1)]
 
 
-def added_cpu_percent(way: Way, without: Way) -> float:
-    """Return what a way takes more, in percent of a client without recorder."""
-    blocks = zip(way.blocks_cpu_s, without.blocks_cpu_s, strict=True)
+def added_cpu_percent(variant: Variant, without: Variant) -> float:
+    """Return what a variant takes more, in percent of a client without recorder."""
+    blocks = zip(variant.blocks_cpu_s, without.blocks_cpu_s, strict=True)
     requests = statistics.median(block_s / without_s for block_s, without_s in blocks) - 1
-    return 100 * (requests + way.writer_cpu_s / without.cpu_s)
+    return 100 * (requests + variant.writer_cpu_s / without.cpu_s)
 
 
 def summary(
-    rounds: list[dict[str, Way]], added_s: list[dict[str, dict[str, list[float]]]], name: str
+    rounds: list[dict[str, Variant]], added_s: list[dict[str, dict[str, list[float]]]], name: str
 ) -> dict[str, Any]:
-    """Return what a way adds to a request without recorder: median, least and most of the rounds."""
-    added_percent = [added_cpu_percent(ways[name], ways["without"]) for ways in rounds]
-    request_us = [1e6 * ways["without"].cpu_s / ways["without"].requests for ways in rounds]
-    writer_percent = [100 * ways[name].writer_cpu_s / ways["without"].cpu_s for ways in rounds]
+    """Return what a variant adds to a request without recorder: median, least and most of the rounds."""
+    added_percent = [added_cpu_percent(variants[name], variants["without"]) for variants in rounds]
+    request_us = [
+        1e6 * variants["without"].cpu_s / variants["without"].requests for variants in rounds
+    ]
+    writer_percent = [
+        100 * variants[name].writer_cpu_s / variants["without"].cpu_s for variants in rounds
+    ]
     figures: dict[str, Any] = {
         "request_cpu_us": statistics.median(request_us),
         "added_cpu_percent": statistics.median(added_percent),
@@ -308,9 +312,9 @@ def store(address: str) -> None:
         client.set_many(dict.fromkeys(keys, VALUE))
 
 
-def print_rows(kind: str, ways: dict[str, Any]) -> None:
+def print_rows(kind: str, variants: dict[str, Any]) -> None:
     """Print what each share of recorded requests adds."""
-    for name, row in ways.items():
+    for name, row in variants.items():
         print(
             f"{kind:16}{name:>6}"
             f"  CPU {row['added_cpu_percent']:+6.2f} %"
@@ -328,7 +332,7 @@ def main() -> None:
     """Measure, print, keep."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=12, help="rounds of each row")
-    parser.add_argument("--requests", type=int, default=3000, help="of each way in a round")
+    parser.add_argument("--requests", type=int, default=3000, help="of each variant in a round")
     parser.add_argument("--keep", type=Path, help="where the figures are kept")
     options = parser.parse_args()
     cpus = sorted(os.sched_getaffinity(0))

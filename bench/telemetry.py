@@ -1,7 +1,7 @@
 """What spans add to a get: off, without a provider, without a processor, and with one that discards.
 
-Each way has a client of its own against one server. Blocks of calls alternate between a bare client
-and the ways; a way's figure is the median over the rounds of its block's time over the bare one's.
+Each variant has a client of its own against one server. Blocks of calls alternate between a bare client
+and the variants; a variant's figure is the median over the rounds of its block's time over the bare one's.
 Beside them stands the floor: what the SDK takes for an empty span, without any cache.
 """
 
@@ -54,7 +54,7 @@ def repeat(get: Callable[..., Any]) -> None:
         get("k")
 
 
-def ways(address: str) -> dict[str, Callable[[], None]]:
+def variants(address: str) -> dict[str, Callable[[], None]]:
     def client(**options: Any) -> glasscache.Client:
         made = glasscache.Client(address, timeout=5)
         if options:
@@ -113,7 +113,7 @@ def main() -> None:
         os.sched_setaffinity(0, cpus[-1:])
         with glasscache.Client(server.address, timeout=5) as client:
             client.set("k", b"x" * 40)
-        figures = measure(ways(server.address), options.rounds)
+        figures = measure(variants(server.address), options.rounds)
     for name, row in figures.items():
         print(
             f"{name:32} {row['us']:7.2f} us  {row['added_percent']:+7.1f} %"

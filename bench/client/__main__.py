@@ -4,12 +4,12 @@
         [--rows TEXT,TEXT] [--keep FILE]
 
 Server and clients should share one CPU (the server is started so by `make bench-client`): across
-CPUs the wake-ups make any client vary threefold. Clients take turns within each repetition, a new
-one first each time; a turn ends when the server has digested what was sent to it. A figure is the
+CPUs the wake-ups make any client vary threefold. Clients alternate within each repetition, a new
+one first each time; a round ends when the server has digested what was sent to it. A figure is the
 median over repetitions, with the least and the most beside it; the ratio to ours is the median of
-the ratios of neighbouring turns, which a busy machine disturbs least, with the middle half of them
-and the demand beside it. CPU is the client's own, per call. A client that is not installed is left
-out and named; one that takes longer than half a second for a call has one turn.
+the ratios of neighbouring rounds, which a busy machine disturbs least, with the middle half of them
+and the required ratio beside it. CPU is the client's own, per call. A client that is not installed is left
+out and named; one that takes longer than half a second for a call has one round.
 
 All rows take about three minutes at scale 1; how far it is goes to stderr. A run may take only some
 (`--rows`): what is kept in FILE of other rows stays there.
@@ -26,8 +26,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crowds import ASYNCIO, THREADS, asyncio_rows, threads_row
-from figures import circumstances, keep, show
+from concurrent_calls import ASYNCIO, THREADS, asyncio_rows, threads_row
+from figures import print_result, run_environment, write_results
 from peers import open_clients
 from rounds import measure
 from rows import rows_of
@@ -44,15 +44,15 @@ def main() -> None:
         os.sched_setaffinity(0, {arguments.cpu})
     logging.disable(logging.CRITICAL)  # meta-memcache logs whole values
     clients = open_clients(arguments.server)
-    for each in every_row(clients, arguments):
-        show(each)
+    for result in every_row(clients, arguments):
+        print_result(result)
         if arguments.keep:
-            around = circumstances(arguments.keep, arguments.repetitions, arguments.scale)
-            keep(arguments.keep, each, around)
+            environment = run_environment(arguments.keep, arguments.repetitions, arguments.scale)
+            write_results(arguments.keep, result, environment)
 
 
 def options() -> argparse.Namespace:
-    """Return what the command line asks for."""
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -66,17 +66,18 @@ def options() -> argparse.Namespace:
 
 
 def every_row(clients: dict[str, Any], arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield the record of each chosen row as soon as it is measured, and say how far it is."""
-    address, often = arguments.server, (arguments.repetitions, arguments.scale)
+    """Yield the record of each chosen row as soon as it is measured, and print how far it is."""
+    address, repetitions_and_scale = arguments.server, (arguments.repetitions, arguments.scale)
     parts: list[tuple[str, Callable[[], list[dict[str, Any]]]]] = [
-        (row.name, lambda row=row: [measure(row, *often)]) for row in rows_of(clients)
+        (row.name, lambda row=row: [measure(row, *repetitions_and_scale)])
+        for row in rows_of(clients)
     ]
     parts += [
         (warm_up_name(count), lambda count=count: [warm_up_row(address, count, arguments.scale)])
         for count in WARM_UP_CALLS
     ]
-    parts.append((THREADS, lambda: [threads_row(address, *often)]))
-    parts.append((ASYNCIO, lambda: asyncio.run(asyncio_rows(address, *often))))
+    parts.append((THREADS, lambda: [threads_row(address, *repetitions_and_scale)]))
+    parts.append((ASYNCIO, lambda: asyncio.run(asyncio_rows(address, *repetitions_and_scale))))
     texts = arguments.rows.split(",")
     chosen = [part for name, part in parts if any(text in name for text in texts)]
     begin = time.monotonic()

@@ -1,4 +1,4 @@
-"""A row's figures: computed from its turns, held to the demand, printed, and kept as JSON."""
+"""A row's figures: computed from its rounds, compared with what is required, printed, and written as JSON."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ DEMANDS = {
     "get 40 B: counting costs": {"costs off": 0.98},
     "get 40 B: a deadline per call": {"no deadline": 0.99},
 }
-"""Ours over the other's rate, at least. The first contender of a row is ours."""
+"""Ours over the other's rate, at least. The first client of a row is ours."""
 
 
 def record(name: str, rates: dict[str, list[float]], cpu: dict[str, list[float]]) -> dict[str, Any]:
-    """Return a row's figures; turns in which a client failed count for nothing."""
+    """Return a row's figures; rounds in which a client failed do not count."""
     ours = next(iter(rates.values()))
 
-    def gains(each: list[float]) -> list[float]:
-        return sorted(o / t for o, t in zip(ours, each, strict=False) if o / t > 0)
+    def ratios_to_ours(rounds: list[float]) -> list[float]:
+        return sorted(o / t for o, t in zip(ours, rounds, strict=False) if o / t > 0)
 
     clients = {}
     for client_name, rounds in rates.items():
-        good = [rate for rate in rounds if rate > 0]
-        if not good:
+        successful = [rate for rate in rounds if rate > 0]
+        if not successful:
             continue
-        ratios = gains(rounds)
+        ratios = ratios_to_ours(rounds)
         clients[client_name] = {
-            "ops_per_s": statistics.median(good),
-            "least": min(good),
-            "most": max(good),
+            "ops_per_s": statistics.median(successful),
+            "least": min(successful),
+            "most": max(successful),
             "cpu_us": statistics.median(cpu[client_name]) if cpu.get(client_name) else None,
             "ours_over_it": statistics.median(ratios) if ratios else None,
             "middle_half": [ratios[len(ratios) // 4], ratios[len(ratios) * 3 // 4]]
@@ -64,10 +64,10 @@ def record(name: str, rates: dict[str, list[float]], cpu: dict[str, list[float]]
     return {"row": name, "load": os.getloadavg()[0], "clients": clients}
 
 
-def show(each: dict[str, Any]) -> None:
+def print_result(result: dict[str, Any]) -> None:
     """Print a row: calls a second, CPU, and ours over each other's."""
-    print(each["row"])
-    for index, (client_name, figures) in enumerate(each["clients"].items()):
+    print(result["row"])
+    for index, (client_name, figures) in enumerate(result["clients"].items()):
         cpu = f"{figures['cpu_us']:9.1f} us CPU" if figures["cpu_us"] is not None else " " * 16
         gain, demand = figures["ours_over_it"], figures["demand"]
         ratio = ""
@@ -75,7 +75,7 @@ def show(each: dict[str, Any]) -> None:
             low, high = figures["middle_half"]
             ratio = f"  ours is {gain:.3f} x ({low:.3f} to {high:.3f})"
             if demand:
-                ratio += f", asked {demand:g}: {'met' if gain >= demand else 'MISSED'}"
+                ratio += f", required {demand:g}: {'met' if gain >= demand else 'MISSED'}"
         size, unit = (1e3, "k/s") if figures["ops_per_s"] >= 1e3 else (1, "/s ")
         spread = f"({figures['least'] / size:.1f} to {figures['most'] / size:.1f})"
         line = (
@@ -84,18 +84,18 @@ def show(each: dict[str, Any]) -> None:
         print(line, flush=True)
 
 
-def keep(file: Path, each: dict[str, Any], around: dict[str, Any]) -> None:
+def write_results(file: Path, result: dict[str, Any], environment: dict[str, Any]) -> None:
     """Put a row into the file, in the place of an older one of its name."""
     rows = json.loads(file.read_text())["rows"] if file.exists() else []
     names = [row["row"] for row in rows]
-    if each["row"] in names:
-        rows[names.index(each["row"])] = each
+    if result["row"] in names:
+        rows[names.index(result["row"])] = result
     else:
-        rows.append(each)
-    file.write_text(json.dumps({**around, "rows": rows}, indent=1) + "\n")
+        rows.append(result)
+    file.write_text(json.dumps({**environment, "rows": rows}, indent=1) + "\n")
 
 
-def circumstances(file: Path, repetitions: int, scale: float) -> dict[str, Any]:
+def run_environment(file: Path, repetitions: int, scale: float) -> dict[str, Any]:
     """Return what the figures depend on, under the name that stands behind the date of their file."""
     peers = ("pylibmc", "pymemcache", "python-memcached", "meta-memcache", "emcache", "aiomcache")
     versions = {}

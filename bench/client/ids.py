@@ -36,11 +36,11 @@ def number_rows(address: str) -> Iterator[Row]:
         return pickle.loads(body if level is None else zlib.decompress(body))
 
     for form, value in forms.items():
-        contenders: dict[str, Callable[[], Any]] = {
+        calls_by_client: dict[str, Callable[[], Any]] = {
             "glasscache": lambda v=value: packed(v),
             "pickle+zlib6": lambda v=value: pickled(v, 6),
             "pickle+zlib1": lambda v=value: pickled(v, 1),
         }
         if form == "a list":  # an array's pickle is too long for a server's usual bound of 1 MB
-            contenders["pickle alone"] = lambda v=value: pickled(v, None)
-        yield Row(f"140,000 ids in {form}, write and read", 3, contenders)
+            calls_by_client["pickle alone"] = lambda v=value: pickled(v, None)
+        yield Row(f"140,000 ids in {form}, write and read", 3, calls_by_client)

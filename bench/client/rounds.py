@@ -1,4 +1,4 @@
-"""Clients take turns in a row's call, a new one first each time, so that none has the cooler machine."""
+"""Clients alternate in the call of a row, a new one first each time, so that none has the cooler machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROUND_S_MAX = 0.5
-"""Longest turn; a client of which one call takes longer has only one."""
+"""Longest round; a client of which one call takes longer has only one."""
 
 
 @dataclass
@@ -23,15 +23,15 @@ class Row:
 
     name: str
     calls: int
-    """Calls a turn, at scale 1."""
-    contenders: dict[str, Callable[[], Any]]
-    finish: dict[str, Callable[[], Any]] = field(default_factory=dict)
-    """What ends a client's turn, where its calls do not wait."""
+    """Calls a round, at scale 1."""
+    calls_by_client: dict[str, Callable[[], Any]]
+    flush: dict[str, Callable[[], Any]] = field(default_factory=dict)
+    """Waits until the quiet writes of a client have been executed."""
 
 
-def rotated(contenders: dict[str, Any], round_number: int) -> list[tuple[str, Any]]:
-    """Return the contenders, another one first each turn."""
-    pairs = list(contenders.items())
+def rotate(calls_by_client: dict[str, Any], round_number: int) -> list[tuple[str, Any]]:
+    """Return the calls by client, another client first each round."""
+    pairs = list(calls_by_client.items())
     first = round_number % len(pairs)
     return pairs[first:] + pairs[:first]
 
@@ -40,33 +40,33 @@ def measure(row: Row, repetitions: int, scale: float) -> dict[str, Any]:
     """Return the row's record: ops/s (median, least, most) and CPU us per call of each client."""
     count = max(1, int(row.calls * scale))
     slow: set[str] = set()
-    rates: dict[str, list[float]] = {client_name: [] for client_name in row.contenders}
-    cpu: dict[str, list[float]] = {client_name: [] for client_name in row.contenders}
+    rates: dict[str, list[float]] = {client_name: [] for client_name in row.calls_by_client}
+    cpu: dict[str, list[float]] = {client_name: [] for client_name in row.calls_by_client}
     for round_number in range(repetitions):
-        for client_name, call in rotated(row.contenders, round_number):
+        for client_name, call in rotate(row.calls_by_client, round_number):
             if client_name in slow:
                 rates[client_name].append(math.nan)
                 continue
             try:
-                done = affordable(call, count)
-                if done == 0:
+                call_count = calls_within_round(call, count)
+                if call_count == 0:
                     slow.add(client_name)
-                    done = 1
-                begin, used = time.perf_counter(), time.process_time()
-                for _ in range(done):
+                    call_count = 1
+                begin, used_cpu_s = time.perf_counter(), time.process_time()
+                for _ in range(call_count):
                     call()
-                spent = time.process_time() - used
-                row.finish.get(client_name, int)()
+                spent = time.process_time() - used_cpu_s
+                row.flush.get(client_name, int)()
             except Exception as error:  # noqa: BLE001 - a client that cannot is named, and no reason to stop
                 print(f"{row.name}: {client_name} failed: {error!r}", file=sys.stderr)
                 rates[client_name].append(math.nan)
                 continue
-            rates[client_name].append(done / (time.perf_counter() - begin))
-            cpu[client_name].append(spent / done * 1e6)
+            rates[client_name].append(call_count / (time.perf_counter() - begin))
+            cpu[client_name].append(spent / call_count * 1e6)
     return record(row.name, rates, cpu)
 
 
-def affordable(call: Callable[[], Any], count: int) -> int:
+def calls_within_round(call: Callable[[], Any], count: int) -> int:
     """Return how many calls to make: fewer where one takes long, 0 where one is too many."""
     begin = time.perf_counter()
     call()

@@ -90,12 +90,12 @@ def many_rows(clients: dict[str, Any], size: str, items: dict[str, bytes]) -> It
 def quiet_row(clients: dict[str, Any], address: str, value: bytes) -> Row:
     """Return writes that nobody waits for, by the clients that have such.
 
-    Ours gathers them, the others send each at once: a turn ends with a call that waits, which is
-    answered when the server has processed all that was written before it.
+    Ours gathers them, the others send each at once: a round ends with a call that waits, which has its
+    reply when the server has processed all that was written before it.
     """
     ours = clients["glasscache"]
     nowait = {"glasscache": lambda: ours.set("two", value, noreply=True)}
-    finish = {"glasscache": lambda: ours.get("gone")}
+    flush = {"glasscache": lambda: ours.get("gone")}
     if "pylibmc" in clients:
         import pylibmc
 
@@ -103,12 +103,12 @@ def quiet_row(clients: dict[str, Any], address: str, value: bytes) -> Row:
             [address], behaviors={"tcp_nodelay": True, "no_block": True, "_noreply": True}
         )
         nowait["pylibmc"] = lambda: quiet.set("two", value)
-        finish["pylibmc"] = lambda: quiet.get("gone")
+        flush["pylibmc"] = lambda: quiet.get("gone")
     if "pymemcache" in clients:
         plain = clients["pymemcache"]
         nowait["pymemcache"] = lambda: plain.set("two", value, noreply=True)
-        finish["pymemcache"] = lambda: plain.get("gone")
-    return Row("set 1 KB without waiting", 2000, nowait, finish)
+        flush["pymemcache"] = lambda: plain.get("gone")
+    return Row("set 1 KB without waiting", 2000, nowait, flush)
 
 
 def own_rows(ours: Any, address: str) -> Iterator[Row]:

@@ -23,17 +23,17 @@ def warm_up_name(count: int) -> str:
 def warm_up_row(address: str, count: int, scale: float) -> dict[str, Any]:
     """Return reads of 40 B by new clients over so many calls: where the warm-up shows."""
     glasscache.Client(address, timeout=5).set("one", b"x" * 40)
-    contenders: dict[str, Callable[[], Any]] = {
+    calls_by_client: dict[str, Callable[[], Any]] = {
         "glasscache": lambda: glasscache.Client(address, timeout=5).get
     }
     if pylibmc := installed("pylibmc"):
-        contenders["pylibmc"] = lambda: pylibmc.Client([address]).get
+        calls_by_client["pylibmc"] = lambda: pylibmc.Client([address]).get
     if installed("pymemcache"):
         from pymemcache.client.base import Client
 
-        contenders["pymemcache"] = lambda: Client(host_and_port(address), no_delay=True).get
+        calls_by_client["pymemcache"] = lambda: Client(host_and_port(address), no_delay=True).get
     rates: dict[str, list[float]] = {}
-    for client_name, make in contenders.items():
+    for client_name, make in calls_by_client.items():
         get = make()
         begin = time.perf_counter()
         for _ in range(max(1, int(count * scale))):

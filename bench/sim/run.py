@@ -16,7 +16,7 @@ import tempfile
 
 import numpy as np
 import pyarrow.parquet
-from kept import keep
+from result_record import write_record
 
 TRACES = ("cloudphysics-w106", "cache2k-orm-busy")
 POLICIES = (
@@ -60,10 +60,10 @@ def write_oracle_general(source: pathlib.Path, target: pathlib.Path) -> tuple[in
 def theirs(path: pathlib.Path, pairs: list[str]) -> dict:
     """Returns what libcachesim took for (policy:capacity) pairs, in a process of its own."""
     script = pathlib.Path(__file__).with_name("libcachesim_speed.py")
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, script, path, *pairs], stdout=subprocess.PIPE, check=True
     )
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(completed.stdout.splitlines()[-1])
 
 
 def ours(
@@ -71,7 +71,7 @@ def ours(
 ) -> tuple[list[dict], float]:
     """Returns our rows with the CPU seconds of each replay, and those of the whole process, on one thread."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(
+    completed = subprocess.run(
         [
             binary,
             "curve",
@@ -90,7 +90,7 @@ def ours(
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return json.loads(done.stdout)["result"]["results"], seconds
+    return json.loads(completed.stdout)["result"]["results"], seconds
 
 
 def compare_policies(
@@ -164,7 +164,9 @@ def main() -> int:
         short += sum(row["is_short"] for row in [*policies.values(), whole])
         if options.keep:
             settings = {"turns": options.rounds, "libcachesim": "0.3.5", "threads": 1}
-            keep(options.keep, f"sim-{name}", settings, {"policies": policies, "whole": whole})
+            write_record(
+                options.keep, f"sim-{name}", settings, {"policies": policies, "whole": whole}
+            )
     print("every ratio as wanted" if not short else f"{short} ratios short of what is wanted")
     return 1 if short else 0
 

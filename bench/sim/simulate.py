@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-from kept import keep
+from result_record import write_record
 
 TESTS = (
     "cargo test --release -q -p glasscache-sim --lib --test topic_tree_findings -- "
@@ -38,8 +38,8 @@ def strategies() -> list[str]:
 
 def measure_parts() -> dict:
     """Returns what the crate's own measurements print: million accesses a CPU second, seconds, ms."""
-    done = subprocess.run(TESTS.split(), capture_output=True, text=True, check=True)
-    text = done.stdout + done.stderr
+    completed = subprocess.run(TESTS.split(), capture_output=True, text=True, check=True)
+    text = completed.stdout + completed.stderr
     print(text)
     rates = {name: float(rate) for name, rate in re.findall(r"(\S+) +([0-9.]+) M accesses/s", text)}
     (search,) = re.findall(r"combinations: ([0-9.]+) s", text)
@@ -82,7 +82,7 @@ def main() -> int:
     options = parser.parse_args()
     figures = measure_parts() | measure_command(options.binary)
     if options.keep:
-        keep(
+        write_record(
             options.keep,
             "simulate",
             {"requests": 200_000, "items": 20_000, "cores": CORES},

@@ -87,14 +87,15 @@ class Calls(Connections):
         try:
             while True:
                 await self._connect(
-                    self._begin_try(delayed_call, key), time.monotonic() + delayed_call.seconds_left
+                    self._begin_attempt(delayed_call, key),
+                    time.monotonic() + delayed_call.seconds_left,
                 )
                 future = start(key, *arguments, delayed_call)
                 if future is not None:
                     try:
                         return await future
                     except StaleConnection:
-                        delayed_call.note_stale()
+                        delayed_call.mark_stale()
         except GlasscacheError as error:
             return self._state.miss_or_raise(error, miss)
 
@@ -182,10 +183,10 @@ class Calls(Connections):
     async def _read_near(self, keys: Any, deadline: float | None) -> dict[Any, Any]:
         """Return the values of keys under the strategy, values in pieces included."""
         ends_at = None if deadline is None else time.monotonic() + deadline
-        near_call = self._begin_near(keys, self._effective_deadline(deadline))
-        while (fetch := self._next_fetch(near_call)) is not None:
+        pending_near_read = self._begin_near(keys, self._effective_deadline(deadline))
+        while (fetch := self._next_fetch(pending_near_read)) is not None:
             await self._run_bulk(fetch)
-        found, has_manifests = self._near_found(near_call)
+        found, has_manifests = self._near_values(pending_near_read)
         if not has_manifests:
             return found
         return await self._join_bulk_pieces(found, ends_at and ends_at - time.monotonic())

@@ -28,7 +28,7 @@ class Connections(_native.AsyncClient):
     _timeout: float
     _tls: tuple[ssl.SSLContext, str | None] | None
 
-    def _begin_connections(
+    def _init_connections(
         self, timeout: float, tls: tuple[ssl.SSLContext, str | None] | None
     ) -> None:
         """Begin with none; called once, when the client is made."""
@@ -45,7 +45,7 @@ class Connections(_native.AsyncClient):
             probe = self._probes.pop(slot, None)
             if probe is not None:
                 probe.cancel()
-            self._note_up(slot)  # should it return, its calls find out its health
+            self._mark_up(slot)  # should it return, its calls find out its health
             if connection is not None:
                 ends_at = time.monotonic() + self._timeout
                 task = loop.create_task(_close_when_idle(connection, ends_at))
@@ -69,7 +69,7 @@ class Connections(_native.AsyncClient):
     async def _connect(self, slot: int, ends_at: float) -> None:
         """Return when a server has a connection that takes requests."""
         if self._is_down(slot):
-            self._begin_probe(slot)
+            self._start_probe(slot)
             raise self._unreachable_exception(slot, "it is down and being probed")
         connection = self._connection_of(slot)
         if connection is not None and connection.is_paused:
@@ -158,29 +158,29 @@ class Connections(_native.AsyncClient):
         return {"ssl": context, "server_hostname": name or host}
 
     def _handle_connect_failure(self, slot: int, timeout_s: float | None) -> None:
-        self._note_unreachable(slot, timeout_s)
+        self._mark_unreachable(slot, timeout_s)
         if self._is_down(slot):
-            self._begin_probe(slot)
+            self._start_probe(slot)
 
-    def _begin_probe(self, slot: int) -> None:
+    def _start_probe(self, slot: int) -> None:
         """Start a probe of a server that is down, unless there is one; the core decides what is down."""
         loop = asyncio.get_running_loop()
         probe = self._probes.get(slot)
         if probe is None or probe.done() or probe.get_loop() is not loop:
-            self._probes[slot] = loop.create_task(self._probe(slot))
+            self._probes[slot] = loop.create_task(self._run_probe(slot))
 
-    async def _probe(self, slot: int) -> None:
+    async def _run_probe(self, slot: int) -> None:
         """Probe a server that is down until it replies, so that no call has to."""
         while True:
             pause_s, limit_s, request, expected_prefix = self._probe_of(slot)
             await asyncio.sleep(pause_s)
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(limit_s):
-                    if await self._responds(slot, request, expected_prefix, limit_s):
-                        self._note_up(slot)
+                    if await self._try_probe(slot, request, expected_prefix, limit_s):
+                        self._mark_up(slot)
                         return
 
-    async def _responds(
+    async def _try_probe(
         self, slot: int, request: bytes, expected_prefix: bytes, limit_s: float
     ) -> bool:
         loop = asyncio.get_running_loop()

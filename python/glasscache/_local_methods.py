@@ -122,6 +122,6 @@ class LocalMethods(RequestMethods):
 
         def __getattr__(self, name: str) -> Any:
             """Raise for a name that another client has; the error names ours."""
-            from glasscache._suggestions import unknown_name  # noqa: PLC0415 - on the way to an error
+            from glasscache._suggestions import unknown_attribute_error  # noqa: PLC0415 - on the way to an error
 
-            raise unknown_name(self, name)
+            raise unknown_attribute_error(self, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from glasscache._suggestions import keys_of, unknown_name
+from glasscache._suggestions import keys_of, unknown_attribute_error
 from glasscache.errors import GlasscacheError
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Pipeline:
 
         def __getattr__(self, name: str) -> Any:
             """Raise for a name that another client has; the error names ours."""
-            raise unknown_name(self, name)
+            raise unknown_attribute_error(self, name)
 
     def __enter__(self) -> Self:
         """Return the pipeline, which runs at the end of the block."""

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from glasscache._types import Item, Ttl
 
-__all__ = ["Lease", "seconds_of"]
+__all__ = ["GetOrSetOptions", "seconds_of"]
 
 _CLOCK_SKEW_MAX_S: Final = 2
 """The clocks of two machines may differ by so much before the server's whole seconds count instead."""
 
 
-class Lease(NamedTuple):
-    """How a cold or stale key is refilled.
+class GetOrSetOptions(NamedTuple):
+    """The settings of `get_or_set`: how a cold or stale key is refilled.
 
     Attributes:
         ttl: seconds for which a value is fresh; None for ever.
@@ -67,21 +67,23 @@ class Lease(NamedTuple):
             max(by_compute_time_s, remaining_s - _CLOCK_SKEW_MAX_S), remaining_s + _CLOCK_SKEW_MAX_S
         )
 
-    def is_due_for_refresh(self, remaining_s: float | None, chance: float, cost: float = 0) -> bool:
+    def is_due_for_refresh(
+        self, remaining_s: float | None, random_fraction: float, cost: float = 0
+    ) -> bool:
         """Return whether a value should be refilled that is fresh for `left` seconds.
 
         Vattani et al., "Optimal Probabilistic Cache Stampede Prevention", 2015.
 
         Args:
             remaining_s: what `fresh_seconds_left` returned.
-            chance: a random number in (0, 1].
+            random_fraction: a random number in (0, 1].
             cost: seconds that making it took, as it was stored.
 
         """
         if remaining_s is None:
             return False
         seconds = cost if self.early is True else self.early
-        return remaining_s <= (-seconds * math.log(chance) if seconds else 0)
+        return remaining_s <= (-seconds * math.log(random_fraction) if seconds else 0)
 
     def _fresh_seconds(self, value: object) -> float | None:
         ttl = self.none_ttl if value is None and self.none_ttl is not None else self.ttl

@@ -250,7 +250,7 @@ def _explain_reads(
 
 
 def _codec_costs(client: Any, value: Any) -> dict[str, float]:
-    serialise, compress, plain_bytes, wire_bytes = client.codec.cost_of(value)
+    serialise, compress, plain_bytes, wire_bytes = client.codec.encoding_costs(value)
     flags, body = client.encode(value)
     start = time.perf_counter()
     client.codec.decode(flags, body)

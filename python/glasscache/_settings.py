@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from glasscache.errors import GlasscacheError
     from glasscache.tls import TLS
 
-__all__ = ["check_settings", "miss_rule_of", "native_state", "normal_servers"]
+__all__ = ["check_settings", "miss_rule_of", "native_state", "normalise_servers"]
 
 _TIMEOUT_MAX_S = 60
 """Above this a timeout was meant as milliseconds, more likely than not."""
 
 
-def normal_servers(servers: Any) -> list[str]:
+def normalise_servers(servers: Any) -> list[str]:
     """Return a list of addresses as texts, given one or an iterable: texts or (host, port)."""
     match servers:
         case str():
@@ -53,7 +53,7 @@ def _address(server: Any) -> str:
             raise BadSetting(f"server {server!r}: write {_SERVER_FORMS}")
 
 
-def normal_namespace(namespace: Any) -> bytes:
+def normalise_namespace(namespace: Any) -> bytes:
     """Return the prefix of each key."""
     match namespace:
         case str():
@@ -95,7 +95,7 @@ def check_settings(keys: str, timeout: Any) -> None:
         )
 
 
-def normal_login(user: Key | None, password: Password | None) -> Login | None:
+def normalise_login(user: Key | None, password: Password | None) -> Login | None:
     """Return the user and the password as bytes, or as the function that provides it."""
     if user is None and password is None:
         return None
@@ -132,13 +132,13 @@ def native_state(
         codec,
         timeout=timeout,
         placement=placement,
-        namespace=normal_namespace(namespace),
+        namespace=normalise_namespace(namespace),
         counts_as_miss=None if has_gutter else counts_as_miss,
         value_bytes_max=value_bytes_max,
         connections_max=connections_max,
         base64_keys=keys == "base64",
         binary=is_binary(protocol),
-        login=normal_login(user, password),
+        login=normalise_login(user, password),
         tls=None if tls is None else tls.files(),
         costs=costs,
         strategy=strategy,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Manifest",
-    "encode",
+    "encode_or_split",
     "read",
     "read_async",
     "read_many",
@@ -47,7 +47,7 @@ class _PieceLayout(NamedTuple):
     """What a manifest says."""
 
     version: int
-    write: int
+    write_id: int
     """The random number in the keys of the pieces."""
     length: int
     piece_bytes: int
@@ -57,14 +57,14 @@ class _PieceLayout(NamedTuple):
 
     @property
     def keys(self) -> list[str]:
-        return [f"~piece:{self.write:016x}.{index}" for index in range(self.piece_count)]
+        return [f"~piece:{self.write_id:016x}.{index}" for index in range(self.piece_count)]
 
     @property
     def piece_count(self) -> int:
         return -(-self.length // self.piece_bytes)
 
 
-def _parse(manifest: Manifest, bytes_max: int) -> _PieceLayout | None:
+def _parse_manifest(manifest: Manifest, bytes_max: int) -> _PieceLayout | None:
     """Return what a manifest says; None if it is damaged, or speaks of more bytes than are read."""
     try:
         piece_layout = _PieceLayout(*_MANIFEST_STRUCT.unpack(manifest.body))
@@ -79,7 +79,7 @@ def _parse(manifest: Manifest, bytes_max: int) -> _PieceLayout | None:
     return piece_layout if is_valid and piece_layout.piece_count <= 1 + bytes_max // 4096 else None
 
 
-def encode(client: Any, value: Any, ttl: Ttl | None) -> Plan[Any]:
+def encode_or_split(client: Any, value: Any, ttl: Ttl | None) -> Plan[Any]:
     """Return what is to be stored under the key: the value, or a manifest after its pieces were stored.
 
     Raises:
@@ -98,8 +98,8 @@ def encode(client: Any, value: Any, ttl: Ttl | None) -> Plan[Any]:
     client.codec.encode(
         Manifest(b"")
     )  # a dialect without a form for it is refused before anything is stored
-    write = int.from_bytes(os.urandom(8), "little")
-    piece_layout = _PieceLayout(_VERSION, write, len(body), piece_bytes, flags, zlib.crc32(body))
+    write_id = int.from_bytes(os.urandom(8), "little")
+    piece_layout = _PieceLayout(_VERSION, write_id, len(body), piece_bytes, flags, zlib.crc32(body))
     view, keys = memoryview(body), piece_layout.keys
     for first_index in range(0, len(keys), WINDOW_PIECES):
         batch = {
@@ -115,7 +115,7 @@ def encode(client: Any, value: Any, ttl: Ttl | None) -> Plan[Any]:
     return Manifest(_MANIFEST_STRUCT.pack(*piece_layout))
 
 
-def discard(client: Any, stored: Any) -> Plan[None]:
+def discard_pieces(client: Any, stored: Any) -> Plan[None]:
     """Remove the pieces of a value whose manifest was not stored."""
     if type(stored) is ComputedValue:
         stored = stored.value
@@ -129,24 +129,24 @@ def _remove(client: Any, keys: list[str]) -> Plan[None]:
         yield call(client, "delete_many", keys)
 
 
-def _write(client: Any, key: Key, value: Any, ttl: Ttl | None) -> Plan[bool]:
-    stored = yield from encode(client, value, ttl)
+def _write_pieces(client: Any, key: Key, value: Any, ttl: Ttl | None) -> Plan[bool]:
+    stored = yield from encode_or_split(client, value, ttl)
     is_stored = bool((yield call(client, "set", key, stored, ttl)))
     if not is_stored:
-        yield from discard(client, stored)
+        yield from discard_pieces(client, stored)
     return is_stored
 
 
-def _read(client: Any, key: Key, manifest: Manifest) -> Plan[tuple[Any] | None]:
+def _read_pieces(client: Any, key: Key, manifest: Manifest) -> Plan[tuple[Any] | None]:
     """Return the value of a manifest in a tuple, or None: then the manifest is removed."""
-    read_values = yield from _read_all(client, {key: manifest})
+    read_values = yield from _read_pieces_of_all(client, {key: manifest})
     return (read_values[key],) if key in read_values else None
 
 
-def _read_all(client: Any, manifests: Mapping[Key, Manifest]) -> Plan[dict[Key, Any]]:
+def _read_pieces_of_all(client: Any, manifests: Mapping[Key, Manifest]) -> Plan[dict[Key, Any]]:
     """Return the values of manifests by key, without those that are incomplete."""
     bytes_max = client._state.value_bytes_max
-    layouts = {key: _parse(manifest, bytes_max) for key, manifest in manifests.items()}
+    layouts = {key: _parse_manifest(manifest, bytes_max) for key, manifest in manifests.items()}
     bodies: dict[Key, list[bytes]] = {key: [] for key in layouts}
     unread_pieces = [
         (key, piece_layout, index, piece_key)
@@ -194,8 +194,8 @@ def _manifest_of(read_value: Any) -> Manifest | None:
 def _replace_manifest(client: Any, key: Key, read_value: Any) -> Plan[tuple[Any] | None]:
     """Return what a read found, with the value in place of the manifest, in a tuple, or None."""
     if type(read_value) is Manifest:
-        return (yield from _read(client, key, read_value))
-    replaced = yield from _read(client, key, read_value[0])
+        return (yield from _read_pieces(client, key, read_value))
+    replaced = yield from _read_pieces(client, key, read_value[0])
     return None if replaced is None else ((replaced[0], *read_value[1:]),)
 
 
@@ -206,7 +206,7 @@ def _replace_manifests(client: Any, read_values: dict[Any, Any]) -> Plan[dict[An
         manifest = _manifest_of(entry)
         if manifest is not None:
             manifests[key] = manifest
-    values = yield from _read_all(client, manifests)
+    values = yield from _read_pieces_of_all(client, manifests)
     for key in manifests:
         if key not in values:
             del read_values[key]
@@ -229,7 +229,7 @@ def _deadline_block(client: Any, deadline: float | None) -> Any:
 def write(client: Any, key: Key, value: Any, ttl: Ttl | None, deadline: float | None) -> bool:
     """Store a value, in pieces if it is long; whether it was stored."""
     with _deadline_block(client, deadline):
-        return carry_out(_write(client, key, value, ttl))
+        return carry_out(_write_pieces(client, key, value, ttl))
 
 
 async def write_async(
@@ -237,7 +237,7 @@ async def write_async(
 ) -> bool:
     """Store a value as `write`."""
     with _deadline_block(client, deadline):
-        return await carry_out_async(_write(client, key, value, ttl))
+        return await carry_out_async(_write_pieces(client, key, value, ttl))
 
 
 def read(client: Any, key: Key, read_value: Any, deadline: float | None) -> tuple[Any] | None:

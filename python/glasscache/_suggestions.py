@@ -45,7 +45,7 @@ METHODS: Final = {
 """Methods of other clients, and ours."""
 
 
-def unknown_keywords(method: str, keywords: Iterable[str]) -> TypeError:
+def unknown_keywords_error(method: str, keywords: Iterable[str]) -> TypeError:
     """Return the error for keywords that a method does not have."""
     keyword = next(iter(keywords))
     replacement = KEYWORDS.get(keyword)
@@ -53,7 +53,7 @@ def unknown_keywords(method: str, keywords: Iterable[str]) -> TypeError:
     return TypeError(f"{method}() got an unexpected keyword argument {keyword!r}{hint}")
 
 
-def unknown_name(owner: object, name: str) -> AttributeError:
+def unknown_attribute_error(owner: object, name: str) -> AttributeError:
     """Return the error for an attribute that an object does not have."""
     replacement = METHODS.get(name)
     hint = f": write {replacement}" if replacement else ""
@@ -62,7 +62,7 @@ def unknown_name(owner: object, name: str) -> AttributeError:
     )
 
 
-def one_key(key: Any) -> TypeError:
+def one_key_error(key: Any) -> TypeError:
     """Return the error for one key where an iterable of keys is expected."""
     kind = type(key).__name__
     return TypeError(
@@ -73,5 +73,5 @@ def one_key(key: Any) -> TypeError:
 def keys_of(keys: Any) -> list[Any]:
     """Return the keys of an iterable as a list; one text is not a list of its letters."""
     if isinstance(keys, str | bytes | bytearray | memoryview):
-        raise one_key(keys)
+        raise one_key_error(keys)
     return list(keys)

@@ -17,8 +17,8 @@ from glasscache._caching import AsyncCaching
 from glasscache._local_methods import LocalMethods
 from glasscache._native import Manifest, check_parent
 from glasscache._near import Share, strategy_of
-from glasscache._settings import check_settings, miss_rule_of, native_state, normal_servers
-from glasscache._suggestions import keys_of, unknown_keywords
+from glasscache._settings import check_settings, miss_rule_of, native_state, normalise_servers
+from glasscache._suggestions import keys_of, unknown_keywords_error
 from glasscache._types import item_of
 from glasscache.errors import StaleConnection
 from glasscache.tls import asyncio_tls, threads_tls
@@ -94,7 +94,7 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
             "on_error": on_error, "keys": keys, "value_bytes_max": value_bytes_max,
             "protocol": protocol, "user": user, "password": password, "costs": costs,
         }  # fmt: skip
-        addresses = normal_servers(servers)
+        addresses = normalise_servers(servers)
         tls_settings = asyncio_tls(tls, addresses)
         watching_tls = threads_tls(tls) if coherent else None
         has_gutter = gutter is not None
@@ -104,7 +104,7 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
         client._state = state
         if scopes is not None:
             client._scopes = scopes
-        client._begin_connections(timeout, tls_settings)
+        client._init_connections(timeout, tls_settings)
         client._deadline_block_count = 0
         if gutter is not None:
             gutter_client = AsyncClient(gutter, tls=tls, **settings)
@@ -188,7 +188,7 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
     ) -> Any:
         """Return the value under key and give it a new ttl in seconds."""
         if keywords:
-            raise unknown_keywords("gat", keywords)
+            raise unknown_keywords_error("gat", keywords)
         ends_at = None if deadline is None else time.monotonic() + deadline
         value = await self._call(self._start_gat, deadline, default, key, ttl, default)
         return (
@@ -241,7 +241,7 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
         With split a value above 512 KiB is stored in pieces, as `Client.set` does.
         """
         if keywords:
-            raise unknown_keywords("set", keywords)
+            raise unknown_keywords_error("set", keywords)
         if split:
             from glasscache._split import write_async  # noqa: PLC0415 - likewise
 
@@ -269,7 +269,7 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
     ) -> bool:
         """Store value only if there is none under key; whether it was stored."""
         if keywords:
-            raise unknown_keywords("add", keywords)
+            raise unknown_keywords_error("add", keywords)
         arguments = ("add", value, ttl, noreply, None)
         return bool(await self._call(self._start_store, deadline, False, key, *arguments))
 
@@ -285,7 +285,7 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
     ) -> bool:
         """Store value only if there is one under key; whether it was stored."""
         if keywords:
-            raise unknown_keywords("replace", keywords)
+            raise unknown_keywords_error("replace", keywords)
         arguments = ("replace", value, ttl, noreply, None)
         return bool(await self._call(self._start_store, deadline, False, key, *arguments))
 
@@ -316,7 +316,7 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
     ) -> bool | None:
         """Store value if the CAS unique still holds: True; False: it changed; None: gone."""
         if keywords:
-            raise unknown_keywords("cas", keywords)
+            raise unknown_keywords_error("cas", keywords)
         arguments = ("cas", value, ttl, noreply, cas)
         return await self._call(self._start_store, deadline, False, key, *arguments)
 
@@ -337,7 +337,7 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
     ) -> bool:
         """Give key a new ttl in seconds; whether it was there."""
         if keywords:
-            raise unknown_keywords("touch", keywords)
+            raise unknown_keywords_error("touch", keywords)
         return await self._call(self._start_touch, deadline, False, key, ttl, noreply)
 
     async def incr(
@@ -353,7 +353,7 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
     ) -> int | None:
         """Add delta to the number under key and return the sum, or None if there is none."""
         if keywords:
-            raise unknown_keywords("incr", keywords)
+            raise unknown_keywords_error("incr", keywords)
         arguments = (delta, False, initial, ttl, noreply)
         return await self._call(self._start_arithmetic, deadline, None, key, *arguments)
 
@@ -370,7 +370,7 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
     ) -> int | None:
         """Subtract delta from the number under key, not below 0, and return what is left."""
         if keywords:
-            raise unknown_keywords("decr", keywords)
+            raise unknown_keywords_error("decr", keywords)
         arguments = (delta, True, initial, ttl, noreply)
         return await self._call(self._start_arithmetic, deadline, None, key, *arguments)
 
@@ -385,7 +385,7 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
     ) -> dict[Key, GlasscacheError]:
         """Store a mapping's values; return the exception of each key that failed."""
         if keywords:
-            raise unknown_keywords("set_many", keywords)
+            raise unknown_keywords_error("set_many", keywords)
         if not hasattr(items, "keys"):
             kind = type(items).__name__
             raise TypeError(f"set_many takes a mapping of keys to values, not {kind}")
@@ -450,7 +450,7 @@ class AsyncClient(AsyncCaching, LocalMethods, Calls):
         Connections to servers that stay are kept; those to others are closed once they have been
         replied to. To be called in the event loop, as `glasscache.discovery.keep_up` does.
         """
-        self._use_servers(normal_servers(servers))
+        self._use_servers(normalise_servers(servers))
 
     async def send_gathered(self, *, deadline: float | None = None) -> None:  # noqa: ARG002 - as `Client`
         """Send quiet writes at once, instead of at the end of the loop iteration."""

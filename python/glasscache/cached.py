@@ -27,7 +27,7 @@ from typing import (
 )
 
 from glasscache._plans import CallFunction, call, carry_out, carry_out_async
-from glasscache._refresh import Lease
+from glasscache._refresh import GetOrSetOptions
 from glasscache.leases import AsyncLeases, SyncLeases, value_to_store
 from glasscache.tags import tagged_key
 
@@ -208,12 +208,12 @@ def cached(
             stable name.
 
     """
-    settings = Lease(ttl, stale, lease, wait, early, none_ttl, stale_if_error, split)
+    options = GetOrSetOptions(ttl, stale, lease, wait, early, none_ttl, stale_if_error, split)
 
     def decorate(function: Callable[..., Any]) -> Any:
         key_builder = _KeyBuilder(function, key, frozenset(ignore) | {"self", "cls"})
         cached_function = _CachedFunction(
-            client, function, key_builder, settings, tuple(tags), _CallCounts()
+            client, function, key_builder, options, tuple(tags), _CallCounts()
         )
         if inspect.iscoroutinefunction(function):
             if not isinstance(client, AsyncLeases):
@@ -234,7 +234,7 @@ class _CachedFunction(NamedTuple):
     client: Any
     function: Callable[..., Any]
     key_builder: _KeyBuilder
-    lease: Lease
+    options: GetOrSetOptions
     tags: tuple[str, ...]
     counts: _CallCounts
 
@@ -252,7 +252,7 @@ class _CachedFunction(NamedTuple):
 
         self.counts.count_call()
         key = yield from self.key(args, kwargs)
-        return (yield call(self.client, "get_or_set_by", key, make, self.lease))
+        return (yield call(self.client, "get_or_set_by", key, make, self.options))
 
     def refresh(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Plan[Any]:
         """Compute the result again and store it."""
@@ -260,7 +260,7 @@ class _CachedFunction(NamedTuple):
         value = yield CallFunction(lambda: self.function(*args, **kwargs))
         cost_s = time.monotonic() - start
         key = yield from self.key(args, kwargs)
-        stored_value, ttl = yield from value_to_store(self.client, value, self.lease, cost_s)
+        stored_value, ttl = yield from value_to_store(self.client, value, self.options, cost_s)
         yield call(self.client, "set", key, stored_value, ttl=ttl)
         return value
 

@@ -9,9 +9,9 @@ from glasscache import _at_exit, _native, values
 from glasscache._caching import SyncCaching
 from glasscache._local_methods import LocalMethods
 from glasscache._near import Share, strategy_of
-from glasscache._settings import check_settings, miss_rule_of, native_state, normal_servers
+from glasscache._settings import check_settings, miss_rule_of, native_state, normalise_servers
 from glasscache._types import Item, Key, item_of
-from glasscache.tls import normal_tls
+from glasscache.tls import normalise_tls
 
 if TYPE_CHECKING:
     import os
@@ -121,8 +121,10 @@ class Client(SyncCaching, LocalMethods, _native.Client):
             "connections_max": connections_max, "protocol": protocol, "user": user,
             "password": password, "costs": costs,
         }  # fmt: skip
-        has_gutter, tls = gutter is not None, normal_tls(tls)
-        state = native_state(normal_servers(servers), tls, native_strategy, has_gutter, **settings)
+        has_gutter, tls = gutter is not None, normalise_tls(tls)
+        state = native_state(
+            normalise_servers(servers), tls, native_strategy, has_gutter, **settings
+        )
         kind: type[Self] = _with_gutter(cls) if has_gutter else cls
         client = super().__new__(kind, state)
         client._state = state
@@ -178,7 +180,7 @@ class Client(SyncCaching, LocalMethods, _native.Client):
         Connections to servers that stay are kept, those to others are closed. Safe while other
         threads call. `glasscache.discovery` does this by DNS or a cluster's endpoint.
         """
-        self._change_servers(normal_servers(servers))
+        self._change_servers(normalise_servers(servers))
 
     def explain(self, key: Key) -> Explanation:
         """Return what reading this key costs, and where, as a table to print; the key is read."""

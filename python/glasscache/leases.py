@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
 from glasscache._native import ComputedValue
 from glasscache._plans import CallFunction, Sleep, call, carry_out, carry_out_async
-from glasscache._refresh import Lease
+from glasscache._refresh import GetOrSetOptions
 from glasscache._types import Item
 from glasscache.errors import GlasscacheError
 
@@ -57,7 +57,9 @@ def lease_key(key: Key) -> str:
     return _LEASE_PREFIX + hashlib.blake2b(raw, digest_size=20).hexdigest()
 
 
-def _plan_get_or_set(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[Any]:
+def _plan_get_or_set(
+    client: Any, key: Key, options: GetOrSetOptions, make: Callable[[], Any]
+) -> Plan[Any]:
     """Return the plan of one `get_or_set`."""
     if not callable(make):
         raise TypeError(
@@ -65,20 +67,22 @@ def _plan_get_or_set(client: Any, key: Key, lease: Lease, make: Callable[[], Any
         )
     import random  # noqa: PLC0415 - likewise
 
-    item = yield from _read_item(client, key, lease)
+    item = yield from _read_item(client, key, options)
     if item is None:
         plan_fill = _plan_cold_fill if client._has_reservations else _plan_unguarded_fill
-        return (yield from plan_fill(client, key, lease, make))
+        return (yield from plan_fill(client, key, options, make))
     cost_s = 0.0 if item.compute_info is None else item.compute_info[1]
-    chance = 1 - random.random()  # noqa: S311 - spreads refills
-    if not lease.is_due_for_refresh(lease.fresh_seconds_left(item, time.time()), chance, cost_s):
+    random_fraction = 1 - random.random()  # noqa: S311 - spreads refills
+    if not options.is_due_for_refresh(
+        options.fresh_seconds_left(item, time.time()), random_fraction, cost_s
+    ):
         return item.value
-    return (yield from _plan_early_refresh(client, key, lease, make, item))
+    return (yield from _plan_early_refresh(client, key, options, make, item))
 
 
-def _read_item(client: Any, key: Key, lease: Lease) -> Plan[Item | None]:
+def _read_item(client: Any, key: Key, options: GetOrSetOptions) -> Plan[Item | None]:
     """Return what is stored; how much of its life is left is requested only where that matters."""
-    if lease.stale or lease.early:
+    if options.stale or options.early:
         item: Item | None = yield call(client, "get_with_meta", key)
         return item
     value = yield call(client, "get", key, default=_MISSING)
@@ -86,68 +90,72 @@ def _read_item(client: Any, key: Key, lease: Lease) -> Plan[Item | None]:
 
 
 def _plan_early_refresh(
-    client: Any, key: Key, lease: Lease, make: Callable[[], Any], item: Item
+    client: Any, key: Key, options: GetOrSetOptions, make: Callable[[], Any], item: Item
 ) -> Plan[Any]:
     """Refill a value that is worn, unless another does; then take the old value while that is allowed."""
     began_at = time.monotonic()
     pause_s = _POLL_FIRST_S
-    while not (yield call(client, "add", lease_key(key), b"1", ttl=max(1, math.ceil(lease.lease)))):
-        remaining_s = lease.fresh_seconds_left(item, time.time())
-        if remaining_s is None or remaining_s > -lease.stale or item.compute_info is None:
+    while not (
+        yield call(client, "add", lease_key(key), b"1", ttl=max(1, math.ceil(options.lease)))
+    ):
+        remaining_s = options.fresh_seconds_left(item, time.time())
+        if remaining_s is None or remaining_s > -options.stale or item.compute_info is None:
             return item.value
         waited_s = time.monotonic() - began_at
-        if waited_s >= (lease.lease if lease.wait is None else lease.wait):
+        if waited_s >= (options.lease if options.wait is None else options.wait):
             return (yield CallFunction(make))
         yield Sleep(pause_s)
         pause_s = min(2 * pause_s, _POLL_LAST_S)
-        reread_item = yield from _read_item(client, key, lease)
+        reread_item = yield from _read_item(client, key, options)
         if reread_item is None or reread_item.cas != item.cas:
-            return (yield from _plan_get_or_set(client, key, lease, make))
+            return (yield from _plan_get_or_set(client, key, options, make))
     began_at = time.monotonic()
     try:
-        value, cost_s = yield from _make_timed(make)
-        ttl = lease.stored_ttl(value)
+        value, cost_s = yield from _time_make(make)
+        ttl = options.stored_ttl(value)
         if ttl != 0 and item.cas is not None:
-            yield from _store_value(client, "cas", key, value, item.cas, lease, cost_s)
+            yield from _store_value(client, "cas", key, value, item.cas, options, cost_s)
     except Exception:
-        if lease.stale_if_error:
+        if options.stale_if_error:
             return item.value
         raise
     finally:
         # A lease that ran out may be another's by now.
-        if time.monotonic() - began_at < lease.lease:
+        if time.monotonic() - began_at < options.lease:
             yield call(client, "delete", lease_key(key))
     return value
 
 
-def _make_timed(make: Callable[[], Any]) -> Plan[tuple[Any, float]]:
+def _time_make(make: Callable[[], Any]) -> Plan[tuple[Any, float]]:
     """Return the value and the seconds that making it took."""
     began_at = time.monotonic()
     value = yield CallFunction(make)
     return value, time.monotonic() - began_at
 
 
-def _plan_cold_fill(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[Any]:
+def _plan_cold_fill(
+    client: Any, key: Key, options: GetOrSetOptions, make: Callable[[], Any]
+) -> Plan[Any]:
     """Compute the value of a key without one, or wait for another filler."""
     import random  # noqa: PLC0415 - likewise
 
     began_at = time.monotonic()
-    wait_s = lease.lease if lease.wait is None else lease.wait
+    wait_s = options.lease if options.wait is None else options.wait
     pause_s = _POLL_FIRST_S
     while True:
-        was_reserved, cas_unique = yield from _reserve(client, key, lease)
+        was_reserved, cas_unique = yield from _reserve(client, key, options)
         if cas_unique is not None:
-            return (yield from _fill(client, key, lease, make, cas_unique))
+            return (yield from _fill(client, key, options, make, cas_unique))
         if was_reserved is None:
             return (
                 yield CallFunction(make)
             )  # the server failed, and this client's errors are misses
         waited_s = time.monotonic() - began_at
         if waited_s >= wait_s:
-            cas_unique = yield from _take_over(client, key, lease, waited_s)
+            cas_unique = yield from _replace_expired_reservation(client, key, options, waited_s)
             if cas_unique is None:
                 return (yield CallFunction(make))
-            return (yield from _fill(client, key, lease, make, cas_unique))
+            return (yield from _fill(client, key, options, make, cas_unique))
         jitter = 0.5 + random.random()  # noqa: S311 - spreads clients
         yield Sleep(min(pause_s * jitter, wait_s - waited_s))
         pause_s = min(2 * pause_s, _POLL_LAST_S)
@@ -156,16 +164,18 @@ def _plan_cold_fill(client: Any, key: Key, lease: Lease, make: Callable[[], Any]
             return value
 
 
-def _plan_unguarded_fill(client: Any, key: Key, lease: Lease, make: Callable[[], Any]) -> Plan[Any]:
+def _plan_unguarded_fill(
+    client: Any, key: Key, options: GetOrSetOptions, make: Callable[[], Any]
+) -> Plan[Any]:
     """Do as `_plan_cold_fill` in a dialect whose other readers would take a reservation for a value.
 
     The right to fill is an `add` of a sibling key. A write of the key meanwhile keeps the value out, for it
     is stored by `add` too; a removal does not.
     """
     began_at = time.monotonic()
-    wait_s = lease.lease if lease.wait is None else lease.wait
+    wait_s = options.lease if options.wait is None else options.wait
     pause_s = _POLL_FIRST_S
-    lease_name, lifetime_s = lease_key(key), max(1, math.ceil(lease.lease))
+    lease_name, lifetime_s = lease_key(key), max(1, math.ceil(options.lease))
     while not (has_lease := (yield call(client, "add", lease_name, b"1", ttl=lifetime_s))):
         waited_s = time.monotonic() - began_at
         if waited_s >= wait_s:
@@ -180,20 +190,20 @@ def _plan_unguarded_fill(client: Any, key: Key, lease: Lease, make: Callable[[],
         # Between our look and our lease another may have filled and left.
         value = yield call(client, "get", key, default=_MISSING)
         if value is _MISSING:
-            value, cost_s = yield from _make_timed(make)
-            if lease.stored_ttl(value) != 0:
-                yield from _store_value(client, "add", key, value, None, lease, cost_s)
+            value, cost_s = yield from _time_make(make)
+            if options.stored_ttl(value) != 0:
+                yield from _store_value(client, "add", key, value, None, options, cost_s)
         return value
     finally:
-        if has_lease and time.monotonic() - began_at < lease.lease:
+        if has_lease and time.monotonic() - began_at < options.lease:
             yield call(client, "delete", lease_name)
 
 
 def _reserve(
-    client: Any, key: Key, lease: Lease, replaced_cas_unique: int | None = None
+    client: Any, key: Key, options: GetOrSetOptions, replaced_cas_unique: int | None = None
 ) -> Plan[tuple[bool | None, int | None]]:
     """Return whether a reservation was stored, and its unique if it is still this caller's."""
-    lifetime_s = max(_RESERVATION_MIN_S, _RESERVATION_LEASES * math.ceil(lease.lease))
+    lifetime_s = max(_RESERVATION_MIN_S, _RESERVATION_LEASES * math.ceil(options.lease))
     token = os.urandom(_TOKEN_BYTES - 4) + lifetime_s.to_bytes(4, "big")
     was_reserved = yield call(client, "_reserve", key, token, lifetime_s, replaced_cas_unique)
     if not was_reserved:
@@ -202,7 +212,9 @@ def _reserve(
     return True, reservation[1] if reservation is not None and reservation[0] == token else None
 
 
-def _take_over(client: Any, key: Key, lease: Lease, waited_s: float) -> Plan[int | None]:
+def _replace_expired_reservation(
+    client: Any, key: Key, options: GetOrSetOptions, waited_s: float
+) -> Plan[int | None]:
     """Replace the reservation of a filler that has had its time; return the unique of the new one."""
     reservation = yield call(client, "_reservation", key)
     if reservation is None:
@@ -210,20 +222,20 @@ def _take_over(client: Any, key: Key, lease: Lease, waited_s: float) -> Plan[int
     token, cas_unique, remaining_s = reservation
     # Classic text does not report what is left: there this caller's own wait counts.
     age_s = waited_s if remaining_s is None else int.from_bytes(token[-4:], "big") - remaining_s
-    if age_s < lease.lease:
+    if age_s < options.lease:
         return None
-    return (yield from _reserve(client, key, lease, cas_unique))[1]
+    return (yield from _reserve(client, key, options, cas_unique))[1]
 
 
 def _fill(
-    client: Any, key: Key, lease: Lease, make: Callable[[], Any], cas_unique: int
+    client: Any, key: Key, options: GetOrSetOptions, make: Callable[[], Any], cas_unique: int
 ) -> Plan[Any]:
     """Make the value while holding the reservation, which goes whatever happens."""
     is_reserved = True
     try:
-        value, cost_s = yield from _make_timed(make)
-        if lease.stored_ttl(value) != 0:
-            yield from _store_value(client, "cas", key, value, cas_unique, lease, cost_s)
+        value, cost_s = yield from _time_make(make)
+        if options.stored_ttl(value) != 0:
+            yield from _store_value(client, "cas", key, value, cas_unique, options, cost_s)
             is_reserved = False
         return value
     finally:
@@ -234,16 +246,18 @@ def _fill(
 
 
 def value_to_store(
-    client: Any, value: Any, lease: Lease, cost_s: float
+    client: Any, value: Any, options: GetOrSetOptions, cost_s: float
 ) -> Plan[tuple[Any, float | None]]:
     """Return what is stored for a value that took `cost_s` seconds to make, and its life on the server."""
     from glasscache import _split  # noqa: PLC0415 - only programs that make values pay for it
 
-    ttl = lease.stored_ttl(value)
-    has_compute_info = lease.early is True and ttl is not None and client.codec.dialect == "own"
+    ttl = options.stored_ttl(value)
+    has_compute_info = options.early is True and ttl is not None and client.codec.dialect == "own"
     if has_compute_info and ttl is not None:
-        ttl = math.ceil(ttl) + lease.extra_ttl_s
-    stored_value = (yield from _split.encode(client, value, ttl)) if lease.split else value
+        ttl = math.ceil(ttl) + options.extra_ttl_s
+    stored_value = (
+        (yield from _split.encode_or_split(client, value, ttl)) if options.split else value
+    )
     return (
         ComputedValue(stored_value, time.time(), cost_s) if has_compute_info else stored_value
     ), ttl
@@ -255,18 +269,18 @@ def _store_value(
     key: Key,
     value: Any,
     cas_unique: int | None,
-    lease: Lease,
+    options: GetOrSetOptions,
     cost_s: float,
 ) -> Plan[None]:
     """Store a value by `add`, or by `cas` unless its key was changed since the unique was read."""
-    stored_value, ttl = yield from value_to_store(client, value, lease, cost_s)
+    stored_value, ttl = yield from value_to_store(client, value, options, cost_s)
     arguments = (key, stored_value) if cas_unique is None else (key, stored_value, cas_unique)
     if (yield call(client, method_name, *arguments, ttl=ttl)) is not True:
         client._count_unstored()
-        if lease.split:
+        if options.split:
             from glasscache import _split  # noqa: PLC0415 - likewise
 
-            yield from _split.discard(client, stored_value)
+            yield from _split.discard_pieces(client, stored_value)
 
 
 class SyncLeases:
@@ -312,10 +326,12 @@ class SyncLeases:
 
         """
         return self.get_or_set_by(
-            key, make, Lease(ttl, stale, lease, wait, early, none_ttl, stale_if_error, split)
+            key,
+            make,
+            GetOrSetOptions(ttl, stale, lease, wait, early, none_ttl, stale_if_error, split),
         )
 
-    def get_or_set_by(self, key: Key, make: Callable[[], T], lease: Lease) -> T:
+    def get_or_set_by(self, key: Key, make: Callable[[], T], lease: GetOrSetOptions) -> T:
         """`get_or_set` with its settings in one object."""
         return cast("T", carry_out(_plan_get_or_set(self, key, lease, make)))
 
@@ -374,11 +390,13 @@ class AsyncLeases:
         `make` may be a function or a coroutine function.
         """
         return await self.get_or_set_by(
-            key, make, Lease(ttl, stale, lease, wait, early, none_ttl, stale_if_error, split)
+            key,
+            make,
+            GetOrSetOptions(ttl, stale, lease, wait, early, none_ttl, stale_if_error, split),
         )
 
     async def get_or_set_by(
-        self, key: Key, make: Callable[[], Awaitable[T] | T], lease: Lease
+        self, key: Key, make: Callable[[], Awaitable[T] | T], lease: GetOrSetOptions
     ) -> T:
         """`get_or_set` with its settings in one object."""
         return cast("T", await carry_out_async(_plan_get_or_set(self, key, lease, make)))

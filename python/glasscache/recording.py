@@ -142,18 +142,18 @@ class Recorder:
         client.recorder = self._refuse_second_recorder
         client._recorder = self  # noqa: SLF001 - of this package
         if client.__class__.get is _native.Client.get and "get" not in vars(client):
-            begin = None if self._parent_of is None else self._begin
+            begin = None if self._parent_of is None else self._begin_record
             client._record_gets(self._native, begin)  # noqa: SLF001
         else:
             client.get = functools.wraps(client.get)(self._recording_get(client.get))
         for names, begin_record in (
-            (_READ_METHODS, self._begin_read),
-            (_BULK_READ_METHODS, self._begin_bulk_read),
+            (_READ_METHODS, self._begin_read_record),
+            (_BULK_READ_METHODS, self._begin_bulk_record),
         ):
             for name in names:
                 self._record_method(client, name, begin_record)
         for name in _WRITE_METHODS:
-            self._record_method(client, name, _begin_write)
+            self._record_method(client, name, _begin_write_record)
         # The pipeline of the asyncio client calls its methods.
         if (run := getattr(client, "_run_pipeline", None)) is not None:
             client._run_pipeline = functools.wraps(run)(self._recording_pipeline(run))
@@ -183,7 +183,9 @@ class Recorder:
         """Close the recorder."""
         self.close()
 
-    def _begin(self, request: _native.RecordedRequest, keys: list[Any], parent: Any = None) -> bool:
+    def _begin_record(
+        self, request: _native.RecordedRequest, keys: list[Any], parent: Any = None
+    ) -> bool:
         """Begin the record of a read; false if its keys or parent are none, which the call itself refuses."""
         try:
             if parent is not None:
@@ -196,19 +198,19 @@ class Recorder:
             return False
         return True
 
-    def _begin_read(
+    def _begin_read_record(
         self, request: _native.RecordedRequest, key: Any, parent: Any
     ) -> tuple[Any, bool]:
-        return key, self._begin(request, [key], parent)
+        return key, self._begin_record(request, [key], parent)
 
-    def _begin_bulk_read(
+    def _begin_bulk_record(
         self, request: _native.RecordedRequest, keys: Any, parent: Any
     ) -> tuple[Any, bool]:
         if isinstance(keys, str | bytes):
-            return keys, self._begin(request, [])
+            return keys, self._begin_record(request, [])
         # An iterator can be read once only, so the call gets what was read here. Its errors are the caller's.
         keys = list(keys)
-        return keys, self._begin(request, keys, parent)
+        return keys, self._begin_record(request, keys, parent)
 
     def _recording_pipeline(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """Return what runs a pipeline and records it as one call that reads several keys."""
@@ -221,7 +223,7 @@ class Recorder:
             for _ in range(len(calls) - len(read_keys)):
                 request.begin_write()
                 request.end()
-            is_recorded = self._begin(request, read_keys)
+            is_recorded = self._begin_record(request, read_keys)
             try:
                 return run(calls, deadline=deadline)
             finally:
@@ -247,7 +249,7 @@ class Recorder:
     def _recording_get(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """As `_record_method`, of the most frequent call: named parameters cost less than packed ones."""
         blocks, current_request = self._blocks, self._current_request.get
-        begin_record = self._begin
+        begin_record = self._begin_record
 
         def get(
             key: Any, default: Any = None, *, deadline: float | None = None, parent: Any = None
@@ -341,7 +343,9 @@ def _mark_coroutine_function(function: Callable[..., Any]) -> Callable[..., Any]
     return function if mark is None else mark(function)
 
 
-def _begin_write(request: _native.RecordedRequest, key: Any, _parent: Any) -> tuple[Any, bool]:
+def _begin_write_record(
+    request: _native.RecordedRequest, key: Any, _parent: Any
+) -> tuple[Any, bool]:
     request.begin_write()
     return key, True
 

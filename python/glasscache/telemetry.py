@@ -17,12 +17,12 @@ import weakref
 from collections.abc import Callable, Iterator, Sized
 from typing import TYPE_CHECKING, Any
 
-from glasscache._observed import (
+from glasscache._call_observer import (
     BULK_METHODS,
     READ_METHODS,
+    CallObserver,
     FinishedCall,
     ObserverSettings,
-    Report,
     report_calls,
 )
 
@@ -72,14 +72,15 @@ def instrument(
         )
         _count_connections(client, meter)
         report_calls(
-            client, ObserverSettings(functools.partial(_duration_reporter, durations), _never_idle)
+            client,
+            ObserverSettings(functools.partial(_duration_observer, durations), _never_disabled),
         )
     if tracers is not None:
         spans = _Spans(client, tracers.get_tracer("glasscache"), keys)
         report_calls(
             client,
             ObserverSettings(
-                spans.reporter_for, _is_idle_function(tracers), int(slower_than * 1e9), sample
+                spans.observer_for, _is_disabled_function(tracers), int(slower_than * 1e9), sample
             ),
         )
     return True
@@ -90,15 +91,15 @@ def _provider_or_none(provider: Any) -> Any:
     return None if type(provider).__name__ in _NOOP_PROVIDERS else provider
 
 
-def _never_idle() -> bool:
+def _never_disabled() -> bool:
     return False
 
 
-def _is_idle_function(tracers: Any) -> Callable[[], bool]:
+def _is_disabled_function(tracers: Any) -> Callable[[], bool]:
     """Return a function: would every span be dropped? Only the SDK's provider knows; for another, no."""
     processor: Any = getattr(tracers, "_active_span_processor", None)
     if not hasattr(processor, "_span_processors"):
-        return _never_idle
+        return _never_disabled
     return lambda: not processor._span_processors  # noqa: SLF001 - the SDK has no other way to query it
 
 
@@ -109,7 +110,7 @@ def _base_attributes_of(name: str) -> dict[str, Any]:
     return {"db.system.name": "memcached", "db.operation.name": operation}
 
 
-def _duration_reporter(durations: Any, name: str) -> Report:
+def _duration_observer(durations: Any, name: str) -> CallObserver:
     base_attributes = _base_attributes_of(name)
 
     def report(finished_call: FinishedCall) -> None:
@@ -164,7 +165,7 @@ class _Spans:
         # A parent-based sampler drops what belongs to a trace that is not sampled.
         self._follows_parent = type(getattr(tracer, "sampler", None)).__name__.startswith("Parent")
 
-    def reporter_for(self, name: str) -> Report:
+    def observer_for(self, name: str) -> CallObserver:
         """Return what makes spans of one method's calls."""
         base_attributes = _base_attributes_of(name)
 
@@ -246,7 +247,7 @@ def log_slow_calls(
                 error_text,
             )
 
-    def report_for(_name: str) -> Report:
+    def observer_for(_name: str) -> CallObserver:
         return report
 
-    report_calls(client, ObserverSettings(report_for, _never_idle, int(threshold * 1e9)))
+    report_calls(client, ObserverSettings(observer_for, _never_disabled, int(threshold * 1e9)))

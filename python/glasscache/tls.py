@@ -57,7 +57,7 @@ class TLS(NamedTuple):
         return context
 
 
-def normal_tls(tls: Any) -> TLS | None:
+def normalise_tls(tls: Any) -> TLS | None:
     """Return the settings, given them, True for the system's authorities, or False or None."""
     if isinstance(tls, TLS):
         return tls
@@ -74,7 +74,7 @@ def asyncio_tls(tls: Any, servers: list[str]) -> tuple[ssl.SSLContext, str | Non
     if _is_context(tls):
         check_tls_servers(servers)
         return tls, None
-    settings = normal_tls(tls)
+    settings = normalise_tls(tls)
     if settings is None:
         return None
     check_tls_servers(servers)
@@ -85,7 +85,7 @@ def threads_tls(tls: Any) -> TLS | None:
     """Return the settings for threads of an asyncio client, which need files."""
     if _is_context(tls):
         raise BadSetting("coherent=True needs tls=True or tls=TLS(...), not an ssl.SSLContext")
-    return normal_tls(tls)
+    return normalise_tls(tls)
 
 
 def _is_context(tls: Any) -> TypeGuard[ssl.SSLContext]:

@@ -106,7 +106,9 @@ class Codec(_native.Codec):
             cls,
             functools.partial(_DUMPERS[objects], is_own_dialect=is_own_dialect),
             functools.partial(_load_kind, registered_types),
-            lower=functools.partial(_kind_and_fields, registered_types) if writes_typed else None,
+            kind_and_fields_of=functools.partial(_kind_and_fields, registered_types)
+            if writes_typed
+            else None,
             dialect=dialect,
             compress=compress,
             level=level,

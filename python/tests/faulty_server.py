@@ -29,9 +29,9 @@ MODES = (
     "close",
     "garbage",
     "wrong_key",
-    "shifted",
-    "doubled",
-    "unasked",
+    "off_by_one",
+    "duplicated",
+    "unsolicited",
     "too_long",
     "too_short",
     "missing_end",
@@ -59,7 +59,7 @@ class FaultyServer:
 
     def __init__(self) -> None:
         self.mode = "ok"
-        self.is_deaf = False
+        self.ignores_writes = False
         """Whether writes are answered as the mode has it and not done."""
         self._store: dict[bytes, tuple[bytes, bytes]] = {}
         self._previous = b"END\r\n"
@@ -129,13 +129,13 @@ class FaultyServer:
             elif word == b"ms":
                 body = read(int(words[1]) + 2)[:-2]
                 flags = next((w[1:] for w in words[2:] if w.startswith(b"F")), b"0")
-                if not self.is_deaf:
+                if not self.ignores_writes:
                     self._store[words[0]] = (flags, body)
                 if b"q" not in words:
                     yield b"HD" + _opaque(words) + b"\r\n", True
             elif word == b"md":
                 had = self._store.get(words[0])
-                if not self.is_deaf:
+                if not self.ignores_writes:
                     self._store.pop(words[0], None)
                 if b"q" not in words:
                     yield (b"NF" if had is None else b"HD") + _opaque(words) + b"\r\n", True
@@ -200,11 +200,11 @@ def _send(server: FaultyServer, connection: socket.socket, reply: bytes, *, is_l
             connection.sendall(bytes(range(128, 250)) + b"\r\n" + reply)
         case "wrong_key":
             connection.sendall(reply.replace(b"VALUE k", b"VALUE x").replace(b" O", b" O9"))
-        case "shifted":
+        case "off_by_one":
             connection.sendall(previous)
-        case "doubled":
+        case "duplicated":
             connection.sendall(reply + reply)
-        case "unasked":
+        case "unsolicited":
             connection.sendall(b"VALUE other 0 5\r\nother\r\nEND\r\n" + reply)
         case "too_long":
             connection.sendall(_length(reply, 7))

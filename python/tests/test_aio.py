@@ -42,7 +42,7 @@ def run(request: pytest.FixtureRequest, server: Server) -> Callable[..., Any]:
     return run
 
 
-def test_every_word_of_the_api(run: Callable[..., Any]) -> None:
+def test_every_method(run: Callable[..., Any]) -> None:
     async def work(client: AsyncClient) -> None:
         assert await client.get("a") is None
         assert await client.get("a", default=1) == 1
@@ -189,13 +189,15 @@ def test_more_than_the_peer_takes_at_once_is_held_back(
     assert caplog.records == []
 
 
-@pytest.mark.parametrize("word", ["set", "replace"])
-def test_a_value_over_the_clients_own_limit_leaves_no_older_one(word: str, server: Server) -> None:
+@pytest.mark.parametrize("method", ["set", "replace"])
+def test_a_value_over_the_clients_own_limit_leaves_no_older_one(
+    method: str, server: Server
+) -> None:
     async def main() -> None:
         async with AsyncClient(server.address, timeout=5, value_bytes_max=1000) as client:
             await client.set("k", "an older value")
             with pytest.raises(ValueTooLarge):
-                await getattr(client, word)("k", os.urandom(1001))
+                await getattr(client, method)("k", os.urandom(1001))
             assert await client.get("k") is None
 
     asyncio.run(main())

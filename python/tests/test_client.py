@@ -1,4 +1,4 @@
-"""The synchronous client against a real server: the words of the API and what they return."""
+"""The synchronous client against a real server: the methods and what they return."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def test_every_word_of_the_api(client: Client) -> None:
+def test_every_method(client: Client) -> None:
     assert client.get("a") is None
     assert client.get("a", default=1) == 1
     assert client.set("a", "x", ttl=60)
@@ -325,11 +325,11 @@ def test_costs_are_found_by_size_and_width(client: Client) -> None:
     assert "compress" in str(client.explain_value({"x": list("abc")}))
 
 
-def test_the_native_module_is_never_the_face() -> None:
+def test_public_objects_do_not_name_the_native_module() -> None:
     from glasscache import _native
 
     public = {name for name in dir(_native) if not name.startswith("_")}
-    faces = {
+    client_names = {
         "Client",
         "ClientState",
         "AsyncClient",
@@ -339,7 +339,7 @@ def test_the_native_module_is_never_the_face() -> None:
         "BulkCall",
         "ComputedValue",
         "Manifest",
-        "NearCall",
+        "PendingNearRead",
         "Recorder",
         "RecordedRequest",
         "RequestBlock",
@@ -349,6 +349,6 @@ def test_the_native_module_is_never_the_face() -> None:
         "check_parent",
         "server_of",
     }
-    of_sim = {"Trace", "Curve", "RequestLog", "slab_classes", "slab_optimum", "slab_plan"}
-    assert public == faces | of_sim
+    sim_names = {"Trace", "Curve", "RequestLog", "slab_classes", "slab_optimum", "slab_plan"}
+    assert public == client_names | sim_names
     assert issubclass(glasscache.Client, _native.Client)

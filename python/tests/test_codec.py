@@ -93,7 +93,7 @@ def test_foreign_flags_are_named() -> None:
     assert error.value.flags == 1
 
 
-def test_the_room_of_a_long_list_is_kept_for_the_next() -> None:
+def test_the_memory_of_a_long_list_is_retained_for_the_next() -> None:
     codec = Codec()
     flags, body = codec.encode(list(range(1_000_000, 1_140_000)))
 

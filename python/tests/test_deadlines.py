@@ -1,4 +1,4 @@
-"""How far past its deadline a call returns, over thousands of calls to a server that never answers."""
+"""How far past its deadline a call returns, over thousands of calls to a server that never replies."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ OVERRUN_WORST = 0.1
 SLACK = float(os.environ.get("GLASSCACHE_TEST_SLACK", "1.0"))
 
 
-class Mute:
-    """Accepts, answers the probe of the first connection, and then says nothing more."""
+class SilentServer:
+    """Accepts, replies to the probe of the first connection, and then sends nothing more."""
 
-    _words: ClassVar[dict[bytes, bytes]] = {b"mn": b"MN\r\n"}
+    _canned_replies: ClassVar[dict[bytes, bytes]] = {b"mn": b"MN\r\n"}
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=1000)
@@ -47,17 +47,17 @@ class Mute:
             while not self._is_over.is_set():
                 for key, _ in selector.select(0.05):
                     with contextlib.suppress(OSError):
-                        self._look(selector, key.fileobj)  # type: ignore[arg-type]
+                        self._handle_readable(selector, key.fileobj)  # type: ignore[arg-type]
             for key in list(selector.get_map().values()):
                 key.fileobj.close()  # type: ignore[union-attr]
 
-    def _look(self, selector: selectors.BaseSelector, readable: socket.socket) -> None:
+    def _handle_readable(self, selector: selectors.BaseSelector, readable: socket.socket) -> None:
         if readable is self._listener:
             connection, _ = self._listener.accept()
             selector.register(connection, selectors.EVENT_READ)
             return
         data = readable.recv(65536)
-        if (reply := self._words.get(data.strip())) is not None:
+        if (reply := self._canned_replies.get(data.strip())) is not None:
             readable.sendall(reply)
         if not data:
             selector.unregister(readable)
@@ -69,30 +69,30 @@ class Mute:
 
 
 @pytest.fixture
-def mute() -> Iterator[Mute]:
-    server = Mute()
+def silent_server() -> Iterator[SilentServer]:
+    server = SilentServer()
     yield server
     server.close()
 
 
-class Deaf(Mute):
-    """As `Mute`, but a probe finds it alive, so that calls go on."""
+class ProbeOnlyServer(SilentServer):
+    """As `SilentServer`, but a probe finds it alive, so that calls go on."""
 
-    _words: ClassVar[dict[bytes, bytes]] = {b"mn": b"MN\r\n", b"version": b"VERSION 1\r\n"}
+    _canned_replies: ClassVar[dict[bytes, bytes]] = {b"mn": b"MN\r\n", b"version": b"VERSION 1\r\n"}
 
 
 @pytest.fixture
-def deaf() -> Iterator[Deaf]:
-    server = Deaf()
+def probe_only_server() -> Iterator[ProbeOnlyServer]:
+    server = ProbeOnlyServer()
     yield server
     server.close()
 
 
-def hold_to_bounds(client_name: str, overruns: list[float]) -> None:
+def assert_within_bounds(client_name: str, overruns: list[float]) -> None:
     overruns.sort()
     p999, worst = overruns[len(overruns) * 999 // 1000], overruns[-1]
     middle = overruns[len(overruns) // 2]
-    print(  # noqa: T201 - the figures themselves are what `make faults` is asked for
+    print(  # noqa: T201 - the figures themselves are what `make faults` is run for
         f"{client_name}: {len(overruns)} calls: late by {middle * 1e3:.2f} ms in "
         f"the middle, {p999 * 1e3:.2f} at p99.9, {worst * 1e3:.2f} at worst"
     )
@@ -100,9 +100,9 @@ def hold_to_bounds(client_name: str, overruns: list[float]) -> None:
     assert worst <= OVERRUN_WORST + SLACK
 
 
-def test_calls_end_at_their_deadline(mute: Mute) -> None:
+def test_calls_end_at_their_deadline(silent_server: SilentServer) -> None:
     overruns = []
-    with Client(mute.address, timeout=5) as client:
+    with Client(silent_server.address, timeout=5) as client:
         for number in range(CALLS):
             begin = time.perf_counter()
             with pytest.raises(DeadlineExceeded):
@@ -111,10 +111,10 @@ def test_calls_end_at_their_deadline(mute: Mute) -> None:
                 else:
                     client.get_many(["a", "b"], deadline=DEADLINE)
             overruns.append(time.perf_counter() - begin - DEADLINE)
-    hold_to_bounds("threads", overruns)
+    assert_within_bounds("threads", overruns)
 
 
-def test_awaited_calls_end_at_their_deadline(mute: Mute) -> None:
+def test_awaited_calls_end_at_their_deadline(silent_server: SilentServer) -> None:
     overruns: list[float] = []
 
     async def call(client: AsyncClient) -> None:
@@ -124,19 +124,19 @@ def test_awaited_calls_end_at_their_deadline(mute: Mute) -> None:
         overruns.append(time.perf_counter() - begin - DEADLINE)
 
     async def main() -> None:
-        async with AsyncClient(mute.address, timeout=0.5) as client:
+        async with AsyncClient(silent_server.address, timeout=0.5) as client:
             for _ in range(CALLS // 10):
                 await asyncio.gather(*(call(client) for _ in range(10)))
 
     asyncio.run(main())
-    hold_to_bounds("asyncio", overruns)
+    assert_within_bounds("asyncio", overruns)
 
 
-def test_a_deadline_shorter_than_one_before_is_kept(mute: Mute) -> None:
+def test_a_deadline_shorter_than_one_before_is_kept(silent_server: SilentServer) -> None:
     """What it takes is bounded by seconds where the longer deadline has a minute."""
 
     async def main() -> None:
-        async with AsyncClient(mute.address, timeout=60) as client:
+        async with AsyncClient(silent_server.address, timeout=60) as client:
             await client.version(deadline=0.01)  # connects, and is late: the next connection is new
             patient = asyncio.create_task(client.get("patient"))
             await asyncio.sleep(0.05)
@@ -155,12 +155,12 @@ def test_a_deadline_shorter_than_one_before_is_kept(mute: Mute) -> None:
 
 @pytest.mark.parametrize("keys", ["k", ["k", "l"]])
 def test_close_does_not_wait_for_the_reply_to_a_cancelled_call(
-    mute: Mute, keys: str | list[str]
+    silent_server: SilentServer, keys: str | list[str]
 ) -> None:
     """What it takes is bounded by seconds where the timeout is a minute."""
 
     async def main() -> None:
-        client = AsyncClient(mute.address, timeout=60)
+        client = AsyncClient(silent_server.address, timeout=60)
         read = client.get(keys) if isinstance(keys, str) else client.get_many(keys)
         task = asyncio.ensure_future(read)
         await asyncio.sleep(0.1)
@@ -171,16 +171,16 @@ def test_close_does_not_wait_for_the_reply_to_a_cancelled_call(
 
 
 def test_close_does_not_wait_for_a_bulk_call_that_was_cancelled_while_it_connected(
-    mute: Mute,
+    silent_server: SilentServer,
 ) -> None:
     """One server was sent its request, and the other accepts and never replies to the probe."""
 
     async def main(silent_address: str) -> None:
-        client = AsyncClient([mute.address, silent_address], timeout=60)
+        client = AsyncClient([silent_server.address, silent_address], timeout=60)
         keys = [f"key{number}" for number in range(50)]
-        assert {client.server_of(key) for key in keys} == {mute.address, silent_address}
-        of_mute = next(key for key in keys if client.server_of(key) == mute.address)
-        for read in (client.get(of_mute), client.get_many(keys)):
+        assert {client.server_of(key) for key in keys} == {silent_server.address, silent_address}
+        silent_key = next(key for key in keys if client.server_of(key) == silent_server.address)
+        for read in (client.get(silent_key), client.get_many(keys)):
             task = asyncio.ensure_future(read)
             await asyncio.sleep(0.2)
             task.cancel()
@@ -191,7 +191,9 @@ def test_close_does_not_wait_for_a_bulk_call_that_was_cancelled_while_it_connect
         asyncio.run(main(f"127.0.0.1:{silent.getsockname()[1]}"))
 
 
-def test_awaited_calls_of_many_deadlines_end_at_their_own(deaf: Deaf) -> None:
+def test_awaited_calls_of_many_deadlines_end_at_their_own(
+    probe_only_server: ProbeOnlyServer,
+) -> None:
     """10,000 calls, 1,000 at a time, with deadlines from 5 ms to 5 s: GLASSCACHE_TEST_CALLS=10000."""
     at_a_time = max(MIXED_CALLS // 10, 1)
     longest = 5.0 if MIXED_CALLS >= 10_000 else 0.5
@@ -220,7 +222,7 @@ def test_awaited_calls_of_many_deadlines_end_at_their_own(deaf: Deaf) -> None:
             lags.append(time.perf_counter() - begin - 0.001)
 
     async def main() -> None:
-        async with AsyncClient(deaf.address, timeout=10) as client:
+        async with AsyncClient(probe_only_server.address, timeout=10) as client:
             watch = asyncio.create_task(watch_the_loop())
             workers = [
                 asyncio.create_task(_repeat(lambda: call(client), MIXED_CALLS // at_a_time))
@@ -236,7 +238,7 @@ def test_awaited_calls_of_many_deadlines_end_at_their_own(deaf: Deaf) -> None:
         f"{lags[-1] * 1e3:.2f} at worst; {refused[0]} calls met a server known to be down; "
         f"ended early by {max(0.0, -min(overruns)) * 1e3:.2f} ms at most"
     )
-    hold_to_bounds("asyncio, many deadlines", overruns)
+    assert_within_bounds("asyncio, many deadlines", overruns)
 
 
 async def _repeat(call: Callable[[], Awaitable[None]], times: int) -> None:

@@ -503,7 +503,13 @@ def test_a_site_moves_from_its_old_backend_and_back() -> None:
     pytest.importorskip("pymemcache")
     from glasscache.server import find_command
 
-    command = [sys.executable, str(ROOT / "tests/django/moving.py"), "--memcached", "", "--server"]
+    command = [
+        sys.executable,
+        str(ROOT / "tests/django/backend_migration.py"),
+        "--memcached",
+        "",
+        "--server",
+    ]
     command += [
         f"{find_command()} serve",
         "--values",

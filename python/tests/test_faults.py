@@ -256,7 +256,7 @@ UNKNOWN = ("hang", "close", "half_then_close", "reset", "garbage")
 def make_uncertain(faulty: FaultyServer, mode: str) -> None:
     """Let writes end without an answer and without being done."""
     faulty.put(b"k0", b"old")
-    faulty.mode, faulty.is_deaf = mode, True
+    faulty.mode, faulty.ignores_writes = mode, True
 
 
 @pytest.mark.parametrize("mode", UNKNOWN)
@@ -267,7 +267,7 @@ def test_a_write_without_a_reply_leaves_no_older_value(mode: str, faulty: Faulty
         with pytest.raises(GlasscacheError) as error:
             client.set("k0", b"new")
         assert getattr(error.value, "retry_is_safe", False) is False
-        faulty.mode, faulty.is_deaf = "ok", False
+        faulty.mode, faulty.ignores_writes = "ok", False
         wait_until_good(client)
         assert client.get_many(["k0", "k2"]) == {"k2": value_of(b"k2")}
 
@@ -283,7 +283,7 @@ def test_a_removal_without_a_reply_is_repeated(mode: str, many: bool, faulty: Fa
         else:
             with pytest.raises(GlasscacheError):
                 client.delete("k0")
-        faulty.mode, faulty.is_deaf = "ok", False
+        faulty.mode, faulty.ignores_writes = "ok", False
         wait_until_good(client)
         assert client.get_many(["k0", "k2"]) == {"k2": value_of(b"k2")}
 
@@ -299,7 +299,7 @@ def test_asyncio_repeats_a_removal_without_a_reply(many: bool, faulty: FaultySer
             else:
                 with pytest.raises(GlasscacheError):
                     await client.delete("k0")
-            faulty.mode, faulty.is_deaf = "ok", False
+            faulty.mode, faulty.ignores_writes = "ok", False
             values = None
             while values is None:
                 with contextlib.suppress(GlasscacheError):
@@ -369,7 +369,7 @@ def test_asyncio_leaves_no_older_value_either(mode: str, faulty: FaultyServer) -
             make_uncertain(faulty, mode)
             with pytest.raises(GlasscacheError):
                 await client.set("k0", b"new")
-            faulty.mode, faulty.is_deaf = "ok", False
+            faulty.mode, faulty.ignores_writes = "ok", False
             while True:
                 with contextlib.suppress(GlasscacheError):
                     values = await client.get_many(["k0", "k2"])

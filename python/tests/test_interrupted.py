@@ -21,8 +21,8 @@ class Stop(BaseException):
     """What the handler raises."""
 
 
-class ReplyingOnce(FaultyServer):
-    """Answers one request, and then hangs."""
+class SingleReplyServer(FaultyServer):
+    """Replies to one request, and then hangs."""
 
     def _replies(self, reader: object) -> Iterator[tuple[bytes, bool]]:
         for reply, is_last in super()._replies(reader):
@@ -31,25 +31,25 @@ class ReplyingOnce(FaultyServer):
                 self.mode = "hang"
 
 
-class Refusing(FaultyServer):
-    """Refuses every quiet write, the others too if it is told so, and answers nothing else."""
+class RefusingServer(FaultyServer):
+    """Refuses every quiet write, the others too with `refuses_all`, and replies to nothing else."""
 
-    def __init__(self, words: bytes, *, refuses_all: bool) -> None:
+    def __init__(self, reply: bytes, *, refuses_all: bool) -> None:
         super().__init__()
         self.mode = "hang"
-        self._words = words
+        self._reply = reply
         self._refuses_all = refuses_all
 
     def _replies(self, reader: Any) -> Iterator[tuple[bytes, bool]]:
         while words := reader.readline().split():
             if words[0] == b"ms":
                 reader.read(int(words[2]) + 2)
-                yield self._words, not self._refuses_all and b"q" not in words
+                yield self._reply, not self._refuses_all and b"q" not in words
             else:
                 yield b"MN\r\n", words[0] != b"mn"
 
 
-class Loud:
+class SignalOnUnpickle:
     """A signal comes while it is read."""
 
     def __setstate__(self, _state: object) -> None:
@@ -88,28 +88,28 @@ def client_of(*servers: FaultyServer) -> Iterator[Client]:
         yield stack.enter_context(Client(addresses, timeout=2))
 
 
-@pytest.mark.parametrize("word", ["delete_many", "get_many"])
-def test_servers_that_hang_keep_no_bulk_call(word: str) -> None:
+@pytest.mark.parametrize("method", ["delete_many", "get_many"])
+def test_servers_that_hang_keep_no_bulk_call(method: str) -> None:
     one, other = FaultyServer(), FaultyServer()
     with client_of(one, other) as client:
         assert client.set_many(VALUES) == {}
         one.mode = other.mode = "hang"
-        assert_stopped(lambda: getattr(client, word)(KEYS))
+        assert_stopped(lambda: getattr(client, method)(KEYS))
 
 
 def test_a_server_that_replies_for_one_key_only_does_not_hold_a_bulk_call() -> None:
-    with client_of(ReplyingOnce()) as client:
+    with client_of(SingleReplyServer()) as client:
         assert_stopped(lambda: client.delete_many(KEYS))
 
 
 def test_no_refused_value_is_stored_again_after_an_interruption() -> None:
-    refusing = Refusing(b"SERVER_ERROR out of memory storing object\r\n", refuses_all=False)
+    refusing = RefusingServer(b"SERVER_ERROR out of memory storing object\r\n", refuses_all=False)
     with client_of(refusing) as client:
         assert_stopped(lambda: client.set_many(VALUES))
 
 
-@pytest.mark.parametrize("word", ["set", "set_many", "pipeline"])
-def test_the_limit_of_a_server_is_not_waited_for(word: str) -> None:
+@pytest.mark.parametrize("method", ["set", "set_many", "pipeline"])
+def test_the_limit_of_a_server_is_not_waited_for(method: str) -> None:
     def by_pipeline(client: Client) -> None:
         with client.pipeline() as pipeline:
             pipeline.set("k", b"v")
@@ -119,24 +119,24 @@ def test_the_limit_of_a_server_is_not_waited_for(word: str) -> None:
         "set_many": lambda client: client.set_many({"k": b"v"}),
         "pipeline": by_pipeline,
     }
-    refusing = Refusing(b"SERVER_ERROR object too large for cache\r\n", refuses_all=True)
+    refusing = RefusingServer(b"SERVER_ERROR object too large for cache\r\n", refuses_all=True)
     with client_of(refusing) as client:
-        assert_stopped(lambda: calls[word](client))
+        assert_stopped(lambda: calls[method](client))
 
 
-@pytest.mark.parametrize("word", ["version", "server_stats", "flush"])
-def test_an_interrupted_call_sends_no_further_request(word: str) -> None:
+@pytest.mark.parametrize("method", ["version", "server_stats", "flush"])
+def test_an_interrupted_call_sends_no_further_request(method: str) -> None:
     one, other = FaultyServer(), FaultyServer()
     with client_of(one, other) as client:
         one.mode = other.mode = "hang"
-        assert_stopped(getattr(client, word))
+        assert_stopped(getattr(client, method))
 
 
-@pytest.mark.parametrize("word", ["set_many", "delete_many", "version", "pipeline"])
+@pytest.mark.parametrize("method", ["set_many", "delete_many", "version", "pipeline"])
 def test_a_signal_while_failures_are_reported_is_not_one_of_them(
-    word: str, monkeypatch: pytest.MonkeyPatch
+    method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Loudly(errors.ServerUnavailable):
+    class SignalOnConstruction(errors.ServerUnavailable):
         def __init__(self, message: str = "", **rest: Any) -> None:
             signal.raise_signal(signal.SIGALRM)
             super().__init__(message, **rest)
@@ -151,9 +151,9 @@ def test_a_signal_while_failures_are_reported_is_not_one_of_them(
         "version": lambda client: client.version(),
         "pipeline": by_pipeline,
     }
-    monkeypatch.setattr(errors, "ServerUnavailable", Loudly)
+    monkeypatch.setattr(errors, "ServerUnavailable", SignalOnConstruction)
     with Client("127.0.0.1:1") as client, pytest.raises(Stop):
-        calls[word](client)
+        calls[method](client)
 
 
 def test_a_signal_while_values_are_read_is_no_value_that_cannot_be_read() -> None:
@@ -161,11 +161,11 @@ def test_a_signal_while_values_are_read_is_no_value_that_cannot_be_read() -> Non
     server = FaultyServer()
     server.put(b"foreign", b"?", flags=b"4000000000")
     with client_of(server), Client(server.address, codec=codec) as client:
-        client.set("loud", Loud())
+        client.set("signal", SignalOnUnpickle())
         with pytest.raises(UnreadableValue):
             client.get_many(["foreign"])
         with pytest.raises(Stop):
-            client.get_many(["foreign", "loud"])
+            client.get_many(["foreign", "signal"])
         with pytest.raises(Stop), client.pipeline() as pipeline:
             pipeline.get("foreign")
-            pipeline.get("loud")
+            pipeline.get("signal")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from glasscache import AsyncClient, Client, Server
 from glasscache._plans import CallFunction, Sleep, carry_out_async
-from glasscache._refresh import Lease
+from glasscache._refresh import GetOrSetOptions
 from glasscache._types import Item
 from glasscache.cached import cached
 from glasscache.leases import lease_key
@@ -74,7 +74,7 @@ def test_while_one_refills_the_others_take_the_stale_value(glasscache_client: Cl
     assert client.get_or_set("k", lambda: "other", **options) == "new"
 
 
-def test_a_filler_that_fails_gives_its_lease_back(glasscache_client: Client) -> None:
+def test_a_failed_fill_releases_its_lease(glasscache_client: Client) -> None:
     def fail() -> None:
         raise RuntimeError("no database")
 
@@ -109,24 +109,26 @@ def test_a_caller_that_waited_too_long_makes_the_value_itself(glasscache_client:
     assert glasscache_client.get("k") is None  # whoever holds the lease will store
 
 
-def test_a_filler_that_has_had_its_time_is_relieved(glasscache_client: Client) -> None:
+def test_an_expired_lease_is_taken_by_a_waiting_caller(glasscache_client: Client) -> None:
     token = bytes(12) + (60).to_bytes(4, "big")
     glasscache_client._reserve("k", token, 60 - 7)  # as if it had begun seven seconds ago
     assert glasscache_client.get_or_set("k", lambda: "own", ttl=60, lease=5, wait=0.05) == "own"
     assert glasscache_client.get("k") == "own"
 
 
-def test_a_value_wears_out_where_its_stale_time_begins() -> None:
-    lease = Lease(ttl=60, stale=20)
+def test_a_value_becomes_stale_at_the_end_of_its_ttl() -> None:
+    options = GetOrSetOptions(ttl=60, stale=20)
     item = Item("v", 1, 21, 0, True, False, 1)
-    assert not lease.is_due_for_refresh(lease.fresh_seconds_left(item, 0), chance=1)
-    assert lease.is_due_for_refresh(lease.fresh_seconds_left(item._replace(ttl=20), 0), chance=1)
-    assert not lease.is_due_for_refresh(
-        lease.fresh_seconds_left(item._replace(ttl=None), 0), chance=1
+    assert not options.is_due_for_refresh(options.fresh_seconds_left(item, 0), random_fraction=1)
+    assert options.is_due_for_refresh(
+        options.fresh_seconds_left(item._replace(ttl=20), 0), random_fraction=1
     )
-    early = Lease(ttl=60, early=2)
-    assert early.is_due_for_refresh(3, chance=0.1)
-    assert not early.is_due_for_refresh(3, chance=0.9)
+    assert not options.is_due_for_refresh(
+        options.fresh_seconds_left(item._replace(ttl=None), 0), random_fraction=1
+    )
+    early = GetOrSetOptions(ttl=60, early=2)
+    assert early.is_due_for_refresh(3, random_fraction=0.1)
+    assert not early.is_due_for_refresh(3, random_fraction=0.9)
 
 
 def test_a_lease_of_a_long_key_has_a_name_that_fits() -> None:
@@ -258,7 +260,7 @@ def test_a_decorated_function_refreshes_early_and_keeps_a_none_for_none_ttl(
 
 
 @pytest.mark.parametrize("kind", [GeneratorExit, KeyboardInterrupt, SystemExit, StopIteration])
-def test_whatever_a_maker_raises_the_lease_is_given_back(
+def test_the_lease_is_released_whatever_the_function_raises(
     client: Client, kind: type[BaseException]
 ) -> None:
     def make() -> int:
@@ -272,7 +274,7 @@ def test_whatever_a_maker_raises_the_lease_is_given_back(
     assert time.monotonic() - begin < 1
 
 
-def test_a_plan_whose_coroutine_is_thrown_away_ends_quietly() -> None:
+def test_a_plan_whose_coroutine_is_discarded_ends_quietly() -> None:
     class Never:
         def __await__(self) -> Generator[None]:
             yield

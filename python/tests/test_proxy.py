@@ -77,7 +77,7 @@ def proxy(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Proxy]:
         proxy.stop()
 
 
-def test_every_word_that_a_proxy_has_works_through_it(proxy: Proxy) -> None:
+def test_every_method_that_a_proxy_has_works_through_it(proxy: Proxy) -> None:
     with Client(proxy.address, timeout=5) as client:
         assert client.set("a", {"b": [1, 2]}, ttl=60)
         assert client.get("a") == {"b": [1, 2]}

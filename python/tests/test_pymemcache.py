@@ -14,7 +14,7 @@ from glasscache.compat.pymemcache import (
 )
 
 
-class Loud(Client):
+class UppercasingClient(Client):
     """Says it in capitals."""
 
     def get(self, key: Any, default: Any = None) -> Any:
@@ -60,7 +60,7 @@ def test_with_ignore_exc_only_the_lost_servers_keys_are_misses() -> None:
 
 def test_with_ignore_exc_a_failed_call_of_the_programs_class_is_its_miss() -> None:
     client = HashClient([], ignore_exc=True, timeout=0.2)
-    client.client_class = Loud
+    client.client_class = UppercasingClient
     client.add_server(("127.0.0.1", 1))
     assert client.get("k") is None
     assert client.get("k", "?") == client.get("k", default="?") == "?"
@@ -73,21 +73,21 @@ def test_a_client_class_of_the_program_has_the_calls(
     glasscache_server: Server, pooled: bool
 ) -> None:
     client = HashClient([], use_pooling=pooled)
-    client.client_class = Loud
+    client.client_class = UppercasingClient
     client.add_server(glasscache_server.address)
     client.set_many({"a": "x", "b": "y"})
     assert client.get("a") == b"X"
     assert client.get_many(["a", "b"]) == {"a": b"x", "b": b"y"}
 
 
-def test_a_pool_lends_clients_of_the_programs_class(glasscache_server: Server) -> None:
+def test_a_pool_creates_clients_of_the_configured_class(glasscache_server: Server) -> None:
     client = PooledClient(glasscache_server.address)
-    client.client_class = Loud
+    client.client_class = UppercasingClient
     client.set("a", "x")
     assert client.get("a") == b"X"
-    with client.client_pool.get_and_release() as lent:
-        assert client.client_pool.used == (lent,)
-    assert client.client_pool.free == (lent,)
+    with client.client_pool.get_and_release() as pooled_client:
+        assert client.client_pool.used == (pooled_client,)
+    assert client.client_pool.free == (pooled_client,)
 
 
 def _index(client: HashClient, key: str) -> object:

@@ -23,7 +23,7 @@ sys.path.insert(0, str(HERE.parent / "live"))
 
 import suites  # noqa: E402
 from certificates import Authority  # noqa: E402
-from harness import Protection, Server, Tls, demand, is_root  # noqa: E402
+from harness import Protection, Server, Tls, is_root, require  # noqa: E402
 from logins import PASSWORD, USER, sasl_environment  # noqa: E402
 from packets import GET, first, request  # noqa: E402
 from programs import (  # noqa: E402
@@ -117,21 +117,21 @@ def start(command: list[str], name: str, folder: pathlib.Path) -> Server:
         return Server(command)
     os.environ.update(sasl_environment(folder, USER, PASSWORD))
     server = Server(command, ("-m", "64", "-S"))
-    demand_login(server)
+    require_login(server)
     os.environ.update({"SASL_USER": USER, "SASL_PASSWORD": PASSWORD})
     return server
 
 
-def demand_login(server: Server) -> None:
+def require_login(server: Server) -> None:
     """The server refuses who has not logged in, so that a client that passes has."""
-    with server.connect() as wire:
-        wire.send(request(GET, b"key"))
+    with server.connect() as connection:
+        connection.send(request(GET, b"key"))
         received = b""
         while not (packet := first(received)):
-            piece = wire.socket.recv(4096)
-            demand(piece, "no reply to a get without a login")
+            piece = connection.socket.recv(4096)
+            require(piece, "no reply to a get without a login")
             received += piece
-        demand(packet[0].status == 0x20, f"a get without a login: status {packet[0].status}")
+        require(packet[0].status == 0x20, f"a get without a login: status {packet[0].status}")
 
 
 def evaluate(name: str, text: str) -> tuple[bool, str]:

@@ -61,7 +61,7 @@ def python_binary_memcached(command: list[str]) -> str:
         raise Missing(f"PyPI does not give the source of {client}") from error
     shutil.copy(HERE / "bmemcached_conftest.py", folder / "test" / "conftest.py")
     python = bmemcached_python(client)
-    demand_free([*BMEMCACHED_SERVERS, 5001])
+    require_free_ports([*BMEMCACHED_SERVERS, 5001])
     with tempfile.TemporaryDirectory(prefix="bmemcached-suite-") as temporary:
         home = Path(temporary)
         (home / "memcached").write_text(WRAPPER.format(command=" ".join(command)))
@@ -118,7 +118,7 @@ def rust_memcache(command: list[str]) -> str:
     good, text = run([*build, "--no-run"], BUILD_SECONDS, cwd=folder)
     if not good:
         raise Missing(f"its tests cannot be built (libssl-dev): {last_line(text)}")
-    demand_free([*rust_servers(folder)])
+    require_free_ports([*rust_servers(folder)])
     with servers(command, rust_servers(folder), dict(os.environ)):
         tests = [*build, "--no-fail-fast", "--", "--test-threads=1"]
         _, text = run(tests, SUITE_SECONDS, cwd=folder)
@@ -201,7 +201,7 @@ def is_taken(address: Address) -> bool:
     return False
 
 
-def demand_free(addresses: list[Address]) -> None:
+def require_free_ports(addresses: list[Address]) -> None:
     """The suites flush what they find at their addresses, so nothing of others may be there."""
     if taken := [str(address) for address in addresses if is_taken(address)]:
         raise Missing(f"its tests need addresses that another server has: {', '.join(taken)}")

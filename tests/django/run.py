@@ -2,7 +2,7 @@
 
 The tests are those of Django's source distribution. The memcached ones get a class for our backend,
 the middleware ones have their in-memory backend replaced by ours in a copy of the file, the session
-ones take it from the settings. `asyncs.py` beside this file tries every `a*` method and counts
+ones take it from the settings. `async_cache_methods.py` beside this file tries every `a*` method and counts
 threads.
 """
 
@@ -123,7 +123,9 @@ def main() -> int:
                 ]
                 good &= run(label, command, tests, path)
         if options.only is None:
-            good &= run("async", [sys.executable, str(HERE / "asyncs.py"), server], tests, path)
+            good &= run(
+                "async", [sys.executable, str(HERE / "async_cache_methods.py"), server], tests, path
+            )
     return 0 if good else 1
 
 

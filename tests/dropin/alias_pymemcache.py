@@ -21,7 +21,7 @@ from glasscache import _native
 from glasscache.compat import pymemcache
 from glasscache.compat.pymemcache import client, exceptions, serde
 from glasscache.compat.pymemcache.client import base, hash, retrying  # noqa: A004 - pymemcache's name
-from played import Played
+from scripted_server import ScriptedServer
 
 sys.modules.update({
     "pymemcache": pymemcache, "pymemcache.client": client, "pymemcache.client.base": base,
@@ -29,12 +29,12 @@ sys.modules.update({
     "pymemcache.exceptions": exceptions, "pymemcache.serde": serde,
 })  # fmt: skip
 
-_THEIRS = Path(os.environ["PYMEMCACHE_HOME"])
+_UPSTREAM = Path(os.environ["PYMEMCACHE_HOME"])
 
 
 def _load(name: str, file: str) -> types.ModuleType:
     """A module of the project that its tests use as a tool."""
-    spec = importlib.util.spec_from_file_location(name, _THEIRS / file)
+    spec = importlib.util.spec_from_file_location(name, _UPSTREAM / file)
     assert spec
     assert spec.loader
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -44,11 +44,11 @@ def _load(name: str, file: str) -> types.ModuleType:
 
 pymemcache.pool = _load("pymemcache.pool", "pool.py")
 tests = sys.modules["pymemcache.test"] = types.ModuleType("pymemcache.test")
-tests.__path__ = [str(_THEIRS / "test")]
+tests.__path__ = [str(_UPSTREAM / "test")]
 
 
-def _on_the_wire(reply: object) -> object:
-    """What a server says to bring about an exception that their mocked socket would raise."""
+def _reply_bytes(reply: object) -> object:
+    """The reply of a server that causes an exception that their mocked socket would raise."""
     if isinstance(reply, exceptions.MemcacheClientError):
         return f"CLIENT_ERROR {reply}\r\n".encode()
     if isinstance(reply, exceptions.MemcacheUnknownError):
@@ -56,45 +56,49 @@ def _on_the_wire(reply: object) -> object:
     return reply
 
 
-def _played(replies: Any, *path: str) -> Played:
-    return Played([_on_the_wire(reply) for reply in replies], *path)
+def _scripted_server(replies: Any, *path: str) -> ScriptedServer:
+    return ScriptedServer([_reply_bytes(reply) for reply in replies], *path)
 
 
-def _watched(kind: Any, played: Played, **kwargs: Any) -> Any:
-    """A client of a played server whose `sock` is what that server sees of it."""
-    watched = type(kind.__name__, (kind,), {"sock": property(lambda _: played.socket())})
-    return watched(played.address, **kwargs)
+def _client_with_recorded_requests(kind: Any, server: ScriptedServer, **kwargs: Any) -> Any:
+    """A client of a scripted server whose `sock` has the requests that this server received."""
+    client_class = type(kind.__name__, (kind,), {"sock": property(lambda _: server.socket())})
+    return client_class(server.address, **kwargs)
 
 
 def _client_of(kind: Any, **always: Any) -> Any:
     def make_client(self: Any, mock_socket_values: Any, **kwargs: Any) -> Any:
-        return _watched(kind, _played(mock_socket_values), **always, **kwargs)
+        return _client_with_recorded_requests(
+            kind, _scripted_server(mock_socket_values), **always, **kwargs
+        )
 
     return make_client
 
 
 def _base_client(self: Any, mock_socket_values: Any, **kwargs: Any) -> Any:
-    return _watched(base.Client, _played(mock_socket_values), **kwargs)
+    return _client_with_recorded_requests(
+        base.Client, _scripted_server(mock_socket_values), **kwargs
+    )
 
 
-def _customized(theirs: Any) -> Any:
+def _customized(upstream: Any) -> Any:
     """Their `make_customized_client`, whose client overrides a private method of pymemcache's."""
-    kind = theirs.__globals__["CustomizedClient"]
+    kind = upstream.__globals__["CustomizedClient"]
     return lambda self, mock_socket_values, **kwargs: kind(
-        _played(mock_socket_values).address, **kwargs
+        _scripted_server(mock_socket_values).address, **kwargs
     )
 
 
 def _are_placed(addresses: list[Any]) -> bool:
     """Whether the tests' keys lie where their `_get_client` says: key3 first, key1 second."""
-    names = [base.address(each) for each in addresses]
+    names = [base.address(address) for address in addresses]
     return len(names) != 2 or _native.server_of("rendezvous", names, [b"key3", b"key1"]) == [0, 1]
 
 
 def _hash_client(self: Any, *canned: Any, **kwargs: Any) -> Any:
     while True:
-        played = [_played(replies) for replies in canned]
-        addresses = [each.address for each in played]
+        servers = [_scripted_server(replies) for replies in canned]
+        addresses = [server.address for server in servers]
         if _are_placed(addresses):
             return hash.HashClient(addresses, **kwargs)
 
@@ -106,7 +110,9 @@ def _unix_hash_client(self: Any, sockets: Any, *canned: Any, **kwargs: Any) -> A
         if _are_placed(paths):
             break
     pairs = zip(canned, paths, strict=True)
-    return hash.HashClient([_played(replies, path).address for replies, path in pairs], **kwargs)
+    return hash.HashClient(
+        [_scripted_server(replies, path).address for replies, path in pairs], **kwargs
+    )
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:

@@ -7,28 +7,28 @@ import random
 import struct
 
 import packets
-from harness import Server, Wire, case, demand
+from harness import Server, ServerConnection, case, require
 
 SEED = 21
 
 
-def responses(wire: Wire) -> list[packets.Packet]:
+def responses(connection: ServerConnection) -> list[packets.Packet]:
     """All that comes until the server closes."""
-    received, found = wire.rest(2.0), []
+    received, found = connection.read_rest(2.0), []
     while (packet := packets.first(received)) is not None:
         found.append(packet[0])
         received = received[packet[1] :]
-    demand(not received, f"a response is cut: {received[:40]!r}")
+    require(not received, f"a response is cut: {received[:40]!r}")
     return found
 
 
 def refused(server: Server, data: bytes, status: int) -> None:
     """One response with this status, then the close, without more input."""
-    with server.connect() as wire:
-        wire.send(data)
-        found = responses(wire)
-        demand([packet.status for packet in found] == [status], f"{data[:30]!r}: {found}")
-        demand(wire.is_closed(), f"{data[:30]!r}: still open")
+    with server.connect() as connection:
+        connection.send(data)
+        found = responses(connection)
+        require([packet.status for packet in found] == [status], f"{data[:30]!r}: {found}")
+        require(connection.is_closed(), f"{data[:30]!r}: still open")
 
 
 @case()
@@ -64,38 +64,38 @@ def binary_extras_that_no_opcode_has(server: Server) -> None:
 @case()
 def binary_unknown_opcodes(server: Server) -> None:
     """Each is refused, its body passed by, and the next request served."""
-    with server.connect(10) as wire:
+    with server.connect(10) as connection:
         unknown = [opcode for opcode in range(256) if opcode > packets.GATKQ]
         body = packets.request(packets.FLUSH)
         stream = b"".join(packets.request(opcode, value=body) for opcode in unknown)
-        wire.send(stream + packets.request(packets.QUIT))
-        found = responses(wire)
-    demand([packet.opcode for packet in found] == [*unknown, packets.QUIT], "not one each")
-    demand(all(packet.status == 0x81 for packet in found[:-1]), "another status")
+        connection.send(stream + packets.request(packets.QUIT))
+        found = responses(connection)
+    require([packet.opcode for packet in found] == [*unknown, packets.QUIT], "not one each")
+    require(all(packet.status == 0x81 for packet in found[:-1]), "another status")
 
 
 @case()
 def binary_value_that_is_not_a_request(server: Server) -> None:
     """The value of a refused set is never executed."""
-    with server.connect(10) as wire:
-        wire.send(packets.request(packets.SET, b"kept", b"v", bytes(8)))
+    with server.connect(10) as connection:
+        connection.send(packets.request(packets.SET, b"kept", b"v", bytes(8)))
         flushes = packets.request(packets.FLUSH) * 50_000
-        wire.send(packets.request(packets.SET, b"large", flushes, bytes(8)))
-        wire.send(packets.request(packets.GET, b"kept") + packets.request(packets.QUIT))
-        found = responses(wire)
-    demand([packet.status for packet in found] == [0, 3, 0, 0], f"{found}")
+        connection.send(packets.request(packets.SET, b"large", flushes, bytes(8)))
+        connection.send(packets.request(packets.GET, b"kept") + packets.request(packets.QUIT))
+        found = responses(connection)
+    require([packet.status for packet in found] == [0, 3, 0, 0], f"{found}")
 
 
 @case()
 def binary_reader_that_never_reads(server: Server) -> None:
     """70,000 quiet gets of a 10 KB value: the server waits, and its memory stays."""
     before = server.resident_mb()
-    with server.connect(5) as wire:
-        wire.send(packets.request(packets.SETQ, b"b" * 200, b"v" * 10_000, bytes(8)))
+    with server.connect(5) as connection:
+        connection.send(packets.request(packets.SETQ, b"b" * 200, b"v" * 10_000, bytes(8)))
         with contextlib.suppress(TimeoutError):
-            wire.send(packets.request(packets.GETKQ, b"b" * 200) * 70_000)
-        demand(server.is_alive(), "the server is gone")
-        demand(server.resident_mb() - before < 32, "memory grew")
+            connection.send(packets.request(packets.GETKQ, b"b" * 200) * 70_000)
+        require(server.is_alive(), "the server is gone")
+        require(server.resident_mb() - before < 32, "memory grew")
 
 
 @case()
@@ -108,11 +108,11 @@ def binary_random_packets(server: Server) -> None:
         for _ in range(source.randint(0, 6)):
             stream[source.randrange(len(stream))] = source.randrange(256)
         header = struct.pack(">BB", packets.REQUEST, source.randrange(256))
-        with server.connect(0.2) as wire:
+        with server.connect(0.2) as connection:
             try:
-                wire.send(bytes(stream) + header + source.randbytes(200))
-                wire.rest(0.02)
+                connection.send(bytes(stream) + header + source.randbytes(200))
+                connection.read_rest(0.02)
             except (ConnectionError, TimeoutError):
                 pass
-    demand(server.is_alive(), "the server is gone")
-    demand(server.resident_mb() - before < 32, "memory grew")
+    require(server.is_alive(), "the server is gone")
+    require(server.resident_mb() - before < 32, "memory grew")

@@ -1,10 +1,10 @@
-"""One process of the consistency check: random operations, each reply held against the ledger.
+"""One process of the consistency check: random operations, each reply compared with the shared versions.
 
 Violations are replies that no correct server could give, whatever the others do: a value of another
 key or version, a version older than one acknowledged before the read began, a counter that gives one
 number twice, a log with a hole, an item alive long after its expiry, a reply out of order. A miss is
 right as soon as the server evicts or is flushed; without either a miss of something acknowledged is a
-violation too (the caller knows the counters and judges `lost`). What happened to keys that all processes
+violation too (the caller reads the counters and interprets `lost`). What happened to keys that all processes
 write is recorded, and decided by a process of its own.
 """
 
@@ -14,15 +14,15 @@ import time
 from typing import TYPE_CHECKING
 
 from histories import Histories
-from sequences import Sequences
+from ordered_operations import OrderedOperations
 from session import Killed
-from versions import Versions
+from versioned_keys import VersionedKeys
 
 if TYPE_CHECKING:
     from session import Report
 
 
-class Checker(Versions, Sequences, Histories):
+class Checker(VersionedKeys, OrderedOperations, Histories):
     """Runs operations until the time is up."""
 
     def run(self) -> Report:
@@ -42,18 +42,18 @@ class Checker(Versions, Sequences, Histories):
             self.kill_next = self.random.random() < self.plan.kill_rate
             try:
                 self.flush_if_due()
-                self.ship_finished()
+                self.send_finished_histories()
                 action()
             except Killed:
                 self.report.killed += 1
-                self.wire = self.connect()
+                self.connection = self.connect()
             except (OSError, ValueError, IndexError) as error:
                 self.report.errors.append(f"{action.__name__}: {type(error).__name__}: {error}")
-                self.wire.socket.close()
+                self.connection.socket.close()
                 if len(self.report.errors) > 20:
                     break
-                self.wire = self.connect()
+                self.connection = self.connect()
             self.report.operations[action.__name__] += 1
-        self.ship_finished(at_end=True)
-        self.wire.socket.close()
+        self.send_finished_histories(at_end=True)
+        self.connection.socket.close()
         return self.report

@@ -18,12 +18,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import faulty
-import linear_cases
+import linearizability_cases
 from checker import Checker
 from harness import Server
 from history_checker import check_histories
-from ledger import Ledger
 from session import Plan, Report
+from shared_versions import SharedVersions
 
 if TYPE_CHECKING:
     from histories import Batch
@@ -39,24 +39,24 @@ THIRDS_MB = 1.0
 def work(
     plan: Plan,
     number: int,
-    ledger: Ledger,
+    shared_versions: SharedVersions,
     batches: multiprocessing.Queue[Batch],
     reports: multiprocessing.Queue[Report],
 ) -> None:
     """The body of one process."""
-    checker = Checker(plan, number, ledger)
-    checker.ship = batches.put
+    checker = Checker(plan, number, shared_versions)
+    checker.send_batch = batches.put
     reports.put(checker.run())
 
 
 def run_plan(plan: Plan) -> Report:
     """Runs all processes of a plan and adds their reports up."""
-    ledger = Ledger(plan.keys, plan.counters * 2)
+    shared_versions = SharedVersions(plan.keys, plan.counters * 2)
     reports: multiprocessing.Queue[Report] = multiprocessing.Queue()
     # Bounded: processes wait where the decisions do not keep up.
     batches: multiprocessing.Queue[Batch] = multiprocessing.Queue(maxsize=256)
     processes = [
-        multiprocessing.Process(target=work, args=(plan, number, ledger, batches, reports))
+        multiprocessing.Process(target=work, args=(plan, number, shared_versions, batches, reports))
         for number in range(plan.processes)
     ]
     history_checker = multiprocessing.Process(target=check_histories, args=(plan, batches, reports))
@@ -81,12 +81,12 @@ def run_plan(plan: Plan) -> Report:
 def stats(server: Server) -> dict[str, str]:
     """The rows of `stats`."""
     rows = {}
-    with server.connect() as wire:
-        line = wire.send_request(b"stats\r\n")
+    with server.connect() as connection:
+        line = connection.send_request(b"stats\r\n")
         while line != b"END":
             _, name, value = line.decode().split(" ", 2)
             rows[name] = value
-            line = wire.line()
+            line = connection.read_line()
     return rows
 
 
@@ -271,7 +271,7 @@ def main() -> int:
     )
     args = parser.parse_args()
     if args.faulty:
-        linear_cases.run()
+        linearizability_cases.run()
         modes = faulty.MODES if args.faulty == "all" else [args.faulty]
         results = [check_faulty(mode, min(args.seconds, 15.0), 0.001) for mode in modes]
         return 0 if all(results) else 1

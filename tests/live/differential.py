@@ -3,7 +3,7 @@
 
 Both servers get the same commands one after another, see `conversations`. Numbers that no two
 servers share (CAS uniques, addresses of connections) are compared by the order in which they
-appear. The first conversation that differs is shortened to the fewest commands that still differ,
+appear. The first conversation that differs is minimised to the fewest commands that still differ,
 and printed. What differs on purpose (docs/decisions/0022) is not sent: times and client flags
 beyond 31 and 32 bits, an overlong key in a get, one item by its plain and by its base64 name,
 arithmetic on blank lines or with a unique of its own.
@@ -30,23 +30,23 @@ from harness import Server
 OLDEST = (1, 6, 45)
 # How long a reply may take.
 SECONDS = 3.0
-# A command behind each one: its reply says that the one before has been answered whole.
+# A command behind each one: its reply shows that the reply before is complete.
 FENCE = b"md no-such-key Ofence\r\n"
 FENCE_REPLY = b"NF Ofence\r\n"
 
-# The number of a command, and what we and the other answered to it.
+# The number of a command, and our reply and the other one.
 Difference = tuple[int, bytes | None, bytes | None]
 
 
-class Talk:
-    """A connection on which each command is answered before the next is sent."""
+class RequestConnection:
+    """A connection on which each command has its reply before the next is sent."""
 
     def __init__(self, server: Server) -> None:
         self.socket = socket.create_connection(("127.0.0.1", server.port), SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send_request(self, command: bytes) -> bytes | None:
-        """All that is answered to one command; `None` once the connection is closed."""
+        """All that is sent in reply to one command; `None` once the connection is closed."""
         try:
             self.socket.sendall(command + FENCE)
             reply = b""
@@ -62,11 +62,11 @@ class Talk:
         return reply.removesuffix(FENCE_REPLY)
 
 
-class PacketTalk(Talk):
+class BinaryRequestConnection(RequestConnection):
     """The same in the binary protocol."""
 
     def send_request(self, command: bytes) -> bytes | None:
-        """All that is answered to one command, uniques made common; `None` once the connection is closed."""
+        """All that is sent in reply to one command, uniques made common; `None` once it is closed."""
         try:
             self.socket.sendall(command + packets.request(packets.NOOP, opaque=packets.FENCE))
             received, lines = b"", []
@@ -92,7 +92,7 @@ class PacketTalk(Talk):
         self.uniques: dict[int, int] = {0: 0}
 
 
-class Plain:
+class ReplyNormaliser:
     """Replaces numbers that servers count for themselves by the order in which they appear."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class Plain:
         unique = match.group(2)
         return match.group(1) + b"#%d" % self.uniques.setdefault(unique, len(self.uniques))
 
-    def reply(self, reply: bytes | None, command: bytes) -> bytes | None:
+    def normalise(self, reply: bytes | None, command: bytes) -> bytes | None:
         """The reply with its own numbers made common."""
         if reply is None:
             return None
@@ -111,7 +111,7 @@ class Plain:
         if command.startswith(b"m"):
             head, end, rest = reply.partition(b"\r\n")
             head = re.sub(rb"( c| cas=)(\d+)", self._number, head)
-            # A second may pass between the two servers' answers.
+            # A second may pass between the replies of the two servers.
             head = re.sub(
                 rb"( t|exp=)(\d{2,})", lambda t: t[1] + b"%d" % ((int(t[2]) + 2) // 5), head
             )
@@ -129,37 +129,37 @@ def are_errors_of_one_line(command: bytes, ours: bytes | None, theirs: bytes | N
 
 def run_packets(commands: list[bytes], servers: tuple[Server, Server]) -> Difference | None:
     """As `run`, in the binary protocol."""
-    talks = [PacketTalk(server) for server in servers]
+    connections = [BinaryRequestConnection(server) for server in servers]
     try:
-        for talk in talks:
-            talk.send_request(
+        for connection in connections:
+            connection.send_request(
                 packets.request(packets.FLUSH) + packets.request(packets.STAT, b"detail off")
             )
         for number, command in enumerate(commands):
-            ours, theirs = (talk.send_request(command) for talk in talks)
+            ours, theirs = (connection.send_request(command) for connection in connections)
             if ours != theirs:
                 return number, ours, theirs
             if ours is not None and ours.endswith(b"(closed)"):
                 return None
         return None
     finally:
-        for talk in talks:
-            talk.socket.close()
+        for connection in connections:
+            connection.socket.close()
 
 
 def run(commands: list[bytes], servers: tuple[Server, Server]) -> Difference | None:
-    """The first command that is answered differently, with both replies; `None` when none is."""
-    talks = [Talk(server) for server in servers]
-    plain = (Plain(), Plain())
+    """The first command whose replies differ, with both replies; `None` when none is."""
+    connections = [RequestConnection(server) for server in servers]
+    normalisers = (ReplyNormaliser(), ReplyNormaliser())
     try:
-        for talk in talks:
-            talk.send_request(b"flush_all\r\n")
+        for connection in connections:
+            connection.send_request(b"flush_all\r\n")
             for word in (b"lru mode segmented", b"verbosity 0", b"stats detail off"):
-                talk.send_request(word + b"\r\n")
+                connection.send_request(word + b"\r\n")
         for number, command in enumerate(commands):
             ours, theirs = (
-                own.reply(talk.send_request(command), command)
-                for talk, own in zip(talks, plain, strict=True)
+                normaliser.normalise(connection.send_request(command), command)
+                for connection, normaliser in zip(connections, normalisers, strict=True)
             )
             if ours != theirs and not are_errors_of_one_line(command, ours, theirs):
                 return number, ours, theirs
@@ -167,8 +167,8 @@ def run(commands: list[bytes], servers: tuple[Server, Server]) -> Difference | N
                 return None
         return None
     finally:
-        for talk in talks:
-            talk.socket.close()
+        for connection in connections:
+            connection.socket.close()
 
 
 # The two protocols: what makes a conversation, what runs it, how many commands it has.
@@ -181,7 +181,7 @@ PEER_OPTIONS = {"text": (), "binary": ("-o", "no_lru_maintainer")}
 Run = Callable[[list[bytes], tuple[Server, Server]], Difference | None]
 
 
-def shorten(commands: list[bytes], servers: tuple[Server, Server], run: Run) -> list[bytes]:
+def minimise(commands: list[bytes], servers: tuple[Server, Server], run: Run) -> list[bytes]:
     """Leaves out one command after another as long as the servers still differ."""
     position = 0
     while position < len(commands):
@@ -193,7 +193,7 @@ def shorten(commands: list[bytes], servers: tuple[Server, Server], run: Run) -> 
     return commands
 
 
-def is_old(program: str) -> bool:
+def is_unsupported_version(program: str) -> bool:
     """Whether a memcached is older than the one whose replies are the measure."""
     output = subprocess.run(
         [*program.split(), "-V"], capture_output=True, text=True, check=False
@@ -212,7 +212,7 @@ def main() -> int:
     parser.add_argument("--protocol", choices=PROTOCOLS, default="text")
     parser.add_argument("--differences", type=int, default=10, help="stop after so many")
     args = parser.parse_args()
-    if is_old(args.memcached):
+    if is_unsupported_version(args.memcached):
         parser.error(
             f"{args.memcached} is older than {'.'.join(map(str, OLDEST))}, whose replies are ours"
         )
@@ -228,10 +228,10 @@ def main() -> int:
         if run(commands, servers) is None:
             continue
         found += 1
-        short = shorten(commands, servers, run)
-        differs = run(short, servers)
+        minimal = minimise(commands, servers, run)
+        differs = run(minimal, servers)
         print(f"conversation {number}:")
-        for command in short:
+        for command in minimal:
             print(f"   {command!r}")
         if differs:
             print(f"   ours   {differs[1]!r}\n   theirs {differs[2]!r}")

@@ -1,4 +1,4 @@
-"""What the hostile cases stand on: a server process, connections, a witness, and the list of cases.
+"""What the hostile cases stand on: a server process, connections, a latency probe, and the list of cases.
 
 Only the standard library is used, so that the cases run against any memcached on any machine.
 """
@@ -69,19 +69,19 @@ class Protection:
         cls.tls = Tls(identity.options(), context)
 
 
-class Failed(AssertionError):
-    """A demand was not met; the message says which."""
+class RequirementFailed(AssertionError):
+    """A requirement was not met; the message names it."""
 
 
-def demand(condition: object, message: str) -> None:
+def require(condition: object, message: str) -> None:
     """Raises `Failed` unless the condition holds."""
     if not condition:
-        raise Failed(message)
+        raise RequirementFailed(message)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One hostile input with what it demands."""
+    """One hostile input with what is required of the server."""
 
     name: str
     kind: str
@@ -95,7 +95,7 @@ CASES: list[Case] = []
 def case(
     kind: str = "core", options: tuple[str, ...] | None = None
 ) -> Callable[..., Callable[..., object]]:
-    """Registers a case; `options` asks for a server of its own, started with them."""
+    """Registers a case; `options` requests a server of its own, started with them."""
 
     def register(function: Callable[[Server], str | None]) -> Callable[[Server], str | None]:
         CASES.append(Case(function.__name__, kind, function, options))
@@ -148,20 +148,24 @@ class Server:
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
-                with self.connect() as wire:
+                with self.connect() as connection:
                     if self.is_binary:
-                        wire.send(request(VERSION))
-                        return wire.socket.recv(1) == bytes([RESPONSE])
-                    wire.send(b"version\r\n")
+                        connection.send(request(VERSION))
+                        return connection.socket.recv(1) == bytes([RESPONSE])
+                    connection.send(b"version\r\n")
                     # A server that requires a login replies that.
-                    return wire.line().startswith((b"VERSION", b"CLIENT_ERROR unauthenticated"))
+                    return connection.read_line().startswith(
+                        (b"VERSION", b"CLIENT_ERROR unauthenticated")
+                    )
             except OSError:
                 time.sleep(0.02)
         return False
 
-    def connect(self, timeout: float = REPLY_SECONDS, receive_buffer: int | None = None) -> Wire:
+    def connect(
+        self, timeout: float = REPLY_SECONDS, receive_buffer: int | None = None
+    ) -> ServerConnection:
         """Opens a connection."""
-        return Wire(self.port, timeout, receive_buffer)
+        return ServerConnection(self.port, timeout, receive_buffer)
 
     def resident_mb(self) -> float:
         """Resident memory now, in MiB, huge pages included."""
@@ -187,9 +191,9 @@ class Server:
         if self.process.poll() is not None:
             return False
         try:
-            with self.connect() as wire:
-                wire.send(b"version\r\n")
-                return wire.line().startswith(b"VERSION")
+            with self.connect() as connection:
+                connection.send(b"version\r\n")
+                return connection.read_line().startswith(b"VERSION")
         except OSError:
             return False
 
@@ -204,7 +208,7 @@ class Server:
         self.process.wait()
 
 
-class Wire:
+class ServerConnection:
     """A connection that reads lines and blocks, with a deadline on each read."""
 
     def __init__(self, port: int, timeout: float, receive_buffer: int | None) -> None:
@@ -233,7 +237,7 @@ class Wire:
         """Sends all bytes."""
         self.socket.sendall(data)
 
-    def line(self) -> bytes:
+    def read_line(self) -> bytes:
         """The next line without its end; empty at the end of the stream."""
         while b"\n" not in self.buffer:
             piece = self.socket.recv(1 << 16)
@@ -244,7 +248,7 @@ class Wire:
         line, self.buffer = self.buffer.split(b"\n", 1)
         return line.rstrip(b"\r")
 
-    def block(self, size: int) -> bytes:
+    def read_value(self, size: int) -> bytes:
         """The next `size` bytes and the line end after them."""
         pieces = bytearray(self.buffer)
         while len(pieces) < size + 2:
@@ -258,7 +262,7 @@ class Wire:
     def send_request(self, data: bytes) -> bytes:
         """Sends a request and returns the first line of the reply."""
         self.send(data)
-        return self.line()
+        return self.read_line()
 
     def set(self, key: bytes, value: bytes, flags: int = 0, exptime: int = 0) -> bytes:
         """Stores a value and returns the reply."""
@@ -271,12 +275,12 @@ class Wire:
         head = self.send_request(b"get %s\r\n" % key)
         if head == b"END":
             return None
-        demand(head.startswith(b"VALUE "), f"get answered {head!r}")
-        value = self.block(int(head.split()[3]))
-        demand(self.line() == b"END", "no END after the value")
+        require(head.startswith(b"VALUE "), f"get: reply {head!r}")
+        value = self.read_value(int(head.split()[3]))
+        require(self.read_line() == b"END", "no END after the value")
         return value
 
-    def rest(self, seconds: float = 3.0) -> bytes:
+    def read_rest(self, seconds: float = 3.0) -> bytes:
         """Everything until the server closes or is silent for `seconds`."""
         self.socket.settimeout(seconds)
         pieces = [self.buffer]
@@ -289,7 +293,7 @@ class Wire:
         return b"".join(pieces)
 
     def is_closed(self, seconds: float = 5.0) -> bool:
-        """Whether the server closes within `seconds`, whatever it says before."""
+        """Whether the server closes within `seconds`, whatever it sends before."""
         self.socket.settimeout(seconds)
         try:
             while self.socket.recv(1 << 18):
@@ -300,26 +304,26 @@ class Wire:
             return True
         return True
 
-    def in_step(self) -> bool:
+    def is_in_sync(self) -> bool:
         """Whether the next reply belongs to the next request."""
         reply = self.send_request(b"mn\r\n")
         return reply == b"MN"
 
 
-class Witness:
-    """Another client, asking every few milliseconds while a case runs; keeps its worst wait."""
+class LatencyProbe:
+    """Another client: sends a request every few milliseconds while a case runs, keeps the longest latency."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.worst_ms = 0.0
+        self.latency_ms_max = 0.0
         self.errors: list[str] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:
         # Connected before the case begins, so that a case may count descriptors.
-        self._wire = self.server.connect()
-        demand(self._wire.in_step(), "the witness is not served")
+        self._connection = self.server.connect()
+        require(self._connection.is_in_sync(), "the latency probe is not served")
         self._thread.start()
         return self
 
@@ -329,12 +333,17 @@ class Witness:
 
     def _run(self) -> None:
         try:
-            with self._wire as wire:
+            with self._connection as connection:
                 while not self._stop.wait(0.005):
-                    begun = time.monotonic()
-                    demand(wire.send_request(b"mn\r\n") == b"MN", "the witness got another reply")
-                    self.worst_ms = max(self.worst_ms, (time.monotonic() - begun) * 1000)
-        except (OSError, Failed) as error:
+                    started_at = time.monotonic()
+                    require(
+                        connection.send_request(b"mn\r\n") == b"MN",
+                        "another reply than MN",
+                    )
+                    self.latency_ms_max = max(
+                        self.latency_ms_max, (time.monotonic() - started_at) * 1000
+                    )
+        except (OSError, RequirementFailed) as error:
             self.errors.append(str(error))
 
 

@@ -1,4 +1,4 @@
-"""Operations on few keys that all processes share, each recorded with its times and its reply for `linear`.
+"""Operations on few keys that all processes share, recorded with times and replies for `linearizability`.
 
 Six families of keys, each with its commands: plain values, appended logs, numbers, leases, items that
 expire, and items that are left alone for a while (a delayed flush must find them). A key's name carries a
@@ -12,14 +12,14 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from linear import NEVER, STUB, Operation, Value
+from linearizability import NEVER, STUB, Operation, Value
 from session import Killed, Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ledger import Ledger
     from session import Plan
+    from shared_versions import SharedVersions
 
 # A key of the families below lives for one period of this many seconds.
 PERIOD_S = {"v": 2.0, "a": 2.0, "n": 2.0, "l": 2.0, "t": 8.0, "d": 8.0}
@@ -59,16 +59,16 @@ class Batch(NamedTuple):
 class Histories(Session):
     """Runs and records operations on the shared keys."""
 
-    def __init__(self, plan: Plan, number: int, ledger: Ledger) -> None:
-        super().__init__(plan, number, ledger)
+    def __init__(self, plan: Plan, number: int, shared_versions: SharedVersions) -> None:
+        super().__init__(plan, number, shared_versions)
         self.recorded: dict[bytes, list[Operation]] = defaultdict(list)
         self.flushes: list[Flush] = []
         # Only glasscache knows the command.
         self.can_flush_prefixes = True
         self.next_flush = time.monotonic() + plan.flush_s if number == 0 and plan.flush_s else NEVER
         self.uniques: dict[bytes, int] = {}
-        self.ship: Callable[[Batch], None] = lambda _batch: None
-        self.next_ship = time.monotonic()
+        self.send_batch: Callable[[Batch], None] = lambda _batch: None
+        self.next_send_at = time.monotonic()
 
     # ---- recording --------------------------------------------------------------------------------
 
@@ -87,18 +87,18 @@ class Histories(Session):
         self.report.history[f"{done.verb} {done.result}"] += 1
         return done
 
-    def ship_finished(self, at_end: bool = False) -> None:
-        """Hands over the histories of keys whose period is over."""
+    def send_finished_histories(self, at_end: bool = False) -> None:
+        """Sends the histories of keys whose period is over."""
         now = time.monotonic()
-        if now < self.next_ship and not at_end:
+        if now < self.next_send_at and not at_end:
             return
-        self.next_ship = now + 1.0
+        self.next_send_at = now + 1.0
         until = NEVER if at_end else now
         names = [name for name in self.recorded if period_end(name) <= until]
         operations = {name: self.recorded.pop(name) for name in names}
         for name in names:
             self.uniques.pop(name, None)
-        self.ship(Batch(self.number, until, operations, self.flushes))
+        self.send_batch(Batch(self.number, until, operations, self.flushes))
         self.flushes = []
 
     def shared_name(self, family: str) -> bytes:
@@ -123,7 +123,7 @@ class Histories(Session):
         if line.startswith(b"SERVER_ERROR"):
             self.report.refused += 1
             return operation._replace(result="refused")
-        raise ValueError(f"{operation.verb} answered {line[:60]!r}")
+        raise ValueError(f"{operation.verb}: reply {line[:60]!r}")
 
     def text_value(self, name: bytes, operation: Operation, line: bytes) -> Operation:
         """The operation with what a get, gets or gat found."""
@@ -141,7 +141,7 @@ class Histories(Session):
         return operation._replace(result="done", value=value, unique=unique)
 
     def understood(self, name: bytes, text: bytes) -> Value:
-        """A stored text as `linear` knows it: the version it shows, the number, or the log itself."""
+        """A stored text as `linearizability` knows it: its version, the number, or the log itself."""
         family = name[:1]
         if family == b"a" or text == STUB:
             return text
@@ -242,8 +242,8 @@ class Histories(Session):
             return operation._replace(result="refused")
         words = line.split()
         if words[0] != b"VA":
-            raise ValueError(f"mg answered {line[:60]!r}")
-        value = self.understood(name, self.wire.block(int(words[1])))
+            raise ValueError(f"mg: reply {line[:60]!r}")
+        value = self.understood(name, self.connection.read_value(int(words[1])))
         unique = next((int(word[1:]) for word in words[2:] if word[:1] == b"c"), None)
         if unique is not None:
             self.uniques[name] = unique
@@ -289,7 +289,7 @@ class Histories(Session):
     def counted(self, operation: Operation, line: bytes) -> Operation:
         """The reply of an increment."""
         if line.startswith(b"VA "):
-            line = self.wire.block(int(line.split()[1]))
+            line = self.connection.read_value(int(line.split()[1]))
         if line.strip().isdigit():
             return operation._replace(result="done", value=int(line))
         return self.status(operation, line, miss=(b"NOT_FOUND", b"NF"))
@@ -401,7 +401,7 @@ class Histories(Session):
         request = b"flush_all %d\r\n" % delay_s if delay_s else b"flush_all\r\n"
         reply = self.send_request(request)
         if reply != b"OK":
-            raise ValueError(f"flush_all answered {reply[:60]!r}")
+            raise ValueError(f"flush_all: reply {reply[:60]!r}")
         end = time.monotonic()
         if delay_s:
             end += delay_s + TICK_S
@@ -420,7 +420,7 @@ class Histories(Session):
             self.can_flush_prefixes = False
             return
         if reply not in {b"OK", b"HD"}:
-            raise ValueError(f"flush_prefix answered {reply[:60]!r}")
+            raise ValueError(f"flush_prefix: reply {reply[:60]!r}")
         end = time.monotonic()
         self.flushes.append(Flush(prefix, Operation(start, end, "flush", "done")))
         self.report.history["flushes of prefixes"] += 1

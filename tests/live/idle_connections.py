@@ -4,7 +4,7 @@
 Every connection sets one 100 KB value (all the same key, so the data stays small) and reads 2,000
 small keys in one get; then it stays open and says nothing. Before that, the same work is done over
 a few connections that are closed again: what is resident then is the empty server with the data and
-the store's open segments. The demand: all the idle connections together add at most 4 MiB to it.
+the store's open segments. The requirement: all the idle connections together add at most 4 MiB to it.
 Works on glasscache and on memcached: `python3 tests/live/idle_connections.py --server memcached`.
 """
 
@@ -16,7 +16,7 @@ import resource
 import sys
 import time
 
-from harness import Protection, Server, Wire, demand
+from harness import Protection, Server, ServerConnection, require
 
 VALUE = bytes(100_000)
 KEYS = [b"small-%04d" % number for number in range(2000)]
@@ -35,20 +35,20 @@ STEP = 500
 SETTLE_SECONDS = 1.0
 
 
-def work(wire: Wire) -> None:
+def work(connection: ServerConnection) -> None:
     """One connection's work: a large set, then a wide get whose values are counted."""
-    demand(wire.set(b"large", VALUE) == b"STORED", "the large set was not stored")
-    wire.send(b"get " + b" ".join(KEYS) + b"\r\n")
+    require(connection.set(b"large", VALUE) == b"STORED", "the large set was not stored")
+    connection.send(b"get " + b" ".join(KEYS) + b"\r\n")
     values = 0
-    while (line := wire.line()) != b"END":
-        demand(line.startswith(b"VALUE "), f"get answered {line!r}")
-        demand(wire.block(10) == b"0123456789", "another value than was set")
+    while (line := connection.read_line()) != b"END":
+        require(line.startswith(b"VALUE "), f"get answered {line!r}")
+        require(connection.read_value(10) == b"0123456789", "another value than was set")
         values += 1
-    demand(values == len(KEYS), f"{values} values of {len(KEYS)}")
+    require(values == len(KEYS), f"{values} values of {len(KEYS)}")
 
 
 def main() -> int:
-    """Prints the resident sizes and the cost per connection; returns 0 when the demand holds."""
+    """Prints the resident sizes and the cost per connection; returns 0 when the requirement holds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--server", default="target/release/glasscache serve", help="command without options"
@@ -70,19 +70,19 @@ def main() -> int:
 
     server = Server(args.server.split(), ("-m", "1024", "-c", str(wanted)))
     empty = server.resident_mb()
-    with server.connect() as wire:
+    with server.connect() as connection:
         for key in KEYS:
-            wire.set(key, b"0123456789")
+            connection.set(key, b"0123456789")
     for _ in range(FIRST_CONNECTIONS):
-        with server.connect() as wire:
+        with server.connect() as connection:
             for _ in range(FIRST_ROUNDS):
-                work(wire)
+                work(connection)
     time.sleep(SETTLE_SECONDS)
     data = server.resident_mb()
-    wires = []
+    connections = []
     for number in range(args.connections):
-        wires.append(server.connect())
-        work(wires[-1])
+        connections.append(server.connect())
+        work(connections[-1])
         if sys.stderr.isatty() and (number + 1) % STEP == 0:
             print(f"{number + 1} connections, {server.resident_mb():.1f} MiB", file=sys.stderr)
     time.sleep(SETTLE_SECONDS)

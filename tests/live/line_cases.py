@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness import Server, case, demand
+from harness import Server, case, require
 
 # What an endless line may make the server take before it closes, beyond kernel buffers.
 OVERLONG = 8 << 20
@@ -11,16 +11,16 @@ OVERLONG = 8 << 20
 @case()
 def key_of_250_bytes_works(server: Server) -> None:
     """The longest key is stored and found."""
-    with server.connect() as wire:
+    with server.connect() as connection:
         key = b"k" * 250
-        demand(wire.set(key, b"v") == b"STORED", "not stored")
-        demand(wire.get(key) == b"v", "not found")
+        require(connection.set(key, b"v") == b"STORED", "not stored")
+        require(connection.get(key) == b"v", "not found")
 
 
 @case()
 def key_of_251_bytes_is_refused(server: Server) -> None:
     """One byte more is the client's error, for writes and reads, and the stream stays in step."""
-    with server.connect() as wire:
+    with server.connect() as connection:
         key = b"k" * 251
         for request in (
             b"set %s 0 0 1\r\nv\r\n",
@@ -29,103 +29,103 @@ def key_of_251_bytes_is_refused(server: Server) -> None:
             b"touch %s 0\r\n",
             b"mg %s v\r\n",
         ):
-            reply = wire.send_request(request % key)
-            demand(reply.startswith(b"CLIENT_ERROR"), f"{request[:6]!r} answered {reply!r}")
-        reply = wire.send_request(b"get %s\r\n" % key)
-        demand(reply.startswith(b"CLIENT_ERROR"), f"get answered {reply!r}")
-        wire.send(b"mn\r\n")
-        line = wire.line()
-        demand(line in (b"MN", b""), f"after the error came {line!r}")
-        demand(line == b"MN" or wire.line() == b"MN", "out of step")
+            reply = connection.send_request(request % key)
+            require(reply.startswith(b"CLIENT_ERROR"), f"{request[:6]!r} answered {reply!r}")
+        reply = connection.send_request(b"get %s\r\n" % key)
+        require(reply.startswith(b"CLIENT_ERROR"), f"get answered {reply!r}")
+        connection.send(b"mn\r\n")
+        line = connection.read_line()
+        require(line in (b"MN", b""), f"after the error came {line!r}")
+        require(line == b"MN" or connection.read_line() == b"MN", "out of step")
 
 
 @case()
 def any_byte_but_space_and_control_in_keys(server: Server) -> None:
     """8-bit bytes are stored and returned as they are."""
-    with server.connect() as wire:
+    with server.connect() as connection:
         key = bytes(byte for byte in range(0x80, 0x100))
-        demand(wire.set(key, b"high") == b"STORED", "not stored")
-        demand(wire.get(key) == b"high", "not found")
+        require(connection.set(key, b"high") == b"STORED", "not stored")
+        require(connection.get(key) == b"high", "not found")
 
 
 @case()
 def control_bytes_in_keys(server: Server) -> None:
     """Control bytes are a key like any other, or the client's error; never another key."""
-    with server.connect() as wire:
-        reply = wire.set(b"a\x01\x02b", b"control")
-        demand(reply == b"STORED" or reply.startswith(b"CLIENT_ERROR"), f"set answered {reply!r}")
+    with server.connect() as connection:
+        reply = connection.set(b"a\x01\x02b", b"control")
+        require(reply == b"STORED" or reply.startswith(b"CLIENT_ERROR"), f"set answered {reply!r}")
         if reply == b"STORED":
-            demand(wire.get(b"a\x01\x02b") == b"control", "not found")
-        demand(wire.in_step(), "out of step")
+            require(connection.get(b"a\x01\x02b") == b"control", "not found")
+        require(connection.is_in_sync(), "out of step")
 
 
 @case()
 def tabs_do_not_separate(server: Server) -> None:
     """`get<tab>key` is an unknown command."""
-    with server.connect() as wire:
-        demand(wire.send_request(b"get\tkey\r\n") == b"ERROR", "a tab was taken for a space")
-        demand(wire.in_step(), "out of step")
+    with server.connect() as connection:
+        require(connection.send_request(b"get\tkey\r\n") == b"ERROR", "a tab was taken for a space")
+        require(connection.is_in_sync(), "out of step")
 
 
 @case()
 def leading_spaces(server: Server) -> None:
     """A line that begins with spaces is answered once."""
-    with server.connect() as wire:
-        reply = wire.send_request(b"   get key\r\n")
-        demand(reply in (b"ERROR", b"END"), f"answered {reply!r}")
-        demand(wire.in_step(), "out of step")
+    with server.connect() as connection:
+        reply = connection.send_request(b"   get key\r\n")
+        require(reply in (b"ERROR", b"END"), f"answered {reply!r}")
+        require(connection.is_in_sync(), "out of step")
 
 
 @case()
 def only_spaces(server: Server) -> None:
     """A line of spaces is an error."""
-    with server.connect() as wire:
-        demand(wire.send_request(b"     \r\n") == b"ERROR", "no ERROR")
-        demand(wire.in_step(), "out of step")
+    with server.connect() as connection:
+        require(connection.send_request(b"     \r\n") == b"ERROR", "no ERROR")
+        require(connection.is_in_sync(), "out of step")
 
 
 @case()
 def empty_line(server: Server) -> None:
     """An empty line is an error, also with a bare LF."""
-    with server.connect() as wire:
+    with server.connect() as connection:
         for line in (b"\r\n", b"\n"):
-            reply = wire.send_request(line)
-            demand(reply.startswith((b"ERROR", b"CLIENT_ERROR")), f"answered {reply!r}")
-        demand(wire.in_step(), "out of step")
+            reply = connection.send_request(line)
+            require(reply.startswith((b"ERROR", b"CLIENT_ERROR")), f"answered {reply!r}")
+        require(connection.is_in_sync(), "out of step")
 
 
 @case()
 def bare_lf_ends_a_line(server: Server) -> None:
     """LF alone ends a command line."""
-    with server.connect() as wire:
-        demand(wire.send_request(b"get nothing_here\n") == b"END", "no END")
-        demand(wire.in_step(), "out of step")
+    with server.connect() as connection:
+        require(connection.send_request(b"get nothing_here\n") == b"END", "no END")
+        require(connection.is_in_sync(), "out of step")
 
 
 @case()
 def nul_bytes_in_a_line(server: Server) -> None:
     """NUL does not cut a line short."""
-    with server.connect() as wire:
-        wire.send(b"get a\x00b\r\nget c\r\nmn\r\n")
-        lines = [wire.line() for _ in range(3)]
-        demand(lines[-1] == b"MN", f"out of step: {lines!r}")
+    with server.connect() as connection:
+        connection.send(b"get a\x00b\r\nget c\r\nmn\r\n")
+        lines = [connection.read_line() for _ in range(3)]
+        require(lines[-1] == b"MN", f"out of step: {lines!r}")
 
 
 def endless_line(server: Server, start: bytes) -> str:
     """8 MB without LF: the server says so and closes, having kept little of it."""
     before = server.resident_mb()
-    with server.connect() as wire:
+    with server.connect() as connection:
         taken = 0
         try:
-            wire.send(start)
+            connection.send(start)
             while taken < OVERLONG:
-                wire.send(b"x" * 65536)
+                connection.send(b"x" * 65536)
                 taken += 65536
         except (ConnectionError, TimeoutError):
             pass
-        demand(wire.is_closed(), f"still open after {taken} bytes")
+        require(connection.is_closed(), f"still open after {taken} bytes")
     grown = server.resident_mb() - before
-    demand(grown < 16, f"{grown:.0f} MB more resident")
+    require(grown < 16, f"{grown:.0f} MB more resident")
     return f"closed; {taken >> 10} KB sent"
 
 
@@ -164,19 +164,19 @@ def endless_get(server: Server) -> str:
     """200 MB of keys without LF: closed after at most 1 MB of keys, and no memory kept."""
     before = server.resident_mb()
     peak = before
-    with server.connect() as wire:
+    with server.connect() as connection:
         taken = 0
         try:
-            wire.send(b"get ")
+            connection.send(b"get ")
             while taken < 200 << 20:
-                wire.send(b"abcdefg " * 32768)
+                connection.send(b"abcdefg " * 32768)
                 taken += 8 * 32768
                 if taken % (8 << 20) == 0:
                     peak = max(peak, server.resident_mb())
         except (ConnectionError, TimeoutError):
             pass
         peak = max(peak, server.resident_mb())
-        closed = wire.is_closed()
-    demand(closed and taken < 32 << 20, f"took {taken >> 20} MB of one line")
-    demand(peak - before < 24, f"{peak - before:.0f} MB more resident")
+        closed = connection.is_closed()
+    require(closed and taken < 32 << 20, f"took {taken >> 20} MB of one line")
+    require(peak - before < 24, f"{peak - before:.0f} MB more resident")
     return f"closed after {taken >> 10} KB, {peak - before:+.1f} MB"

@@ -6,38 +6,40 @@ import random
 import threading
 import time
 
-from harness import Failed, Server, Wire, case, demand, p99
+from harness import RequirementFailed, Server, ServerConnection, case, p99, require
 
 RANDOM_SEED = 21
 
 
-def fill(wire: Wire, count: int, size: int, prefix: bytes = b"fill") -> None:
+def fill(connection: ServerConnection, count: int, size: int, prefix: bytes = b"fill") -> None:
     """Stores `count` values of `size` bytes without replies."""
     value = b"v" * size
     batch = bytearray()
     for number in range(count):
         batch += b"set %s%d 0 0 %d noreply\r\n%s\r\n" % (prefix, number, size, value)
         if len(batch) > 1 << 18:
-            wire.send(bytes(batch))
+            connection.send(bytes(batch))
             batch.clear()
-    demand(wire.send_request(bytes(batch) + b"mn\r\n") == b"MN", "a noreply set was answered")
+    require(
+        connection.send_request(bytes(batch) + b"mn\r\n") == b"MN", "a noreply set was answered"
+    )
 
 
 @case()
 def one_key_seventy_thousand_times(server: Server) -> str:
     """One get that names one key 70,000 times: memcached answers 59,999 of them, all is better."""
-    with server.connect(30) as wire:
-        demand(wire.set(b"k", b"v") == b"STORED", "not stored")
-        wire.send(b"get" + b" k" * 70_000 + b"\r\n")
+    with server.connect(30) as connection:
+        require(connection.set(b"k", b"v") == b"STORED", "not stored")
+        connection.send(b"get" + b" k" * 70_000 + b"\r\n")
         values = 0
-        while (line := wire.line()) != b"END":
-            demand(line.startswith((b"VALUE k 0 1", b"SERVER_ERROR")), f"got {line!r}")
+        while (line := connection.read_line()) != b"END":
+            require(line.startswith((b"VALUE k 0 1", b"SERVER_ERROR")), f"got {line!r}")
             if line.startswith(b"SERVER_ERROR"):
                 break
-            demand(wire.block(1) == b"v", "another value")
+            require(connection.read_value(1) == b"v", "another value")
             values += 1
-        demand(values >= 59_999, f"only {values} values")
-        demand(wire.in_step(), "out of step")
+        require(values >= 59_999, f"only {values} values")
+        require(connection.is_in_sync(), "out of step")
         return f"{values} values"
 
 
@@ -55,39 +57,42 @@ def one_megabyte_of_keys(server: Server) -> str:
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        with server.connect(30) as wire:
-            wire.send(
+        with server.connect(30) as connection:
+            connection.send(
                 b"get " + b" ".join(b"absent%06d" % number for number in range(80_000)) + b"\r\n"
             )
-            reply = wire.line()
-            demand(reply == b"END", f"answered {reply!r}")
-            demand(wire.in_step(), "out of step")
+            reply = connection.read_line()
+            require(reply == b"END", f"answered {reply!r}")
+            require(connection.is_in_sync(), "out of step")
     finally:
         stop.set()
         watcher.join()
     grown = max(peak[0], server.resident_mb()) - before
-    demand(grown <= 24, f"{grown:.0f} MB more resident")
+    require(grown <= 24, f"{grown:.0f} MB more resident")
     return f"{grown:+.1f} MB"
 
 
 @case()
 def fifty_thousand_pipelined_gets(server: Server) -> None:
     """All answered, in order."""
-    with server.connect(30) as wire:
+    with server.connect(30) as connection:
         for number in range(100):
-            wire.set(b"p%d" % number, b"%d" % number)
+            connection.set(b"p%d" % number, b"%d" % number)
         sender = threading.Thread(
-            target=wire.send,
+            target=connection.send,
             args=(b"".join(b"get p%d\r\n" % (number % 100) for number in range(50_000)),),
         )
         sender.start()
         for number in range(50_000):
             expected = b"%d" % (number % 100)
-            demand(
-                wire.line() == b"VALUE p%s 0 %d" % (expected, len(expected)),
+            require(
+                connection.read_line() == b"VALUE p%s 0 %d" % (expected, len(expected)),
                 f"reply {number} is another key's",
             )
-            demand(wire.line() == expected and wire.line() == b"END", f"reply {number} is wrong")
+            require(
+                connection.read_line() == expected and connection.read_line() == b"END",
+                f"reply {number} is wrong",
+            )
         sender.join()
 
 
@@ -96,73 +101,73 @@ def slow_writers_and_half_commands(server: Server) -> str:
     """20 writers at a byte every 20 ms and 500 half commands: others wait at most 50 ms, 16 KB each."""
     before = server.resident_mb()
     halves = [server.connect() for _ in range(500)]
-    for wire in halves:
-        wire.send(b"set half 0 0 100\r\n" + b"x" * 50)
+    for connection in halves:
+        connection.send(b"set half 0 0 100\r\n" + b"x" * 50)
     slow = [server.connect() for _ in range(20)]
     request = b"set slow 0 0 10\r\n0123456789\r\n"
     worst = 0.0
     with server.connect() as other:
         for byte in request:
-            for wire in slow:
-                wire.send(bytes([byte]))
+            for connection in slow:
+                connection.send(bytes([byte]))
             begun = time.monotonic()
-            demand(other.in_step(), "another client got a wrong reply")
+            require(other.is_in_sync(), "another client got a wrong reply")
             worst = max(worst, time.monotonic() - begun)
             time.sleep(0.02)
-    for wire in slow:
-        demand(wire.line() == b"STORED", "a slow writer was not answered")
+    for connection in slow:
+        require(connection.read_line() == b"STORED", "a slow writer was not answered")
     each = (server.resident_mb() - before) * 1024 / 520
-    for wire in halves + slow:
-        wire.socket.close()
-    demand(each <= 16, f"{each:.1f} KB for each half command")
-    demand(worst < 0.25, f"another client waited {worst * 1000:.0f} ms")
+    for connection in halves + slow:
+        connection.socket.close()
+    require(each <= 16, f"{each:.1f} KB for each half command")
+    require(worst < 0.25, f"another client waited {worst * 1000:.0f} ms")
     return f"{each:.1f} KB each, others wait {worst * 1000:.1f} ms"
 
 
-def never_reading(server: Server, requests: bytes, repeat: int, connections: int) -> str:
+def never_reading(server: Server, requests: bytes, repeat: int, connection_count: int) -> str:
     """Sends while the server takes it and reads nothing: backpressure, and no memory beyond 40 MB."""
     before = server.resident_mb()
-    wires = [server.connect(0.3, receive_buffer=4096) for _ in range(connections)]
+    connections = [server.connect(0.3, receive_buffer=4096) for _ in range(connection_count)]
     sent = 0
     peak = before
-    for wire in wires:
+    for connection in connections:
         try:
             for _ in range(repeat):
-                wire.send(requests)
+                connection.send(requests)
                 sent += len(requests)
         except (TimeoutError, ConnectionError):
             pass
         peak = max(peak, server.resident_mb())
     with server.connect() as other:
-        demand(other.in_step(), "another client is not served")
+        require(other.is_in_sync(), "another client is not served")
     peak = max(peak, server.resident_mb())
-    for wire in wires:
-        wire.socket.close()
-    demand(peak - before <= 40, f"{peak - before:.0f} MB more resident")
+    for connection in connections:
+        connection.socket.close()
+    require(peak - before <= 40, f"{peak - before:.0f} MB more resident")
     return f"{sent >> 10} KB taken, {peak - before:+.1f} MB"
 
 
 @case()
 def reader_that_never_reads_200_mb(server: Server) -> str:
     """200 gets of 1 MB, no reply read."""
-    with server.connect() as wire:
-        demand(wire.set(b"mega", b"m" * 1_000_000) == b"STORED", "not stored")
+    with server.connect() as connection:
+        require(connection.set(b"mega", b"m" * 1_000_000) == b"STORED", "not stored")
     return never_reading(server, b"get mega\r\n", 200, 1)
 
 
 @case()
 def reader_that_never_reads_endless_pipeline(server: Server) -> str:
     """Small gets without end, no reply read."""
-    with server.connect() as wire:
-        wire.set(b"small", b"s" * 100)
+    with server.connect() as connection:
+        connection.set(b"small", b"s" * 100)
     return never_reading(server, b"get small\r\n" * 4096, 2000, 1)
 
 
 @case()
 def readers_that_never_read_multigets(server: Server) -> str:
     """Eight connections ask 2000 keys each, many times, and read nothing."""
-    with server.connect(30) as wire:
-        fill(wire, 2000, 1000, b"many")
+    with server.connect(30) as connection:
+        fill(connection, 2000, 1000, b"many")
     request = b"get " + b" ".join(b"many%d" % number for number in range(2000)) + b"\r\n"
     return never_reading(server, request, 100, 8)
 
@@ -170,38 +175,38 @@ def readers_that_never_read_multigets(server: Server) -> str:
 @case()
 def unread_watch(server: Server) -> None:
     """A watcher that reads nothing loses lines; nobody else waits."""
-    with server.connect(5, receive_buffer=4096) as watcher, server.connect() as wire:
-        demand(watcher.send_request(b"watch fetchers mutations\r\n") == b"OK", "no OK")
+    with server.connect(5, receive_buffer=4096) as watcher, server.connect() as connection:
+        require(watcher.send_request(b"watch fetchers mutations\r\n") == b"OK", "no OK")
         before = server.resident_mb()
         for _ in range(30):
-            wire.send(b"get nothing_for_the_watcher\r\n" * 1000)
+            connection.send(b"get nothing_for_the_watcher\r\n" * 1000)
             for _ in range(1000):
-                demand(wire.line() == b"END", "no END")
-        demand(server.resident_mb() - before < 16, "the log grew")
-    demand(server.is_alive(), "the server is gone")
+                require(connection.read_line() == b"END", "no END")
+        require(server.resident_mb() - before < 16, "the log grew")
+    require(server.is_alive(), "the server is gone")
 
 
 @case()
 def unread_metadump(server: Server) -> None:
     """A dump nobody reads stalls nobody, and a later dump ends."""
-    with server.connect(10) as wire:
-        fill(wire, 20_000, 10, b"dump")
+    with server.connect(10) as connection:
+        fill(connection, 20_000, 10, b"dump")
     with server.connect(5, receive_buffer=4096) as stalled:
         stalled.send(b"lru_crawler metadump all\r\n")
-        with server.connect() as wire:
-            demand(wire.in_step(), "another client is not served")
+        with server.connect() as connection:
+            require(connection.is_in_sync(), "another client is not served")
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
-        with server.connect(20) as wire:
-            reply = wire.send_request(b"lru_crawler metadump all\r\n")
+        with server.connect(20) as connection:
+            reply = connection.send_request(b"lru_crawler metadump all\r\n")
             if reply.startswith(b"BUSY"):
                 time.sleep(0.2)
                 continue
             while reply not in (b"END", b""):
-                reply = wire.line()
-            demand(reply == b"END", "the dump did not end")
+                reply = connection.read_line()
+            require(reply == b"END", "the dump did not end")
             return
-    raise Failed("no second dump within 20 s")
+    raise RequirementFailed("no second dump within 20 s")
 
 
 @case(options=("-m", "64"))
@@ -209,21 +214,22 @@ def churn_and_change_of_sizes(server: Server) -> str:
     """2.5 times the memory in large values, then tiny ones, then 100 KB: none refused, 150 of 200 kept."""
     source = random.Random(RANDOM_SEED)
     refused = 0
-    with server.connect(60) as wire:
+    with server.connect(60) as connection:
         for number in range(800):
             refused += (
-                wire.set(b"large%d" % number, b"L" * source.randint(100_000, 300_000)) != b"STORED"
+                connection.set(b"large%d" % number, b"L" * source.randint(100_000, 300_000))
+                != b"STORED"
             )
         for start in range(0, 200_000, 1000):
-            wire.send(
+            connection.send(
                 b"".join(b"set tiny%d 0 0 10\r\n0123456789\r\n" % (start + n) for n in range(1000))
             )
-            refused += sum(wire.line() != b"STORED" for _ in range(1000))
+            refused += sum(connection.read_line() != b"STORED" for _ in range(1000))
         for number in range(200):
-            refused += wire.set(b"hundred%d" % number, b"h" * 100_000) != b"STORED"
-        kept = sum(wire.get(b"hundred%d" % number) is not None for number in range(200))
-    demand(refused == 0, f"{refused} sets refused")
-    demand(kept >= 150, f"only {kept} of 200 kept")
+            refused += connection.set(b"hundred%d" % number, b"h" * 100_000) != b"STORED"
+        kept = sum(connection.get(b"hundred%d" % number) is not None for number in range(200))
+    require(refused == 0, f"{refused} sets refused")
+    require(kept >= 150, f"only {kept} of 200 kept")
     return f"{kept} of 200 kept"
 
 
@@ -235,11 +241,11 @@ STALLED_CPU_SHARE = 0.05
 def get_p99_us(server: Server, seconds: float) -> float:
     """The 99th percentile of one client's gets, one after the other, in microseconds."""
     took = []
-    with server.connect() as wire:
-        wire.set(b"asked", b"v" * 32)
+    with server.connect() as connection:
+        connection.set(b"asked", b"v" * 32)
         end = time.monotonic() + seconds
         while (begun := time.monotonic()) < end:
-            demand(wire.get(b"asked") is not None, "a miss")
+            require(connection.get(b"asked") is not None, "a miss")
             took.append(time.monotonic() - begun)
     return p99(took) * 1e6
 
@@ -248,9 +254,9 @@ def get_p99_us(server: Server, seconds: float) -> float:
 def nine_hundred_stalled_uploads(server: Server) -> str:
     """900 clients send 200 bytes of 1 MB each and stop: at most 5 % of a core, others are served."""
     calm = get_p99_us(server, 3)
-    wires = [server.connect() for _ in range(STALLED_UPLOADS)]
-    for number, wire in enumerate(wires):
-        wire.send(b"set stalled%d 0 0 1000000\r\n" % number + b"x" * 200)
+    connections = [server.connect() for _ in range(STALLED_UPLOADS)]
+    for number, connection in enumerate(connections):
+        connection.send(b"set stalled%d 0 0 1000000\r\n" % number + b"x" * 200)
     shares = []
     loaded_p99_us = []
     for _ in range(3):
@@ -258,9 +264,9 @@ def nine_hundred_stalled_uploads(server: Server) -> str:
         time.sleep(1)
         shares.append((server.cpu_seconds() - used) / (time.monotonic() - begun))
         loaded_p99_us.append(get_p99_us(server, 1))
-    for wire in wires:
-        wire.socket.close()
+    for connection in connections:
+        connection.socket.close()
     share, p99 = sum(shares) / len(shares), sorted(loaded_p99_us)[1]
     summary = f"{share:.1%} of a core; p99 of gets {calm:.0f} us calm, {p99:.0f} us beside, x{p99 / calm:.2f}"
-    demand(share <= STALLED_CPU_SHARE, summary)
+    require(share <= STALLED_CPU_SHARE, summary)
     return summary

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 
-from harness import Server, Wire, p99
+from harness import Server, ServerConnection, p99
 
 # `openssl passwd -5` of "secret", and a user whose password is plain, so that both kinds are tried.
 USERS = """hashed:$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA
@@ -34,40 +34,40 @@ def fail_logins(port: int, attempts: int) -> None:
     """Fails this many logins, over connections that are replaced when the server closes them."""
     failed = 0
     while failed < attempts:
-        wires = [Wire(port, 10, None) for _ in range(CONNECTIONS)]
-        for number, wire in enumerate(wires):
+        connections = [ServerConnection(port, 10, None) for _ in range(CONNECTIONS)]
+        for number, connection in enumerate(connections):
             kind = number % 8
             try:
                 if kind < 6:
-                    wire.send(WRONG[number % 2])
+                    connection.send(WRONG[number % 2])
                 elif kind == 6:
-                    wire.send(b"set auth 0 0 100\r\nhalf")
+                    connection.send(b"set auth 0 0 100\r\nhalf")
             except OSError:
                 continue
-        for number, wire in enumerate(wires):
+        for number, connection in enumerate(connections):
             with contextlib.suppress(OSError):
-                failed += number % 8 < 6 and wire.line().startswith(b"CLIENT_ERROR")
-            wire.socket.close()
+                failed += number % 8 < 6 and connection.read_line().startswith(b"CLIENT_ERROR")
+            connection.socket.close()
 
 
 def latencies(server: Server, seconds: float, until: list[multiprocessing.Process]) -> list[float]:
     """Microseconds of gets of one logged-in client, for so long or until the processes have ended."""
     found = []
-    with server.connect() as wire:
-        wire.send(LOGIN)
-        if wire.line() != b"STORED":
+    with server.connect() as connection:
+        connection.send(LOGIN)
+        if connection.read_line() != b"STORED":
             raise SystemExit("the login failed")
-        wire.set(b"key", b"x" * 100)
+        connection.set(b"key", b"x" * 100)
         ends = time.monotonic() + seconds
         while any(process.is_alive() for process in until) or time.monotonic() < ends:
             begun = time.perf_counter()
-            wire.get(b"key")
+            connection.get(b"key")
             found.append((time.perf_counter() - begun) * 1e6)
     return found
 
 
 def main() -> int:
-    """Prints both percentiles and their ratio; returns 0 if it is within the demand."""
+    """Prints both percentiles and their ratio; returns 0 if it is within the requirement."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", default="target/release/glasscache serve")
     parser.add_argument("--logins", type=int, default=10_000, help="wrong logins")

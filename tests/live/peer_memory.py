@@ -18,7 +18,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from harness import Server, Wire
+from harness import Server, ServerConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,11 +65,11 @@ class Client:
 
     def gets(self) -> None:
         """Small gets one after another."""
-        with self.server.connect(30) as wire:
+        with self.server.connect(30) as connection:
             while not self.stop.is_set():
                 begun = time.perf_counter()
                 try:
-                    if wire.get(b"small") is None:
+                    if connection.get(b"small") is None:
                         self.failures.append("a small get missed")
                 except (OSError, AssertionError) as error:
                     self.failures.append(f"a small get: {error}")
@@ -78,11 +78,11 @@ class Client:
 
     def large_gets(self) -> None:
         """A large get twenty times a second, with a connection that reads what it asked for."""
-        with self.server.connect(60) as wire:
+        with self.server.connect(60) as connection:
             while not self.stop.wait(0.05):
                 begun = time.perf_counter()
                 try:
-                    value = wire.get(b"large0")
+                    value = connection.get(b"large0")
                 except (OSError, AssertionError) as error:
                     self.failures.append(f"a large get: {error}")
                     return
@@ -110,68 +110,72 @@ class Client:
 
 def fill(server: Server) -> None:
     """A small value, the large ones, and the rest of the memory in values of 1 KB."""
-    with server.connect(60) as wire:
+    with server.connect(60) as connection:
         for start in range(0, 60_000, 500):
             names = range(start, start + 500)
-            wire.send(
+            connection.send(
                 b"".join(b"set f%d 0 0 1000 noreply\r\n%s\r\n" % (n, b"f" * 1000) for n in names)
             )
-        wire.set(b"small", b"s" * 100)
+        connection.set(b"small", b"s" * 100)
         for number in range(LARGE_KEYS):
-            wire.set(b"large%d" % number, b"L" * LARGE)
+            connection.set(b"large%d" % number, b"L" * LARGE)
 
 
-def opened(server: Server, count: int, begin: Callable[[Wire, int], None]) -> list[Wire]:
+def opened(
+    server: Server, count: int, begin: Callable[[ServerConnection, int], None]
+) -> list[ServerConnection]:
     """Connections of which each sent something and goes no further."""
-    wires = []
+    connections = []
     for number in range(count):
-        wire = server.connect(5, receive_buffer=RECEIVE_BUFFER)
-        wires.append(wire)
+        connection = server.connect(5, receive_buffer=RECEIVE_BUFFER)
+        connections.append(connection)
         with contextlib.suppress(TimeoutError, ConnectionError):
-            begin(wire, number)
-    return wires
+            begin(connection, number)
+    return connections
 
 
-def readers(server: Server, count: int) -> list[Wire]:
+def readers(server: Server, count: int) -> list[ServerConnection]:
     """Ask for 16 values of 255 KB each, several times, and read nothing; the values change now and then."""
     request = b"get " + b" ".join(b"large%d" % n for n in range(LARGE_KEYS)) + b"\r\n"
     writer = server.connect(30)
 
-    def begin(wire: Wire, number: int) -> None:
+    def begin(connection: ServerConnection, number: int) -> None:
         if number % 4 == 0:
             for key in range(LARGE_KEYS):
                 writer.set(b"large%d" % key, b"L" * LARGE)
-        wire.send(request * 4)
+        connection.send(request * 4)
 
     return [*opened(server, count, begin), writer]
 
 
-def halves(server: Server, count: int) -> list[Wire]:
+def halves(server: Server, count: int) -> list[ServerConnection]:
     """Send the first 60,000 bytes of a value of 65,000 and stop."""
     part = b"set half 0 0 65000\r\n" + b"h" * 60_000
 
-    def begin(wire: Wire, _number: int) -> None:
-        wire.socket.setblocking(False)
+    def begin(connection: ServerConnection, _number: int) -> None:
+        connection.socket.setblocking(False)
         with contextlib.suppress(BlockingIOError):
-            wire.socket.send(part)
+            connection.socket.send(part)
 
     return opened(server, count, begin)
 
 
-def dumps(server: Server, count: int) -> list[Wire]:
+def dumps(server: Server, count: int) -> list[ServerConnection]:
     """Ask for the table of key prefixes, which is large, and read nothing."""
-    with server.connect(60) as wire:
-        wire.send_request(b"stats detail on\r\n")
+    with server.connect(60) as connection:
+        connection.send_request(b"stats detail on\r\n")
         for start in range(0, PREFIXES, 500):
             names = range(start, start + 500)
-            wire.send(b"".join(b"get %s%06d:x\r\n" % (b"p" * 200, n) for n in names))
+            connection.send(b"".join(b"get %s%06d:x\r\n" % (b"p" * 200, n) for n in names))
             for _ in names:
-                wire.line()
-        wire.send_request(b"stats detail off\r\n")
-    return opened(server, count, lambda wire, _: wire.send(b"stats detail dump\r\n" * 2))
+                connection.read_line()
+        connection.send_request(b"stats detail off\r\n")
+    return opened(
+        server, count, lambda connection, _: connection.send(b"stats detail dump\r\n" * 2)
+    )
 
 
-SCENARIOS: dict[str, Callable[[Server, int], list[Wire]]] = {
+SCENARIOS: dict[str, Callable[[Server, int], list[ServerConnection]]] = {
     "readers": readers,
     "halves": halves,
     "dumps": dumps,
@@ -180,10 +184,10 @@ SCENARIOS: dict[str, Callable[[Server, int], list[Wire]]] = {
 
 def rows(server: Server) -> dict[str, int]:
     """What the server counted."""
-    with server.connect(30) as wire:
-        wire.send(b"stats glasscache\r\n")
+    with server.connect(30) as connection:
+        connection.send(b"stats glasscache\r\n")
         found = {}
-        while (line := wire.line()) not in (b"END", b"ERROR", b""):
+        while (line := connection.read_line()) not in (b"END", b"ERROR", b""):
             _, name, value = line.decode().split(" ", 2)
             if name.startswith(("peer", "stalled", "buffer_bytes")):
                 found[name] = int(value)
@@ -191,7 +195,7 @@ def rows(server: Server) -> dict[str, int]:
 
 
 def measure(
-    command: list[str], scenario: str, connections: int, seconds: float
+    command: list[str], scenario: str, connection_count: int, seconds: float
 ) -> dict[str, object]:
     """One scenario: figures before and during it, the peak of the memory and whether all held."""
     server = Server(command, ("-m", str(MEMORY_MB), "-c", "20000"))
@@ -200,12 +204,12 @@ def measure(
         with Client(server, large=True) as before:
             time.sleep(min(seconds, 3))
         with Client(server, large=True) as during:
-            wires = SCENARIOS[scenario](server, connections)
+            connections = SCENARIOS[scenario](server, connection_count)
             time.sleep(seconds)
         limit = 1.02 * MEMORY_MB + RESIDENT_ROOM_MB
         result: dict[str, object] = {
             "scenario": scenario,
-            "connections": connections,
+            "connections": connection_count,
             "resident_mb": round(during.peak_mb, 1),
             "limit_mb": round(limit, 1),
             "before": before.figures(),
@@ -214,8 +218,8 @@ def measure(
             "counted": rows(server),
             "holds": during.peak_mb <= limit and not during.failures,
         }
-        for wire in wires:
-            wire.socket.close()
+        for connection in connections:
+            connection.socket.close()
         return result
     finally:
         server.kill()

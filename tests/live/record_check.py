@@ -71,10 +71,10 @@ class Setup:
 
     def counters(self) -> dict[str, int]:
         """The counters of the server."""
-        with self.server.connect() as wire:
-            wire.send(b"stats\r\n")
+        with self.server.connect() as connection:
+            connection.send(b"stats\r\n")
             counters: dict[str, int] = {}
-            while (line := wire.line()) != b"END":
+            while (line := connection.read_line()) != b"END":
                 _, name, value = line.decode().split(" ", 2)
                 if value.isdigit():
                     counters[name] = int(value)

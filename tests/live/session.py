@@ -12,11 +12,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from harness import Wire
+from harness import ServerConnection
 from values import Values
 
 if TYPE_CHECKING:
-    from ledger import Ledger
+    from shared_versions import SharedVersions
 
 
 @dataclass
@@ -54,18 +54,18 @@ class Killed(Exception):
 class Session:
     """The connection of one process, made anew after each cut."""
 
-    def __init__(self, plan: Plan, number: int, ledger: Ledger) -> None:
-        self.plan, self.number, self.ledger = plan, number, ledger
+    def __init__(self, plan: Plan, number: int, shared_versions: SharedVersions) -> None:
+        self.plan, self.number, self.shared_versions = plan, number, shared_versions
         self.random = random.Random(plan.seed * 1000 + number)
         self.report = Report()
         self.serial = 0
         self.values = Values()
         self.kill_next = False
-        self.wire = self.connect()
+        self.connection = self.connect()
 
-    def connect(self) -> Wire:
+    def connect(self) -> ServerConnection:
         """A new connection."""
-        return Wire(self.plan.port, 30.0, None)
+        return ServerConnection(self.plan.port, 30.0, None)
 
     def violation(self, text: str) -> None:
         """Notes a reply that cannot be."""
@@ -74,15 +74,15 @@ class Session:
     def send_request(self, request: bytes) -> bytes:
         """Sends a request, or cuts the connection in its middle or before its reply."""
         if not self.kill_next:
-            return self.wire.send_request(request)
+            return self.connection.send_request(request)
         self.kill_next = False
         cut = len(request) if self.random.random() < 0.5 else self.random.randrange(len(request))
-        self.wire.send(request[:cut])
+        self.connection.send(request[:cut])
         if self.random.random() < 0.5:
-            self.wire.socket.setsockopt(
+            self.connection.socket.setsockopt(
                 socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
             )
-        self.wire.socket.close()
+        self.connection.socket.close()
         raise Killed
 
     def values_until_end(self, head: bytes) -> list[tuple[bytes, bytes]]:
@@ -92,6 +92,6 @@ class Session:
             parts = head.split()
             if len(parts) < 4 or parts[0] != b"VALUE":
                 raise ValueError(f"instead of VALUE came {head[:60]!r}")
-            found.append((parts[1], self.wire.block(int(parts[3]))))
-            head = self.wire.line()
+            found.append((parts[1], self.connection.read_value(int(parts[3]))))
+            head = self.connection.read_line()
         return found

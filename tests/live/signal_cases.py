@@ -6,24 +6,24 @@ import signal
 import threading
 import time
 
-from harness import Server, case, demand
+from harness import Server, case, require
 
 
 @case(options=("-m", "64"))
 def stopped_for_three_seconds(server: Server) -> str:
     """After SIGSTOP and SIGCONT the first answer comes at once, and what expired meanwhile is gone."""
-    with server.connect() as wire:
-        demand(wire.set(b"short", b"v", exptime=2) == b"STORED", "not stored")
+    with server.connect() as connection:
+        require(connection.set(b"short", b"v", exptime=2) == b"STORED", "not stored")
         server.signal(signal.SIGSTOP)
         time.sleep(3)
         begun = time.monotonic()
         server.signal(signal.SIGCONT)
-        demand(wire.in_step(), "not served")
+        require(connection.is_in_sync(), "not served")
         waited = time.monotonic() - begun
-        demand(waited < 0.25, f"answered after {waited * 1000:.0f} ms")
+        require(waited < 0.25, f"answered after {waited * 1000:.0f} ms")
         deadline = time.monotonic() + 1.5
-        while wire.get(b"short") is not None:
-            demand(time.monotonic() < deadline, "expiry was not caught up")
+        while connection.get(b"short") is not None:
+            require(time.monotonic() < deadline, "expiry was not caught up")
             time.sleep(0.02)
     return f"answered after {waited * 1000:.1f} ms"
 
@@ -34,9 +34,9 @@ def under_load(server: Server, number: int, within: float) -> str:
 
     def load() -> None:
         try:
-            with server.connect(5) as wire:
+            with server.connect(5) as connection:
                 while True:
-                    reply = wire.set(b"load", b"x" * 1000)
+                    reply = connection.set(b"load", b"x" * 1000)
                     if reply == b"":
                         return
                     if reply != b"STORED":
@@ -54,10 +54,10 @@ def under_load(server: Server, number: int, within: float) -> str:
     took = time.monotonic() - begun
     for thread in threads:
         thread.join()
-    demand(took <= within, f"gone after {took:.2f} s")
-    demand(not broken, f"broken replies: {broken[:2]}")
+    require(took <= within, f"gone after {took:.2f} s")
+    require(not broken, f"broken replies: {broken[:2]}")
     if number == signal.SIGTERM:
-        demand(code in (0, -signal.SIGTERM), f"exit code {code}")
+        require(code in (0, -signal.SIGTERM), f"exit code {code}")
     return f"gone after {took * 1000:.0f} ms, exit code {code}"
 
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from harness import Server, Wire, case, demand
+from harness import Server, ServerConnection, case, require
 
 
 def refused_set(server: Server, head: bytes) -> None:
     """The payload of a refused set is swallowed, or the connection closed; it never runs."""
     payload = b"set smuggled 0 0 3\r\nbad\r\n"
     payload += b"#" * (40 - len(payload))
-    with server.connect() as wire:
-        wire.send(b"delete smuggled noreply\r\n" + head + payload + b"\r\nmn\r\n")
-        reply = wire.line()
-        demand(
+    with server.connect() as connection:
+        connection.send(b"delete smuggled noreply\r\n" + head + payload + b"\r\nmn\r\n")
+        reply = connection.read_line()
+        require(
             reply.startswith((b"CLIENT_ERROR", b"SERVER_ERROR", b"ERROR")), f"answered {reply!r}"
         )
-        after = wire.line()
-        demand(after in (b"MN", b""), f"after the refusal came {after!r}")
-    with server.connect() as wire:
-        demand(wire.get(b"smuggled") is None, "the payload ran as a command")
+        after = connection.read_line()
+        require(after in (b"MN", b""), f"after the refusal came {after!r}")
+    with server.connect() as connection:
+        require(connection.get(b"smuggled") is None, "the payload ran as a command")
 
 
 @case()
@@ -86,94 +86,96 @@ def lengths_out_of_range(server: Server) -> None:
             b"append k 0 0 %d\r\n",
             b"cas k 0 0 %d 1\r\n",
         ):
-            with server.connect(3) as wire:
-                reply = wire.send_request(form % length)
-                demand(
+            with server.connect(3) as connection:
+                reply = connection.send_request(form % length)
+                require(
                     reply.startswith((b"CLIENT_ERROR", b"SERVER_ERROR", b"ERROR")),
                     f"{form % length!r}: {reply!r}",
                 )
     for text in (b"abc", b"1e3", b"0x10", b"", b"+-1", b"\xff"):
-        with server.connect(3) as wire:
-            reply = wire.send_request(b"set k 0 0 " + text + b"\r\n")
-            demand(reply.startswith((b"CLIENT_ERROR", b"ERROR")), f"length {text!r}: {reply!r}")
-    demand(server.resident_mb() - before < 16, "the lengths took memory")
+        with server.connect(3) as connection:
+            reply = connection.send_request(b"set k 0 0 " + text + b"\r\n")
+            require(reply.startswith((b"CLIENT_ERROR", b"ERROR")), f"length {text!r}: {reply!r}")
+    require(server.resident_mb() - before < 16, "the lengths took memory")
 
 
 @case()
 def value_over_the_limit(server: Server) -> None:
     """Too large: refused, swallowed, and the old value is gone."""
-    with server.connect() as wire:
-        demand(wire.set(b"large", b"old") == b"STORED", "not stored")
-        reply = wire.set(b"large", b"x" * (2 << 20))
-        demand(reply == b"SERVER_ERROR object too large for cache", f"answered {reply!r}")
-        demand(wire.get(b"large") is None, "the old value is still there")
-        demand(wire.in_step(), "out of step")
+    with server.connect() as connection:
+        require(connection.set(b"large", b"old") == b"STORED", "not stored")
+        reply = connection.set(b"large", b"x" * (2 << 20))
+        require(reply == b"SERVER_ERROR object too large for cache", f"answered {reply!r}")
+        require(connection.get(b"large") is None, "the old value is still there")
+        require(connection.is_in_sync(), "out of step")
 
 
 @case()
 def meta_value_over_the_limit(server: Server) -> None:
     """The same for a meta set."""
-    with server.connect() as wire:
-        demand(wire.set(b"large", b"old") == b"STORED", "not stored")
-        reply = wire.send_request(b"ms large %d\r\n" % (2 << 20) + b"x" * (2 << 20) + b"\r\n")
-        demand(reply == b"SERVER_ERROR object too large for cache", f"answered {reply!r}")
-        demand(wire.get(b"large") is None, "the old value is still there")
-        demand(wire.in_step(), "out of step")
+    with server.connect() as connection:
+        require(connection.set(b"large", b"old") == b"STORED", "not stored")
+        reply = connection.send_request(b"ms large %d\r\n" % (2 << 20) + b"x" * (2 << 20) + b"\r\n")
+        require(reply == b"SERVER_ERROR object too large for cache", f"answered {reply!r}")
+        require(connection.get(b"large") is None, "the old value is still there")
+        require(connection.is_in_sync(), "out of step")
 
 
 @case()
 def value_not_ended_by_crlf(server: Server) -> None:
     """A value longer than announced is a bad data chunk, and what follows is in step."""
-    with server.connect() as wire:
-        reply = wire.send_request(b"set chunk 0 0 3\r\nabcdef\r\n")
-        demand(reply == b"CLIENT_ERROR bad data chunk", f"answered {reply!r}")
-        rest = wire.send_request(b"mn\r\n")
-        demand(rest == b"MN" or rest.startswith((b"ERROR", b"CLIENT_ERROR")), f"then came {rest!r}")
-        demand(rest == b"MN" or wire.line() == b"MN", "out of step")
-        demand(wire.get(b"chunk") is None, "the bad value was stored")
+    with server.connect() as connection:
+        reply = connection.send_request(b"set chunk 0 0 3\r\nabcdef\r\n")
+        require(reply == b"CLIENT_ERROR bad data chunk", f"answered {reply!r}")
+        rest = connection.send_request(b"mn\r\n")
+        require(
+            rest == b"MN" or rest.startswith((b"ERROR", b"CLIENT_ERROR")), f"then came {rest!r}"
+        )
+        require(rest == b"MN" or connection.read_line() == b"MN", "out of step")
+        require(connection.get(b"chunk") is None, "the bad value was stored")
 
 
 @case()
 def large_value_not_ended_by_crlf(server: Server) -> None:
     """The same above half a megabyte, where memcached's debug build stops (its issue 1306)."""
-    with server.connect() as wire:
+    with server.connect() as connection:
         size = 700_000
-        reply = wire.send_request(b"set chunk 0 0 %d\r\n" % size + b"x" * size + b"yz")
-        demand(reply == b"CLIENT_ERROR bad data chunk", f"answered {reply!r}")
-    demand(server.is_alive(), "the server is gone")
+        reply = connection.send_request(b"set chunk 0 0 %d\r\n" % size + b"x" * size + b"yz")
+        require(reply == b"CLIENT_ERROR bad data chunk", f"answered {reply!r}")
+    require(server.is_alive(), "the server is gone")
 
 
 @case("beyond")
 def bad_chunk_with_noreply_is_silent(server: Server) -> None:
     """With noreply nothing comes back, or the connection closes."""
-    with server.connect(3) as wire:
-        wire.send(b"set chunk 0 0 3 noreply\r\nabcdef\r\nmn\r\n")
-        line = wire.line()
-        demand(line in (b"MN", b""), f"a stray {line!r} came back")
+    with server.connect(3) as connection:
+        connection.send(b"set chunk 0 0 3 noreply\r\nabcdef\r\nmn\r\n")
+        line = connection.read_line()
+        require(line in (b"MN", b""), f"a stray {line!r} came back")
 
 
 @case("beyond")
 def flags_beyond_32_bits_are_refused(server: Server) -> None:
     """memcached stores them cut off; a client would read other flags than it wrote."""
-    with server.connect() as wire:
-        reply = wire.set(b"flags", b"v", flags=2**32)
-        demand(reply.startswith(b"CLIENT_ERROR"), f"answered {reply!r}")
-        demand(wire.in_step(), "out of step")
+    with server.connect() as connection:
+        reply = connection.set(b"flags", b"v", flags=2**32)
+        require(reply.startswith(b"CLIENT_ERROR"), f"answered {reply!r}")
+        require(connection.is_in_sync(), "out of step")
 
 
-def far_exptime(wire: Wire, exptime: int) -> None:
+def far_exptime(connection: ServerConnection, exptime: int) -> None:
     """Stored and alive, or refused; never dead at once."""
     key = b"far%d" % exptime
-    reply = wire.set(key, b"v", exptime=exptime)
+    reply = connection.set(key, b"v", exptime=exptime)
     if reply == b"STORED":
-        demand(wire.get(key) == b"v", f"exptime {exptime} counts as past")
+        require(connection.get(key) == b"v", f"exptime {exptime} counts as past")
     else:
-        demand(reply.startswith(b"CLIENT_ERROR"), f"exptime {exptime} answered {reply!r}")
+        require(reply.startswith(b"CLIENT_ERROR"), f"exptime {exptime} answered {reply!r}")
 
 
 @case()
 def far_exptimes_are_not_past(server: Server) -> None:
     """2^31 and 2^32 seconds are far away, however they are stored."""
-    with server.connect() as wire:
+    with server.connect() as connection:
         for exptime in (2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**32 + 1):
-            far_exptime(wire, exptime)
+            far_exptime(connection, exptime)

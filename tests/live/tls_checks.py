@@ -123,11 +123,11 @@ def half_handshakes(checks: Checks) -> None:
     port = server.tls_port
     hello = client_hello(checks.authority)
     half = [socket.create_connection(("127.0.0.1", port), HALF_SECONDS) for _ in range(30)]
-    for number, wire in enumerate(half):
-        wire.sendall(hello[: number * len(hello) // len(half)])
+    for number, connection in enumerate(half):
+        connection.sendall(hello[: number * len(hello) // len(half)])
     checks.check("others are served beside 30 half handshakes", checks.is_served(port))
     begun = time.monotonic()
-    checks.check("half handshakes are closed", all(is_closed(wire) for wire in half))
+    checks.check("half handshakes are closed", all(is_closed(connection) for connection in half))
     print(f"     after {time.monotonic() - begun:.1f} s")
     for name, data in {
         "a plain request": b"set a 0 0 1\r\n1\r\n",
@@ -136,13 +136,13 @@ def half_handshakes(checks: Checks) -> None:
         "many empty records": b"\x16\x03\x01\x00\x00" * 10_000,
         "alerts instead of a hello": b"\x15\x03\x01\x00\x02\x01\x00" * 10_000,
     }.items():
-        with socket.create_connection(("127.0.0.1", port), HALF_SECONDS) as wire:
+        with socket.create_connection(("127.0.0.1", port), HALF_SECONDS) as connection:
             with contextlib.suppress(OSError):
-                wire.sendall(data)
-            checks.check(f"{name} closes the connection", is_closed(wire))
-    with server.connect() as wire:
-        wire.send(b"stats\r\n")
-        rows = wire.rest(1.0).decode()
+                connection.sendall(data)
+            checks.check(f"{name} closes the connection", is_closed(connection))
+    with server.connect() as connection:
+        connection.send(b"stats\r\n")
+        rows = connection.read_rest(1.0).decode()
     checks.check("no item was stored, each was counted", "curr_items 0" in rows)
     errors = next(row for row in rows.splitlines() if "ssl_handshake_errors" in row)
     print(f"     {errors}, resident {server.resident_mb():.1f} MB")
@@ -158,10 +158,10 @@ def client_hello(authority: Authority) -> bytes:
     return outgoing.read()
 
 
-def is_closed(wire: socket.socket) -> bool:
+def is_closed(connection: socket.socket) -> bool:
     """Whether the server closes the connection in time, whatever it sends before."""
     try:
-        while wire.recv(1 << 16):
+        while connection.recv(1 << 16):
             pass
     except TimeoutError:
         return False

@@ -36,7 +36,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from certificates import ELLIPTIC, RSA, Authority, Identity
-from harness import Server, Wire, demand, free_port, p99
+from harness import Server, ServerConnection, free_port, p99, require
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -74,8 +74,8 @@ def open_connections(schedule: Schedule, results: Connection) -> None:
         time.sleep(max(0.0, begun + number / schedule.rate - time.monotonic()))
         expected += attempts[number % len(attempts)]()
         if schedule.plain_port is not None:
-            with socket.create_connection(("127.0.0.1", schedule.plain_port), 10) as wire:
-                demand(is_served(wire), "a connection without TLS was not served")
+            with socket.create_connection(("127.0.0.1", schedule.plain_port), 10) as connection:
+                require(is_served(connection), "a connection without TLS was not served")
     results.send((expected, time.monotonic() - begun))
 
 
@@ -119,26 +119,26 @@ def is_encrypted_and_served(port: int, context: ssl.SSLContext) -> bool:
     """Whether a new connection completes its handshake and gets a reply."""
     with (
         socket.create_connection(("127.0.0.1", port), 10) as plain,
-        context.wrap_socket(plain, server_hostname="localhost") as wire,
+        context.wrap_socket(plain, server_hostname="localhost") as connection,
     ):
-        return is_served(wire)
+        return is_served(connection)
 
 
-def is_served(wire: socket.socket) -> bool:
+def is_served(connection: socket.socket) -> bool:
     """Whether a request gets its reply."""
     # Else the request waits until the end of the handshake is acknowledged, up to 40 ms.
-    wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    wire.sendall(b"mn\r\n")
-    return wire.recv(4) == b"MN\r\n"
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.sendall(b"mn\r\n")
+    return connection.recv(4) == b"MN\r\n"
 
 
-def latencies(wire: Wire, seconds: float) -> list[float]:
+def latencies(connection: ServerConnection, seconds: float) -> list[float]:
     """Microseconds of gets."""
     timed: list[float] = []
     ends = time.monotonic() + seconds
     while not timed or time.monotonic() < ends:
         begun = time.perf_counter()
-        wire.get(b"key")
+        connection.get(b"key")
         timed.append((time.perf_counter() - begun) * 1e6)
     return timed
 
@@ -162,15 +162,15 @@ class Condition:
     generator_cpu_s: float = 0.0
     server_cpu_s: float = 0.0
 
-    def measure(self, wire: Wire, seconds: float, load: Load | None) -> None:
+    def measure(self, connection: ServerConnection, seconds: float, load: Load | None) -> None:
         """Times gets of one round, with handshakes at a server or without."""
         if load is None:
-            self._add(latencies(wire, seconds))
+            self._add(latencies(connection, seconds))
             return
         cpu_before = resource.getrusage(resource.RUSAGE_CHILDREN)
         server_cpu_before = load.server.cpu_seconds()
         with load.started():
-            self._add(latencies(wire, seconds))
+            self._add(latencies(connection, seconds))
             served, took = load.finish()
         cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
         self.handshakes += served
@@ -241,8 +241,8 @@ class Subject:
         self._own, self._other = start(command, options), start(command, options)
         servers.callback(self._own.kill)
         servers.callback(self._other.kill)
-        self._wire = servers.enter_context(self._own.connect())
-        self._wire.set(b"key", b"x" * 100)
+        self._connection = servers.enter_context(self._own.connect())
+        self._connection.set(b"key", b"x" * 100)
         self._baseline = Condition("without handshakes")
         self._control = Condition("handshakes at another server")
         self._measured = Condition("handshakes at their own server")
@@ -261,9 +261,9 @@ class Subject:
             self._own.tls_port, None, authority, self._refused, rate, seconds, processor
         )
         for_other = replace(for_own, tls_port=self._other.tls_port, plain_port=self._own.port)
-        self._baseline.measure(self._wire, seconds, None)
-        self._control.measure(self._wire, seconds, Load(self._other, for_other))
-        self._measured.measure(self._wire, seconds, Load(self._own, for_own))
+        self._baseline.measure(self._connection, seconds, None)
+        self._control.measure(self._connection, seconds, Load(self._other, for_other))
+        self._measured.measure(self._connection, seconds, Load(self._own, for_own))
 
     def print(self) -> None:
         """The table with its ratios."""
@@ -293,7 +293,7 @@ class Subject:
         """The p99 with handshakes to that without."""
         return p99(self._measured.microseconds) / p99(self._baseline.microseconds)
 
-    def is_demanded(self, keys: str) -> bool:
+    def is_required(self, keys: str) -> bool:
         """Whether its ratio decides the result: that of ECDSA, and of RSA only if measured alone."""
         return self.name == "server" and (keys == "rsa" or not self.is_rsa)
 
@@ -303,7 +303,7 @@ class Subject:
 
 
 def main() -> int:
-    """Prints the percentiles and their ratios; returns 0 if the demanded ratio is small enough."""
+    """Prints the percentiles and their ratios; returns 0 if the required ratio is small enough."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", default="target/release/glasscache serve")
     parser.add_argument("--against", help="another build, measured in the same rounds")
@@ -344,8 +344,8 @@ def main() -> int:
     for subject in subjects:
         subject.print()
     wanted = args.rate * args.seconds * args.rounds * 0.99
-    demanded = [subject for subject in subjects if subject.is_demanded(args.keys)]
-    holds = all(subject.ratio() <= RATIO_MAX and subject.served() >= wanted for subject in demanded)
+    required = [subject for subject in subjects if subject.is_required(args.keys)]
+    holds = all(subject.ratio() <= RATIO_MAX and subject.served() >= wanted for subject in required)
     return 0 if holds else 1
 
 

@@ -17,7 +17,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from harness import Server, Wire, p99
+from harness import Server, ServerConnection, p99
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,32 +48,34 @@ class Keys:
 def fill(server: Server, count: int) -> None:
     """Stores every key, the most popular last."""
     value = b"v" * VALUE_BYTES
-    with server.connect() as wire:
+    with server.connect() as connection:
         for first in range(count, 0, -BATCH):
             ranks = range(first - 1, max(first - 1 - BATCH, -1), -1)
-            wire.send(
+            connection.send(
                 b"".join(
                     b"set key:%d 0 0 %d noreply\r\n%s\r\n" % (rank, VALUE_BYTES, value)
                     for rank in ranks
                 )
             )
-            wire.send_request(b"mn\r\n")
+            connection.send_request(b"mn\r\n")
 
 
 def hits(server: Server, keys: list[bytes]) -> int:
     """How many of the reads hit."""
     found = 0
-    with server.connect() as wire:
+    with server.connect() as connection:
         for first in range(0, len(keys), BATCH):
             batch = keys[first : first + BATCH]
-            wire.send(b"".join(b"mg %s\r\n" % key for key in batch) + b"mn\r\n")
-            while (line := wire.line()) != b"MN":
+            connection.send(b"".join(b"mg %s\r\n" % key for key in batch) + b"mn\r\n")
+            while (line := connection.read_line()) != b"MN":
                 found += line == b"HD"
     return found
 
 
 def latencies(
-    wires: tuple[Wire, Wire], keys: list[bytes], is_over: Callable[[], bool]
+    connections: tuple[ServerConnection, ServerConnection],
+    keys: list[bytes],
+    is_over: Callable[[], bool],
 ) -> tuple[list[float], list[float]]:
     """Microseconds of single gets at both servers by turns, until the function says that it is over."""
     found: tuple[list[float], list[float]] = ([], [])
@@ -84,7 +86,7 @@ def latencies(
         interval_ends = time.monotonic() + INTERVAL_S
         while time.monotonic() < interval_ends:
             begun = time.perf_counter()
-            wires[side].get(next(draws))
+            connections[side].get(next(draws))
             found[side].append((time.perf_counter() - begun) * 1e6)
     raise AssertionError("the turns never end by themselves")
 

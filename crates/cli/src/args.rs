@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands;
-use crate::effect;
+use crate::ineffective_settings;
 use crate::output::{Exit, Failure, Output};
 
 const AFTER_HELP: &str = "\
@@ -121,7 +121,7 @@ pub(crate) fn parse() -> Result<(Cli, String, Result<(), Failure>), clap::Error>
     let matches = Cli::command().try_get_matches()?;
     let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))?;
     let command_path = subcommand_path(&matches);
-    let effect_check = effect::check(&command_path, &matches);
+    let effect_check = ineffective_settings::check(&command_path, &matches);
     Ok((cli, command_path, effect_check))
 }
 

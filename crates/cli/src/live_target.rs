@@ -131,7 +131,7 @@ fn version_of(name: &str, access: &Access) -> Result<String, Failure> {
             let message = format!("{name} expects TLS: its reply was a TLS alert");
             Failure::new(Exit::BadData, message).hint(NEEDS_TLS)
         }
-        ProbeError::Foreign(reply) => foreign_failure(name, access, &reply),
+        ProbeError::NotMemcached(reply) => foreign_failure(name, access, &reply),
     })
 }
 

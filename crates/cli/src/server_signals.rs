@@ -48,13 +48,13 @@ impl ServerSignals {
     }
 
     /// Handles signals from now on: those that stop a server give up its start.
-    pub(crate) fn cancel_with(&self, cancellation: Cancellation) {
+    pub(crate) fn set_cancellation(&self, cancellation: Cancellation) {
         lock(&self.state).cancellation = Some(cancellation);
         self.start_thread();
     }
 
     /// Handles signals from now on, and those that waited.
-    pub(crate) fn handle_for(&self, server: ServerControl) {
+    pub(crate) fn set_server(&self, server: ServerControl) {
         let mut state = lock(&self.state);
         for signal in std::mem::take(&mut state.waiting) {
             apply(signal, &server);

@@ -167,7 +167,7 @@ impl InputArgs {
     }
 
     /// Opens a key stream whose times stay in the file's own unit.
-    pub(crate) fn open_raw(
+    pub(crate) fn open_with_unconverted_times(
         &self,
         path: &Path,
         columns: Columns,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use glasscache_lab::access::{Access, Protocol};
 use glasscache_lab::load::{
-    self, Check, Error, Fill, Plan, ReadBack, Size, Values, Window, key_text,
+    self, Error, Fill, Plan, ReadBack, Size, ValueCheck, Values, Window, key_text,
 };
 use glasscache_lab::proc::Meter;
 use glasscache_protocol::binary::{RequestId, Status, StoredItem, opcode, write_error};
@@ -56,7 +56,7 @@ fn read_back(
     keys: u64,
 ) -> Result<(load::Report, ReadBack), Error> {
     let plan = Plan {
-        check: Check::Full,
+        check: ValueCheck::Full,
         ..Plan::new(Access {
             protocol,
             ..Access::from(address)

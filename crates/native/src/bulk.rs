@@ -88,12 +88,12 @@ impl FoundValues {
             unreadable: Vec::new(),
             manifests: Vec::new(),
             bytes_flags: None,
-            recorded: RecordedRead::take(),
+            recorded: RecordedRead::take_for_this_thread(),
         }
     }
 
-    /// Takes the value of the key at an index. An error is not the outcome of a key and ends the call.
-    pub(crate) fn take(
+    /// Decodes the value of the key at an index and adds it to the result. An error is not the outcome of a key and ends the call.
+    pub(crate) fn add_value(
         &mut self,
         codec: &Codec,
         (index, key): (usize, &Bound<'_, PyAny>),
@@ -148,7 +148,7 @@ impl FoundValues {
         for (index, value) in values.iter().enumerate() {
             if let (Some(value), Some(key)) = (value, key(index)) {
                 let flags_and_cas = (value.flags, 0);
-                self.take(client.codec(), (index, &key), flags_and_cas, &value.bytes)?;
+                self.add_value(client.codec(), (index, &key), flags_and_cas, &value.bytes)?;
             }
         }
         let has_manifests = self.has_manifests();

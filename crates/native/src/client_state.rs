@@ -15,7 +15,7 @@ use crate::keys::key_bytes;
 use crate::misses::Misses;
 use crate::near::{self, NearBinding, RequestScope, Strategy};
 use crate::settings::{self, Codec};
-use crate::{deadline as deadlines, error, tables, value as conversion};
+use crate::{deadline as deadlines, error, stats_dicts, value as conversion};
 
 /// What a Python client consists of.
 #[pyclass(frozen, module = "glasscache._native")]
@@ -112,8 +112,8 @@ impl ClientState {
     /// Return the counters of misses and costs.
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let counters = self.misses.to_dict(py)?;
-        tables::set_costs(&counters, self.core.costs())?;
-        counters.set_item("servers", tables::servers(py, &self.core)?)?;
+        stats_dicts::set_costs(&counters, self.core.costs())?;
+        counters.set_item("servers", stats_dicts::servers(py, &self.core)?)?;
         Ok(counters)
     }
 

@@ -207,14 +207,16 @@ pub(crate) fn refuse_keywords(method: &str, keywords: Option<&Bound<'_, PyDict>>
     };
     let py = keywords.py();
     let suggestions = py.import("glasscache._suggestions")?;
-    Err(PyErr::from_value(
-        suggestions.call_method1("unknown_keywords", (method, keywords))?,
-    ))
+    Err(PyErr::from_value(suggestions.call_method1(
+        "unknown_keywords_error",
+        (method, keywords),
+    )?))
 }
 
 /// The error for one key where an iterable of keys is expected.
 pub(crate) fn one_key_error(key: &Bound<'_, PyAny>) -> PyErr {
     let suggestions = key.py().import("glasscache._suggestions");
-    let exception = suggestions.and_then(|suggestions| suggestions.call_method1("one_key", (key,)));
+    let exception =
+        suggestions.and_then(|suggestions| suggestions.call_method1("one_key_error", (key,)));
     exception.map_or_else(|error| error, PyErr::from_value)
 }

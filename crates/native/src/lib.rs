@@ -35,7 +35,7 @@ mod reply;
 mod settings;
 mod sim;
 mod split;
-mod tables;
+mod stats_dicts;
 mod typed;
 mod value;
 
@@ -58,7 +58,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<aio::BulkCall>()?;
     module.add_class::<split::Manifest>()?;
     module.add_class::<computed_value::ComputedValue>()?;
-    module.add_class::<aio::NearCall>()?;
+    module.add_class::<aio::PendingNearRead>()?;
     module.add_class::<near::Strategy>()?;
     module.add_class::<near::RequestScope>()?;
     module.add_class::<recording::Recorder>()?;
@@ -68,7 +68,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     interpreter_lock::set_time_origin();
     module.add_function(wrap_pyfunction!(settings::server_of, module)?)?;
     module.add_function(wrap_pyfunction!(keys::check_parent, module)?)?;
-    module.add("PARTS", tables::part_names())?;
+    module.add("PARTS", stats_dicts::part_names())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     sim::add_to_module(module)?;
     Ok(())

@@ -29,7 +29,7 @@ impl Client {
         deadline: Option<f64>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (this, py) = (slf.get(), slf.py());
-        let recorded = RecordedRead::take();
+        let recorded = RecordedRead::take_for_this_thread();
         let start_and_deadline = this.start_and_deadline(deadline)?;
         let (_, call_deadline) = start_and_deadline;
         let mut scratch = Vec::new();

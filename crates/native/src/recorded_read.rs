@@ -25,17 +25,17 @@ impl RecordedRead {
         }
     }
 
-    /// Leaves it for the next read of this thread.
-    pub(crate) fn leave_for_next_read(self) {
+    /// Stores it in the thread-local, for the next read of this thread.
+    pub(crate) fn store_for_this_thread(self) {
         NEXT_READ.set(Some(self));
     }
 
     /// The read that a recorded request has begun on this thread, if there is one.
-    pub(crate) fn take() -> Option<Self> {
+    pub(crate) fn take_for_this_thread() -> Option<Self> {
         NEXT_READ.take()
     }
 
-    /// Notes the bytes of the value under the key at `index`, as stored remotely.
+    /// Records the bytes of the value under the key at `index`, as stored remotely.
     pub(crate) fn set_size(&self, index: usize, bytes: usize) {
         self.request.set_size(self.recorded_reads, index, bytes);
     }

@@ -187,7 +187,7 @@ impl RecordedRequest {
         }
         let request = self.0.clone();
         let recorded_reads = request.begin_read(keys_with_parents);
-        RecordedRead::new(request, recorded_reads).leave_for_next_read();
+        RecordedRead::new(request, recorded_reads).store_for_this_thread();
         Ok(())
     }
 
@@ -198,7 +198,7 @@ impl RecordedRequest {
 
     /// Note that the caller of a call has resumed.
     pub(crate) fn end(&self) {
-        RecordedRead::take();
+        RecordedRead::take_for_this_thread();
         self.0.end_call();
     }
 
@@ -221,7 +221,7 @@ impl RecordedRequest {
         });
         let request = self.0.clone();
         let recorded_reads = request.begin_read([(key_bytes(key)?, parent)]);
-        RecordedRead::new(request, recorded_reads).leave_for_next_read();
+        RecordedRead::new(request, recorded_reads).store_for_this_thread();
         Ok(())
     }
 }

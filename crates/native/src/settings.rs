@@ -21,9 +21,9 @@ pub(crate) struct Codec {
     pub(crate) inner: value::Codec,
     /// Called for objects without a form of their own: `dump(value) -> (kind, bytes)`.
     pub(crate) dump: Py<PyAny>,
-    /// Called for what a typed value holds other than containers and plain scalars: `lower(value, is_nested) -> (kind,
+    /// Called for what a typed value holds other than containers and plain scalars: `kind_and_fields_of(value, is_nested) -> (kind,
     /// fields)`. None for codecs without typed values.
-    pub(crate) lower: Option<Py<PyAny>>,
+    pub(crate) kind_and_fields_of: Option<Py<PyAny>>,
     /// Called to read them: `load(kind, bytes) -> value`.
     pub(crate) load: Py<PyAny>,
     /// The flags under which bytes travel as they are, if there is such a mark.
@@ -36,7 +36,7 @@ pub(crate) struct Codec {
 impl Codec {
     #[new]
     #[pyo3(signature = (dump, load, *, dialect, compress, level, threshold, min_saving,
-                        decompressed_bytes_max, pickle, migrate_from, lower=None))]
+                        decompressed_bytes_max, pickle, migrate_from, kind_and_fields_of=None))]
     #[expect(
         clippy::too_many_arguments,
         reason = "each is a keyword of the Python constructor"
@@ -53,7 +53,7 @@ impl Codec {
         decompressed_bytes_max: usize,
         pickle: bool,
         migrate_from: Option<&str>,
-        lower: Option<Py<PyAny>>,
+        kind_and_fields_of: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let bad_setting =
             |sentence: String| error::from_client_error(py, &Error::BadSetting(sentence));
@@ -93,7 +93,7 @@ impl Codec {
             plain_flags: plain.filter(|&flags| inner.is_raw(flags)),
             inner,
             dump,
-            lower,
+            kind_and_fields_of,
             load,
             retained_numbers: RetainedNumbers::default(),
         })

@@ -152,11 +152,11 @@ pub(crate) fn python_form<'py>(
     is_nested: bool,
 ) -> PyResult<(String, Bound<'py, PyAny>)> {
     let py = value.py();
-    let Some(lower) = &codec.lower else {
+    let Some(kind_and_fields_of) = &codec.kind_and_fields_of else {
         return Err(PyTypeError::new_err("this codec writes no typed values"));
     };
-    let lowered = lower.bind(py).call1((value, is_nested))?;
-    lowered.extract()
+    let kind_and_fields = kind_and_fields_of.bind(py).call1((value, is_nested))?;
+    kind_and_fields.extract()
 }
 
 type TimeFields<'py> = (u8, u8, u8, u32, bool, Bound<'py, PyAny>);

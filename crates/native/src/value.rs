@@ -91,7 +91,7 @@ fn encode_converted<R>(
     }
     // Text with lone surrogates and numbers too long for decimal come here too.
     let serialise_start = Instant::now();
-    if codec.lower.is_some() {
+    if codec.kind_and_fields_of.is_some() {
         match typed::is_plain(value, 0) {
             Some(true) => {}
             Some(false) => return encode_typed(codec, value, serialise_start, use_encoded),
@@ -174,9 +174,9 @@ fn encode_dumped<R>(
     use_encoded: impl FnOnce(u32, &[u8], &ValueCosts) -> PyResult<R>,
 ) -> PyResult<R> {
     if kind == "array" {
-        type Parts<'py> = (char, bool, bool, u8, Vec<u64>, Bound<'py, PyBytes>);
+        type ArrayFields<'py> = (char, bool, bool, u8, Vec<u64>, Bound<'py, PyBytes>);
         let (typecode, is_numpy, is_swapped, itemsize, shape, bytes) =
-            fields.extract::<Parts<'_>>()?;
+            fields.extract::<ArrayFields<'_>>()?;
         let typecode = u8::try_from(typecode).map_err(|_| PyTypeError::new_err("odd typecode"))?;
         let array = Array {
             typecode,
@@ -377,7 +377,7 @@ impl Codec {
     }
 
     /// Return (seconds serialising, seconds compressing, plain bytes, wire bytes) of one encoding.
-    fn cost_of(&self, value: &Bound<'_, PyAny>) -> PyResult<(f64, f64, usize, usize)> {
+    fn encoding_costs(&self, value: &Bound<'_, PyAny>) -> PyResult<(f64, f64, usize, usize)> {
         encode_value(self, value, |_, _, costs| {
             let seconds = (costs.serialise.as_secs_f64(), costs.compress.as_secs_f64());
             Ok((seconds.0, seconds.1, costs.plain_bytes, costs.wire_bytes))

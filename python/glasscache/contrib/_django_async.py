@@ -10,7 +10,7 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT
 from django.core.cache.backends.memcached import BaseMemcachedCache
 
 from glasscache import RequestRefused
-from glasscache._refresh import Lease
+from glasscache._refresh import GetOrSetOptions
 from glasscache.contrib._django_client import (
     DjangoClient,
     await_store,
@@ -76,10 +76,14 @@ class AsyncCacheMethods(BaseMemcachedCache):
             return 0
         return int(timeout) if int(timeout) > 0 else -1
 
-    def _lease(self, timeout: Any) -> Lease | None:
+    def _get_or_set_options(self, timeout: Any) -> GetOrSetOptions | None:
         """How `get_or_set` refills; None for a timeout that expires at once."""
         ttl = self.get_backend_timeout(timeout)
-        return None if ttl < 0 else Lease(ttl or None, **self._shared.cache_settings.lease_options)
+        return (
+            None
+            if ttl < 0
+            else GetOrSetOptions(ttl or None, **self._shared.cache_settings.lease_options)
+        )
 
     @property
     def _async_client(self) -> AsyncClient:
@@ -212,10 +216,10 @@ class AsyncCacheMethods(BaseMemcachedCache):
         version: int | None = None,
     ) -> Any:
         """As `get_or_set`, awaited; `default` may be a coroutine function as well."""
-        lease = self._lease(timeout)
-        if callable(default) and lease is not None:
+        options = self._get_or_set_options(timeout)
+        if callable(default) and options is not None:
             return await self._async_client.get_or_set_by(
-                self._full_key(key, version), default, lease
+                self._full_key(key, version), default, options
             )
         value = await self.aget(key, _MISSING, version)
         if value is not _MISSING:

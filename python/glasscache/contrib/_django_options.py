@@ -48,7 +48,7 @@ def _refuse_unless(accepted_value: Any, sentence: str) -> Callable[[Any, Setting
     return refuse
 
 
-def _take_timeout(value: Any, draft: SettingsDraft, unit: float = 1.0) -> None:
+def _translate_timeout(value: Any, draft: SettingsDraft, unit: float = 1.0) -> None:
     """Take a time-out of connecting, sending or receiving: the longest one bounds the whole call."""
     if value is None or not value:
         return
@@ -64,13 +64,13 @@ def _take_timeout(value: Any, draft: SettingsDraft, unit: float = 1.0) -> None:
     )
 
 
-def _take_ignore_exc(value: Any, draft: SettingsDraft) -> None:
+def _translate_ignore_exc(value: Any, draft: SettingsDraft) -> None:
     on_error = "miss" if value else "raise"
     if draft.client_options.setdefault("on_error", on_error) != on_error:
         raise RefusedOption(f'{value!r} contradicts "on_error"; leave it out')
 
 
-def _take_max_pool_size(value: Any, draft: SettingsDraft) -> None:
+def _translate_max_pool_size(value: Any, draft: SettingsDraft) -> None:
     if not value:
         return
     if not isinstance(value, int):
@@ -78,7 +78,7 @@ def _take_max_pool_size(value: Any, draft: SettingsDraft) -> None:
     draft.client_options.setdefault("connections_max", value)
 
 
-def _take_namespace(value: Any, draft: SettingsDraft) -> None:
+def _translate_namespace(value: Any, draft: SettingsDraft) -> None:
     if not value:
         return
     if not isinstance(value, str | bytes):
@@ -91,7 +91,7 @@ def _take_namespace(value: Any, draft: SettingsDraft) -> None:
     draft.client_options.setdefault("namespace", value)
 
 
-def _take_serde(value: Any, draft: SettingsDraft) -> None:
+def _translate_serde(value: Any, draft: SettingsDraft) -> None:
     """Take pymemcache's serdes (or the drop-in module's), which are pickles and compressed pickles."""
     inner_serde = value
     if type(value).__name__ == "CompressedSerde" and _is_from_serde_module(value):
@@ -145,21 +145,21 @@ def _refuse_sasl(value: Any, _: SettingsDraft) -> None:
 
 PYMEMCACHE_OPTIONS: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
     "allow_unicode_keys": _accept_without_effect,
-    "connect_timeout": _take_timeout,
+    "connect_timeout": _translate_timeout,
     "dead_timeout": _refuse_unless(None, _RETRIES),
     "default_noreply": _accept_without_effect,
     "deserializer": _accept_without_effect,  # the backend names a serde, which goes before it
     "encoding": _check_encoding,
     "hasher": _check_hasher,
-    "ignore_exc": _take_ignore_exc,
-    "key_prefix": _take_namespace,
+    "ignore_exc": _translate_ignore_exc,
+    "key_prefix": _translate_namespace,
     "lock_generator": _accept_without_effect,
-    "max_pool_size": _take_max_pool_size,
+    "max_pool_size": _translate_max_pool_size,
     "no_delay": _accept_without_effect,
     "pool_idle_timeout": _accept_without_effect,
     "retry_attempts": _refuse_unless(None, _RETRIES),
     "retry_timeout": _refuse_unless(None, _RETRIES),
-    "serde": _take_serde,
+    "serde": _translate_serde,
     "serializer": _accept_without_effect,  # as deserializer
     "socket_keepalive": _accept_without_effect,
     "socket_module": _check_socket_module,
@@ -173,7 +173,7 @@ PYLIBMC_BEHAVIORS: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
     "auto_eject": _REFUSE_EJECTION,
     "buffer_requests": _accept_without_effect,
     "cas": _accept_without_effect,
-    "connect_timeout": lambda value, draft: _take_timeout(value, draft, 1e-3),
+    "connect_timeout": lambda value, draft: _translate_timeout(value, draft, 1e-3),
     "dead_timeout": _accept_without_effect,  # without auto_eject
     "distribution": _accept_without_effect,  # with those that follow it makes the placement
     "failure_limit": _accept_without_effect,  # without auto_eject
@@ -181,11 +181,11 @@ PYLIBMC_BEHAVIORS: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
     "ketama": _accept_without_effect,
     "ketama_hash": _accept_without_effect,
     "ketama_weighted": _accept_without_effect,
-    "namespace": _take_namespace,
+    "namespace": _translate_namespace,
     "no_block": _accept_without_effect,
     "num_replicas": _refuse_unless(0, "this client stores one copy; leave it out"),
     "pickle_protocol": _accept_without_effect,
-    "receive_timeout": lambda value, draft: _take_timeout(value, draft, 1e-6),
+    "receive_timeout": lambda value, draft: _translate_timeout(value, draft, 1e-6),
     "remove_failed": _REFUSE_EJECTION,
     "retry_timeout": _accept_without_effect,  # without auto_eject
     "_hash_with_prefix_key": _refuse_unless(
@@ -202,14 +202,14 @@ PYLIBMC_BEHAVIORS: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
     "_sort_hosts": _refuse_unless(
         0, "servers keep the order of LOCATION; sort them there and leave it out"
     ),
-    "send_timeout": lambda value, draft: _take_timeout(value, draft, 1e-6),
+    "send_timeout": lambda value, draft: _translate_timeout(value, draft, 1e-6),
     "tcp_keepalive": _accept_without_effect,
     "tcp_nodelay": _accept_without_effect,
     "verify_keys": _accept_without_effect,
 }
 
 
-def _take_behaviors(value: Any, draft: SettingsDraft) -> None:
+def _translate_behaviors(value: Any, draft: SettingsDraft) -> None:
     if not isinstance(value, dict):
         raise RefusedOption(f"{value!r} is not a dict of pylibmc's behaviors")
     behaviors = cast("dict[str, Any]", value)
@@ -259,7 +259,7 @@ def _placement_of(behaviors: Mapping[str, Any]) -> str:
 _PLACEMENT_BEHAVIORS: Final = ("hash", "distribution", "ketama", "ketama_weighted", "ketama_hash")
 
 PYLIBMC_OPTIONS: Final[dict[str, Callable[[Any, SettingsDraft], None]]] = {
-    "behaviors": _take_behaviors,
+    "behaviors": _translate_behaviors,
     "binary": _accept_without_effect,  # the entries are the same in either protocol
     "password": _refuse_sasl,
     "username": _refuse_sasl,

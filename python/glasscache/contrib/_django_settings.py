@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from glasscache import Client, Codec, GlasscacheError, UnwritableValue
-from glasscache._settings import normal_servers
+from glasscache._settings import normalise_servers
 from glasscache.contrib._django_options import OLD_OPTIONS, RefusedOption, SettingsDraft
 from glasscache.recording import Recorder
 from glasscache.values import resolve_codec
@@ -121,7 +121,7 @@ def _parse_location(location: Any) -> list[str]:
     if not location:
         raise RefusedOption('LOCATION names no server: write "host:port" or a list of them')
     parts = re.split("[;,]", location) if isinstance(location, str) else location
-    return normal_servers(parts)
+    return normalise_servers(parts)
 
 
 def _parse_recorder(value: Any) -> dict[str, Any] | None:

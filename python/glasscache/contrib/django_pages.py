@@ -26,7 +26,7 @@ from django.http import HttpResponse
 from django.utils.translation import get_language
 
 from glasscache._plans import carry_out
-from glasscache._refresh import Lease
+from glasscache._refresh import GetOrSetOptions
 from glasscache.tags import tagged_key
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def cached_page(
 
     """
     vary_names = tuple(sorted(name.lower() for name in vary_on))
-    lease = Lease(ttl, stale=stale, early=early)
+    options = GetOrSetOptions(ttl, stale=stale, early=early)
 
     def decorate(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
         if inspect.iscoroutinefunction(view):
@@ -115,16 +115,16 @@ def cached_page(
             rendered_responses: list[HttpResponse] = []
 
             def make() -> tuple[list[tuple[str, str]], bytes]:
-                with _watch_visitor_data(request) as visitor:
+                with _track_personal_data(request) as personal_data_use:
                     response: HttpResponse = _render(view(request, *args, **kwargs))
-                if visitor.is_used or not _is_for_everyone(response, vary_names):
+                if personal_data_use.is_used or not _is_shareable(response, vary_names):
                     _recently_uncacheable.add(key)
                     raise _Uncacheable(response)
                 rendered_responses.append(response)
                 return list(response.items()), response.content
 
             try:
-                fields, body = client.get_or_set_by(stored_key, make, lease)
+                fields, body = client.get_or_set_by(stored_key, make, options)
             except _Uncacheable as uncacheable:
                 return uncacheable.response
             return rendered_responses[0] if rendered_responses else _build_response(fields, body)
@@ -139,56 +139,56 @@ def invalidate_tag(tag: str, *, cache: str = "default") -> None:
     _client_of(cache).invalidate_tag(tag)
 
 
-class _Visitor:
+class _PersonalDataUse:
     """Whether a view used what belongs to one visitor."""
 
     is_used = False
 
 
-class _WatchedCookies(dict[str, str]):
+class _TrackedCookies(dict[str, str]):
     """The cookies of a request, which note that they are read."""
 
-    visitor: _Visitor
+    personal_data_use: _PersonalDataUse
 
     def __getitem__(self, name: str) -> str:
-        self.visitor.is_used = True
+        self.personal_data_use.is_used = True
         return super().__getitem__(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        self.visitor.is_used = True
+        self.personal_data_use.is_used = True
         return super().get(name, default)
 
     def __contains__(self, name: object) -> bool:
-        self.visitor.is_used = True
+        self.personal_data_use.is_used = True
         return super().__contains__(name)
 
     def __iter__(self) -> Iterator[str]:
-        self.visitor.is_used = True
+        self.personal_data_use.is_used = True
         return super().__iter__()
 
     def items(self) -> Any:
-        self.visitor.is_used = True
+        self.personal_data_use.is_used = True
         return super().items()
 
     def values(self) -> Any:
-        self.visitor.is_used = True
+        self.personal_data_use.is_used = True
         return super().values()
 
 
 @contextlib.contextmanager
-def _watch_visitor_data(request: HttpRequest) -> Generator[_Visitor]:
+def _track_personal_data(request: HttpRequest) -> Generator[_PersonalDataUse]:
     """Note in the block whether the request's cookies, session, user, messages or CSRF token are used."""
-    visitor, cookies = _Visitor(), request.COOKIES
-    watched_cookies = _WatchedCookies(cookies)
-    watched_cookies.visitor = visitor
-    request.COOKIES = watched_cookies
+    personal_data_use, cookies = _PersonalDataUse(), request.COOKIES
+    tracked_cookies = _TrackedCookies(cookies)
+    tracked_cookies.personal_data_use = personal_data_use
+    request.COOKIES = tracked_cookies
     try:
-        yield visitor
+        yield personal_data_use
     finally:
         request.COOKIES = cookies
         session: Any = getattr(request, "session", None)
         messages: Any = getattr(request, "_messages", None)
-        visitor.is_used |= (
+        personal_data_use.is_used |= (
             getattr(session, "accessed", False)
             or bool(request.META.get("CSRF_COOKIE_NEEDS_UPDATE"))
             or getattr(messages, "used", False)
@@ -224,7 +224,7 @@ def _page_key(view: Callable[..., Any], request: HttpRequest, vary_names: tuple[
     return f"page:{digest.hexdigest()}"
 
 
-def _is_for_everyone(response: HttpResponse, vary_names: tuple[str, ...]) -> bool:
+def _is_shareable(response: HttpResponse, vary_names: tuple[str, ...]) -> bool:
     """Return whether a response may be kept for every request with the same key."""
     if response.status_code != 200 or response.streaming or response.cookies:  # noqa: PLR2004
         return False

@@ -147,8 +147,8 @@ class Core:
         self._lease_attempts[key] = now + LEASE_RETRY_S
         return True
 
-    def note_leased(self, key: str) -> None:
-        """Note that the lease was got: when it is given back, the next request may ask at once."""
+    def remember_lease_attempt(self, key: str) -> None:
+        """Remember that the lease was got: when it is given back, the next request may ask at once."""
         self._lease_attempts.pop(key, None)
 
     def decode_record(self, key: str, data: Any, digest: bytes) -> Record | None:

@@ -38,7 +38,7 @@ _POLL_FIRST_S: Final = 0.002
 _POLL_LAST_S: Final = 0.02
 URL_TAG_S: Final = 30 * 86400
 """A URL's tag outlives the responses under it, which are kept as long at most; without it they are misses."""
-ALONE_WAIT_S: Final = 0.5
+UNCOLLAPSED_WAIT_S: Final = 0.5
 """So long a HEAD or a request for a range waits for the whole response that another request fetches."""
 
 
@@ -94,7 +94,7 @@ class Exchange:
         return None
 
     @property
-    def _fetches_alone(self) -> bool:
+    def _is_uncollapsed(self) -> bool:
         """Whether the response is likely this request's only, so that others must not wait for it."""
         request = self.request
         return (
@@ -113,7 +113,7 @@ class Exchange:
             return None
         now = self.core.clock()
         reuse = lookup.reuse_at(now)
-        if reuse is None or reuse.kind != "fresh" or lookup.is_due_early(now):
+        if reuse is None or reuse.kind != "fresh" or lookup.is_due_for_early_refresh(now):
             return None
         self.core.counters["hits"] += 1
         return StoredReply(reply_of(entry, self.request, now))
@@ -121,7 +121,7 @@ class Exchange:
     @property
     def shares_fetch(self) -> bool:
         """Whether requests like this one wait for each other, by what was read."""
-        if self._fetches_alone or isinstance(self.lookup.record, UncacheableRecord):
+        if self._is_uncollapsed or isinstance(self.lookup.record, UncacheableRecord):
             return False
         reuse = self.lookup.reuse_at(self.core.clock())
         return reuse is None or (
@@ -169,10 +169,10 @@ class Exchange:
                 if stored_reply is not None:
                     return stored_reply
                 continue
-            action = yield from self._decide_alone(reuse, core.clock() - wait_began_at)
+            action = yield from self._decide_uncollapsed(reuse, core.clock() - wait_began_at)
             if action is not None:
                 return action
-            if not self._fetches_alone:
+            if not self._is_uncollapsed:
                 fetch = yield from (self._lease_cold() if reuse is None else self._lease_stale())
                 if fetch is not None:
                     return fetch
@@ -183,7 +183,7 @@ class Exchange:
             pause_s = min(2 * pause_s, _POLL_LAST_S)
             lookup.reset()
 
-    def _decide_alone(
+    def _decide_uncollapsed(
         self, reuse: Reuse | None, waited_s: float
     ) -> Generator[Any, Any, StoredReply | Fetch | None]:
         """Return what a request does that neither uses what is stored nor waits for another's fetch."""
@@ -198,10 +198,10 @@ class Exchange:
             return fetch
         if reuse is not None and (reuse.reason.startswith("request") or reuse.reason == "no-cache"):
             reason = b"request" if reuse.reason.startswith("request") else b"stale; detail=no-cache"
-            return (yield from self._validate_alone(reason))
-        is_fetched = isinstance(lookup.record, PendingRecord) and waited_s < ALONE_WAIT_S
-        if self._fetches_alone and not is_fetched:
-            return (yield from self._forward_alone(b"stale" if reuse else b"uri-miss"))
+            return (yield from self._validate_uncollapsed(reason))
+        is_fetched = isinstance(lookup.record, PendingRecord) and waited_s < UNCOLLAPSED_WAIT_S
+        if self._is_uncollapsed and not is_fetched:
+            return (yield from self._forward_uncollapsed(b"stale" if reuse else b"uri-miss"))
         return None
 
     def _read(self) -> Generator[Any, Any, None]:
@@ -238,11 +238,11 @@ class Exchange:
         assert entry is not None  # noqa: S101 - a use has an entry
         now = core.clock()
         refresh = None
-        is_due = kind == "stale" or lookup.is_due_early(now)
+        is_due = kind == "stale" or lookup.is_due_for_early_refresh(now)
         if is_due and core.may_lease_stale(lookup.response_key, now):
             refresh = yield from self._lease_stale()
             if refresh is not None:
-                core.note_leased(lookup.response_key)
+                core.remember_lease_attempt(lookup.response_key)
         detail = b"hit; detail=stale" if kind == "stale" else b"hit"
         if has_waited:
             detail += b"; collapsed"
@@ -291,7 +291,7 @@ class Exchange:
         else:
             # A pending fetch whose time is over, a purged response, or something unreadable.
             stored_item = yield call(self.client, "gets", lookup.response_key)
-            if stored_item is None or not lookup.holds(stored_item[0]):
+            if stored_item is None or not lookup.is_unchanged(stored_item[0]):
                 return None
             if (
                 yield call(
@@ -326,37 +326,37 @@ class Exchange:
         ):
             return None
         stored_item = yield call(self.client, "gets", lookup.response_key)
-        if stored_item is None or not lookup.holds(stored_item[0]):
+        if stored_item is None or not lookup.is_unchanged(stored_item[0]):
             # Another was quicker: what it stored is to be read.
             yield call(self.client, "delete", f"{lookup.response_key}:l")
             return None
         core.counters["refreshes"] += 1
         return self._validation_fetch(b"stale", stored_item[1], token)
 
-    def _validate_alone(self, reason: bytes) -> Generator[Any, Any, Fetch]:
+    def _validate_uncollapsed(self, reason: bytes) -> Generator[Any, Any, Fetch]:
         """Validate what is stored for this request only."""
         stored_item = yield call(self.client, "gets", self.lookup.response_key)
         cas_unique = (
             stored_item[1]
-            if stored_item is not None and self.lookup.holds(stored_item[0])
+            if stored_item is not None and self.lookup.is_unchanged(stored_item[0])
             else None
         )
         fetch = self._validation_fetch(reason, cas_unique, "")
-        if cas_unique is None or self._fetches_alone:
+        if cas_unique is None or self._is_uncollapsed:
             fetch.may_store = False
         return fetch
 
     def _validation_fetch(self, reason: bytes, cas_unique: int | None, token: str) -> Fetch:
         entry = self.lookup.entry
         fields = self._plain_fields()
-        if entry is not None and not self._fetches_alone:
+        if entry is not None and not self._is_uncollapsed:
             if (etag := entry.field(b"etag")) is not None:
                 fields.append((b"if-none-match", etag))
             if (last_modified := entry.field(b"last-modified")) is not None:
                 fields.append((b"if-modified-since", last_modified))
-        elif self._fetches_alone:
+        elif self._is_uncollapsed:
             fields = self.request.fields
-        method = self.request.method if self._fetches_alone else "GET"
+        method = self.request.method if self._is_uncollapsed else "GET"
         return Fetch(reason, fields, method, entry, cas_unique, True, bool(token), token)
 
     def _plain_fields(self) -> Fields:
@@ -376,7 +376,7 @@ class Exchange:
         fields = [pair for pair in fields if pair[0] != b"cookie"]
         return [*fields, (b"cookie", cookies.encode("latin-1"))] if cookies else fields
 
-    def _forward_alone(self, reason: bytes) -> Generator[Any, Any, Fetch]:
+    def _forward_uncollapsed(self, reason: bytes) -> Generator[Any, Any, Fetch]:
         """Return a fetch without a lease; what it may store replaces a record that a purge removes."""
         may_store = self.request.method == "GET"
         if may_store and self.lookup.record is None and not self.lookup.is_unreadable:
@@ -384,7 +384,7 @@ class Exchange:
             may_store = yield call(
                 self.client, "add", self.lookup.response_key, record, ttl=UNCACHEABLE_S
             )
-            self.lookup.note_stored(record)
+            self.lookup.remember_stored(record)
         return self._forward(reason, may_store=may_store)
 
     def _forward(self, reason: bytes, *, may_store: bool = False) -> Fetch:

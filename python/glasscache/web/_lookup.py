@@ -101,12 +101,12 @@ class Lookup:
         """Whether the key holds something that cannot be read, which must go before another is stored."""
         return self.record is None and self._values.get(self.response_key) is not None
 
-    def holds(self, data: Any, key: str | None = None) -> bool:
+    def is_unchanged(self, data: Any, key: str | None = None) -> bool:
         """Whether `data` is what was read at a key, the response key by default."""
         return data is not None and data == self._values.get(key or self.response_key)
 
-    def note_stored(self, data: bytes) -> None:
-        """Note that `data` was stored at the response key."""
+    def remember_stored(self, data: bytes) -> None:
+        """Remember that `data` was stored at the response key."""
         self._values[self.response_key] = data
 
     def _entry_unless_purged(self, entry: Entry) -> Entry | None:
@@ -131,7 +131,7 @@ class Lookup:
             return None
         return decide_reuse(self.entry, self._request, self.settings, now, self.is_soft_purged)
 
-    def is_due_early(self, now: float) -> bool:
+    def is_due_for_early_refresh(self, now: float) -> bool:
         """Whether to refresh a fresh entry already, the likelier the closer its end and the dearer it is.
 
         Vattani et al., "Optimal Probabilistic Cache Stampede Prevention", 2015, with the measured cost.

@@ -98,13 +98,13 @@ class Rule:
             glob_pattern(when.content_type.lower()) if when.content_type else None,
         )
         self.canonicaliser: UrlCanonicaliser | None = (
-            canonicaliser_of(self.then["canonicalise"], self.where)
+            canonicaliser_of(self.then["canonicalise"], self.location)
             if "canonicalise" in self.then
             else None
         )
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """Return the rule's name and line, for messages."""
         return f"rule {self.name!r}" + (f" (line {self.line})" if self.line else "")
 
@@ -157,7 +157,7 @@ def _compile_condition(rule: Rule, condition: str, pattern: str | None) -> re.Pa
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise BadSetting(f"{rule.where}: {condition}: {error}") from None
+        raise BadSetting(f"{rule.location}: {condition}: {error}") from None
 
 
 class _ValueTest:
@@ -166,7 +166,7 @@ class _ValueTest:
     def __init__(self, rule: Rule, expected: Any) -> None:
         if not isinstance(expected, bool | str):
             raise BadSetting(
-                f"{rule.where}: {expected!r} is not true, false or a regular expression"
+                f"{rule.location}: {expected!r} is not true, false or a regular expression"
             )
         self._must_be_present = expected is not False
         self._pattern = (
@@ -185,59 +185,61 @@ def _is_status(status: int, pattern: str) -> bool:
 
 def rule_of(table: Any, number: int, line: int) -> Rule:
     """Return the rule of a TOML table."""
-    where = f"rule {number} (line {line})"
+    location = f"rule {number} (line {line})"
     if not isinstance(table, dict):
-        raise BadSetting(f"{where}: not a table")
+        raise BadSetting(f"{location}: not a table")
     items = cast("dict[str, Any]", table)
     if unknown := items.keys() - {"name", "when", "then"}:
-        raise BadSetting(f"{where}: unknown {min(unknown)!r}; a rule has name, when and then")
+        raise BadSetting(f"{location}: unknown {min(unknown)!r}; a rule has name, when and then")
     name = str(items.get("name", f"{number}"))
-    where = f"rule {name!r} (line {line})"
+    location = f"rule {name!r} (line {line})"
     then: Any = items.get("then")
     if not then or not isinstance(then, dict):
-        raise BadSetting(f"{where}: nothing under then")
+        raise BadSetting(f"{location}: nothing under then")
     for setting, value in cast("dict[str, Any]", then).items():
-        _check_setting(where, setting, value)
-    return Rule(name, _when_of(where, items.get("when", {})), cast("dict[str, Any]", then), line)
+        _check_setting(location, setting, value)
+    return Rule(name, _when_of(location, items.get("when", {})), cast("dict[str, Any]", then), line)
 
 
-def _check_setting(where: str, setting: str, value: Any) -> None:
+def _check_setting(location: str, setting: str, value: Any) -> None:
     """Refuse a setting that is unknown or of the wrong type."""
     accepted_types: Any = _SETTING_TYPES.get(setting)
     if accepted_types is None:
         raise BadSetting(
-            f"{where}: unknown setting {setting!r}; one of {', '.join(_SETTING_TYPES)}"
+            f"{location}: unknown setting {setting!r}; one of {', '.join(_SETTING_TYPES)}"
         )
     if not isinstance(value, accepted_types) or (
         isinstance(value, bool) and accepted_types is not bool
     ):
-        raise BadSetting(f"{where}: {setting} = {value!r} is of the wrong type")
+        raise BadSetting(f"{location}: {setting} = {value!r} is of the wrong type")
     if accepted_types is list:
-        _check_members(where, setting, cast("list[Any]", value), str)
+        _check_members(location, setting, cast("list[Any]", value), str)
     elif isinstance(value, dict) and setting == "ttl":
-        _check_members(where, setting, cast("dict[str, Any]", value).values(), (int, float))
+        _check_members(location, setting, cast("dict[str, Any]", value).values(), (int, float))
         for seconds in cast("dict[str, float]", value).values():
-            _check_number(where, setting, seconds)
+            _check_number(location, setting, seconds)
     elif isinstance(value, int | float):
-        _check_number(where, setting, value)
+        _check_number(location, setting, value)
 
 
-def _check_members(where: str, setting: str, members: Iterable[Any], accepted_types: Any) -> None:
+def _check_members(
+    location: str, setting: str, members: Iterable[Any], accepted_types: Any
+) -> None:
     for member in members:
         if not isinstance(member, accepted_types) or isinstance(member, bool):
-            raise BadSetting(f"{where}: {setting} has {member!r}, a member of the wrong type")
+            raise BadSetting(f"{location}: {setting} has {member!r}, a member of the wrong type")
 
 
-def _check_number(where: str, setting: str, number: float) -> None:
+def _check_number(location: str, setting: str, number: float) -> None:
     if not 0 <= number < math.inf:
-        raise BadSetting(f"{where}: {setting} = {number}: write 0 or more")
+        raise BadSetting(f"{location}: {setting} = {number}: write 0 or more")
 
 
-def _when_of(where: str, when: dict[str, Any]) -> When:
+def _when_of(location: str, when: dict[str, Any]) -> When:
     """Return the conditions of a TOML table."""
     if unknown := when.keys() - set(_CONDITIONS):
         raise BadSetting(
-            f"{where}: unknown condition {min(unknown)!r}; one of {', '.join(_CONDITIONS)}"
+            f"{location}: unknown condition {min(unknown)!r}; one of {', '.join(_CONDITIONS)}"
         )
     conditions: dict[str, Any] = {
         key: _as_tuple(value) if key in {"method", "status"} else value
@@ -245,11 +247,11 @@ def _when_of(where: str, when: dict[str, Any]) -> When:
     }
     for key in ("path", "path_regex", "host", "content_type"):
         if not isinstance(conditions.get(key, ""), str):
-            raise BadSetting(f"{where}: {key} = {conditions[key]!r} is not a text")
+            raise BadSetting(f"{location}: {key} = {conditions[key]!r} is not a text")
     for key in ("header", "cookie"):
         if not isinstance(conditions.get(key, {}), dict):
             raise BadSetting(
-                f"{where}: {key} is a table of names, such as {{ {key} = {{ name = true }} }}"
+                f"{location}: {key} is a table of names, such as {{ {key} = {{ name = true }} }}"
             )
     return When(**conditions)
 

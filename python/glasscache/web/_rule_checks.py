@@ -40,7 +40,9 @@ def check_rules(rules: Sequence[Rule]) -> None:
     rules_by_name: dict[str, Rule] = {}
     for number, rule in enumerate(rules):
         if rule.name in rules_by_name:
-            raise BadSetting(f"{rule.where}: {rules_by_name[rule.name].where} has the same name")
+            raise BadSetting(
+                f"{rule.location}: {rules_by_name[rule.name].location} has the same name"
+            )
         rules_by_name[rule.name] = rule
         _check_rule(rule)
         _check_shadows(rule, rules[:number])
@@ -58,19 +60,21 @@ def _check_path(rule: Rule) -> None:
     path, regex, host = rule.when.path, rule.when.path_regex, rule.when.host
     if path is not None and regex is not None:
         raise BadSetting(
-            f"{rule.where}: path and path_regex are two conditions on one thing; keep one of them"
+            f"{rule.location}: path and path_regex are two conditions on one thing; keep one of them"
         )
     if path is not None and not path.startswith(("/", "*")):
-        raise BadSetting(f'{rule.where}: path = {path!r} cannot match: paths begin with "/"')
+        raise BadSetting(f'{rule.location}: path = {path!r} cannot match: paths begin with "/"')
     if path is not None and not _SENT_PATH.fullmatch(path):
         raise BadSetting(
-            f"{rule.where}: path = {path!r} cannot match: write it percent-encoded, without its query"
+            f"{rule.location}: path = {path!r} cannot match: write it percent-encoded, without its query"
         )
     if regex is not None and re.match(r"[A-Za-z0-9_-]", regex) and "|" not in regex:
-        raise BadSetting(f'{rule.where}: path_regex = {regex!r} cannot match: paths begin with "/"')
+        raise BadSetting(
+            f'{rule.location}: path_regex = {regex!r} cannot match: paths begin with "/"'
+        )
     if host is not None and ("/" in host or not host.isascii()):
         raise BadSetting(
-            f"{rule.where}: host = {host!r} cannot match: write the name alone, in ASCII"
+            f"{rule.location}: host = {host!r} cannot match: write the name alone, in ASCII"
         )
 
 
@@ -79,18 +83,18 @@ def _check_fields(rule: Rule) -> None:
     when = rule.when
     for name in (*when.header, *when.cookie):
         if not _NAME.fullmatch(name):
-            raise BadSetting(f"{rule.where}: {name!r} cannot match: it is not a name")
+            raise BadSetting(f"{rule.location}: {name!r} cannot match: it is not a name")
     values_by_lower_name = {name.lower(): value for name, value in when.header.items()}
     if values_by_lower_name.get("cookie") is False and any(
         value is not False for value in when.cookie.values()
     ):
         raise BadSetting(
-            f"{rule.where}: header cookie = false and cookie {min(when.cookie)!r} contradict each other"
+            f"{rule.location}: header cookie = false and cookie {min(when.cookie)!r} contradict each other"
         )
     for method in when.method:
         if method != method.upper():
             raise BadSetting(
-                f"{rule.where}: method = {method!r} cannot match: methods are upper case"
+                f"{rule.location}: method = {method!r} cannot match: methods are upper case"
             )
 
 
@@ -99,23 +103,25 @@ def _check_status(rule: Rule) -> None:
     when, ttl = rule.when, rule.then.get("ttl")
     for status in when.status:
         if not _STATUS.fullmatch(status):
-            raise BadSetting(f'{rule.where}: status = {status!r} cannot match: write 404 or "4xx"')
+            raise BadSetting(
+                f'{rule.location}: status = {status!r} cannot match: write 404 or "4xx"'
+            )
     if when.content_type is not None and ";" in when.content_type:
         raise BadSetting(
-            f"{rule.where}: content_type = {when.content_type!r} cannot match: leave its parameters out"
+            f"{rule.location}: content_type = {when.content_type!r} cannot match: leave its parameters out"
         )
     for status in cast("dict[str, Any]", ttl) if isinstance(ttl, dict) else ():
         if status != "default" and not _STATUS.fullmatch(status):
             raise BadSetting(
-                f'{rule.where}: ttl of {status!r} cannot match: write 404, "4xx" or default'
+                f'{rule.location}: ttl of {status!r} cannot match: write 404, "4xx" or default'
             )
-        if when.status and status != "default" and not _share_a_status(status, when.status):
+        if when.status and status != "default" and not _statuses_overlap(status, when.status):
             raise BadSetting(
-                f"{rule.where}: ttl of {status!r} cannot match: the rule is for {', '.join(when.status)}"
+                f"{rule.location}: ttl of {status!r} cannot match: the rule is for {', '.join(when.status)}"
             )
 
 
-def _share_a_status(status: str, others: Sequence[str]) -> bool:
+def _statuses_overlap(status: str, others: Sequence[str]) -> bool:
     return any(
         other[0] == status[0] and (other == status or "xx" in {other[1:], status[1:]})
         for other in others
@@ -129,21 +135,25 @@ def _check_settings(rule: Rule) -> None:
         for name in _REQUEST_SETTINGS:
             if name in then:
                 raise BadSetting(
-                    f"{rule.where}: {name} is decided before the response, on which this rule has a condition"
+                    f"{rule.location}: {name} is decided before the response, "
+                    "on which this rule has a condition"
                 )
     storing_settings = [name for name in _STORING_SETTINGS if name in then]
     if storing_settings and (then.get("bypass") or then.get("no_store")):
         reason = "bypass" if then.get("bypass") else "no_store"
-        raise BadSetting(f"{rule.where}: {reason} and {storing_settings[0]} contradict each other")
+        raise BadSetting(
+            f"{rule.location}: {reason} and {storing_settings[0]} contradict each other"
+        )
     if storing_settings and when.method and _STORED_METHODS.isdisjoint(when.method):
         raise BadSetting(
-            f"{rule.where}: {storing_settings[0]} has no effect: responses to {when.method[0]} are not stored"
+            f"{rule.location}: {storing_settings[0]} has no effect: "
+            f"responses to {when.method[0]} are not stored"
         )
     for selector in then.get("vary_on", ()):
         kind, _, name = selector.partition(":")
         if not (selector in {"device", "language"} or (kind in {"header", "cookie"} and name)):
             raise BadSetting(
-                f'{rule.where}: vary_on {selector!r}: "header:x", "cookie:x", "device" or "language"'
+                f'{rule.location}: vary_on {selector!r}: "header:x", "cookie:x", "device" or "language"'
             )
 
 
@@ -152,22 +162,22 @@ def _check_shadows(rule: Rule, earlier: Sequence[Rule]) -> None:
     undecided = set(rule.then)
     is_storing_allowed = any(earlier_rule.then.get("no_store") is False for earlier_rule in earlier)
     for earlier_rule in earlier:
-        if not _covers(earlier_rule.when, rule.when):
+        if not _includes(earlier_rule.when, rule.when):
             continue
         if earlier_rule.then.get("bypass") and not earlier_rule.when.is_of_response:
             raise BadSetting(
-                f"{rule.where} never decides: {earlier_rule.where} bypasses all that it matches"
+                f"{rule.location} never decides: {earlier_rule.location} bypasses all that it matches"
             )
-        undecided -= _decided_by(earlier_rule)
+        undecided -= _final_settings(earlier_rule)
         if earlier_rule.then.get("no_store") and not is_storing_allowed:
             undecided -= set(_STORING_SETTINGS)
         if not undecided:
             raise BadSetting(
-                f"{rule.where} never decides: {earlier_rule.where} matches all that it matches"
+                f"{rule.location} never decides: {earlier_rule.location} matches all that it matches"
             )
 
 
-def _decided_by(rule: Rule) -> set[str]:
+def _final_settings(rule: Rule) -> set[str]:
     """Return the settings that later rules cannot change; tags add up, a table of lifetimes has gaps."""
     return {
         name
@@ -176,11 +186,11 @@ def _decided_by(rule: Rule) -> set[str]:
     }
 
 
-def _covers(wide: When, narrow: When) -> bool:  # noqa: PLR0911 - one line a condition
+def _includes(wide: When, narrow: When) -> bool:  # noqa: PLR0911 - one line a condition
     """Whether one set of conditions holds for certain wherever the other does."""
     if wide.path_regex is not None and wide.path_regex != narrow.path_regex:
         return False
-    if wide.path is not None and not _path_covers(wide.path, narrow.path):
+    if wide.path is not None and not _path_includes(wide.path, narrow.path):
         return False
     if wide.method and not (narrow.method and set(narrow.method) <= set(wide.method)):
         return False
@@ -195,7 +205,7 @@ def _covers(wide: When, narrow: When) -> bool:  # noqa: PLR0911 - one line a con
     )
 
 
-def _path_covers(wide: str, narrow: str | None) -> bool:
+def _path_includes(wide: str, narrow: str | None) -> bool:
     if narrow is None:
         return wide in {"**", "/**"}
     if wide == narrow or wide in {"**", "/**"}:

@@ -234,7 +234,8 @@ class Writer:
             stored_item = yield call(client, "gets", lookup.primary_key)
             cas_unique = (
                 stored_item[1]
-                if stored_item is not None and lookup.holds(stored_item[0], lookup.primary_key)
+                if stored_item is not None
+                and lookup.is_unchanged(stored_item[0], lookup.primary_key)
                 else None
             )
             if cas_unique is None:
@@ -252,7 +253,7 @@ class Writer:
         lease = self._lease
         if cas_unique is None:
             stored_item = yield call(lease.client, "gets", key)
-            if stored_item is None or not lease.lookup.holds(stored_item[0], key):
+            if stored_item is None or not lease.lookup.is_unchanged(stored_item[0], key):
                 return False
             cas_unique = stored_item[1]
         cas_result = yield call(lease.client, "cas", key, record, cas_unique, ttl=ttl)

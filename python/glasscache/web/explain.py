@@ -82,7 +82,7 @@ def _lines_of_rules(settings: Settings) -> list[tuple[str, str]]:
     lines: list[tuple[str, str]] = []
     for rule in settings.matched_rules:
         when = ", if the response fits" if rule.when.is_of_response else ""
-        lines.append(("rule", f"{rule.where}{when}"))
+        lines.append(("rule", f"{rule.location}{when}"))
     for name, rule in settings.deciding_rules.items():
         attribute = "url" if name == "canonicalise" else name
         value: Any = getattr(settings, attribute)

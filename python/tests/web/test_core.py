@@ -80,7 +80,7 @@ def test_the_lease_of_a_stale_response_may_be_requested_again_after_a_moment_or_
     assert core.may_lease_stale("k", 10.0)
     assert not core.may_lease_stale("k", 10.05)
     assert core.may_lease_stale("k", 10.0 + _core.LEASE_RETRY_S)
-    core.note_leased("k")
+    core.remember_lease_attempt("k")
     assert core.may_lease_stale("k", 10.1)
 
 

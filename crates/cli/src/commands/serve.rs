@@ -16,7 +16,8 @@ use crate::daemon::{self, RuntimeFile};
 use crate::output::{Exit, Failure, Output};
 use crate::server_signals::ServerSignals;
 use crate::settings::{
-    ListenAddress, ServerFlags, Settings, after_help, first_reachable, is_debug, listen_addresses,
+    ListenAddress, ServerFlags, Settings, after_help, first_public_address, is_debug,
+    listen_addresses,
 };
 
 /// memcached's environment variable for the file that lists its ports.
@@ -76,7 +77,7 @@ fn check_reachable(settings: &Settings, addresses: &[ListenAddress]) -> Result<(
     if settings.public || settings.requires_login() {
         return Ok(());
     }
-    let Some(address) = first_reachable(addresses) else {
+    let Some(address) = first_public_address(addresses) else {
         return Ok(());
     };
     let sentence = format!(
@@ -128,12 +129,12 @@ fn serve(
     if settings.daemon {
         let reported = daemon::report_ready(settings.verbosity > 0);
         if settings.replace {
-            reported.unwrap_or_else(warn_of);
+            reported.unwrap_or_else(warn_and_use_default);
         } else {
             reported?;
         }
     }
-    signals.handle_for(running.control());
+    signals.set_server(running.control());
     let is_replaced = running.join();
     if let Some(file) = pid_file.filter(|_| is_replaced) {
         // It is the file of the other process, or will be.
@@ -150,7 +151,7 @@ fn start(
 ) -> Result<(server::RunningServer, Option<RuntimeFile>), Failure> {
     let prepared = server::prepare(config).map_err(|error| failure(&error))?;
     if settings.lock_memory {
-        daemon::lock_memory(settings.user.as_deref()).unwrap_or_else(warn_of);
+        daemon::lock_memory(settings.user.as_deref()).unwrap_or_else(warn_and_use_default);
     }
     let tcp_addresses = tcp_addresses(&prepared.addresses());
     if let Some(file) = write_port_file(&tcp_addresses, udp_addresses)? {
@@ -173,7 +174,7 @@ fn replace(
     signals: &ServerSignals,
 ) -> Result<(server::RunningServer, Option<RuntimeFile>), Failure> {
     let prepared = server::prepare_replacement(config).map_err(|error| failure(&error))?;
-    signals.cancel_with(prepared.cancellation());
+    signals.set_cancellation(prepared.cancellation());
     if settings.lock_memory {
         daemon::raise_lock_limit();
     }
@@ -183,7 +184,7 @@ fn replace(
     let connected = prepared.connect().map_err(|error| failure(&error))?;
     if settings.lock_memory {
         // The memory is mapped now, and the other server still serves.
-        daemon::lock_memory(settings.user.as_deref()).unwrap_or_else(warn_of);
+        daemon::lock_memory(settings.user.as_deref()).unwrap_or_else(warn_and_use_default);
     }
     let taken_over = connected.take_over();
     // The other server does not serve until this one does.
@@ -191,14 +192,17 @@ fn replace(
     let running = running.map_err(|error| failure(&error))?;
     // The other server has ended, so that a file that cannot be written must not end this one.
     let port_file = write_port_file(&tcp_addresses(&running.addresses()), &[]);
-    if let Some(file) = port_file.unwrap_or_else(warn_of) {
+    if let Some(file) = port_file.unwrap_or_else(warn_and_use_default) {
         file.keep_file();
     }
-    Ok((running, write_pid_file(settings).unwrap_or_else(warn_of)))
+    Ok((
+        running,
+        write_pid_file(settings).unwrap_or_else(warn_and_use_default),
+    ))
 }
 
 /// Prints a failure that the server survives.
-fn warn_of<E: Into<Failure>, T: Default>(error: E) -> T {
+fn warn_and_use_default<E: Into<Failure>, T: Default>(error: E) -> T {
     error.into().print();
     T::default()
 }

@@ -189,7 +189,7 @@ fn cause_list(causes: &Causes) -> String {
             "deleted or flushed by the application".to_owned(),
         ),
         (
-            causes.unseen,
+            causes.unknown_cause,
             "not seen before: never set, or gone before the watch".to_owned(),
         ),
     ];
@@ -225,7 +225,7 @@ fn prefix_table(findings: &Findings, shows_all_prefixes: bool) -> String {
             count(causes.evicted),
             count(causes.expired),
             count(causes.removed),
-            count(causes.unseen),
+            count(causes.unknown_cause),
         ]);
     }
     let hidden_prefixes = findings.prefixes.len().saturating_sub(rows_max);
@@ -254,7 +254,7 @@ fn notes(findings: &Findings, sees_deletions: bool) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if causes.unseen > causes.misses / 2 && findings.since_start.evictions == 0 {
+    if causes.unknown_cause > causes.misses / 2 && findings.since_start.evictions == 0 {
         notes.push("Nothing was ever evicted here: more memory would not help.".to_owned());
     }
     if causes.evicted > causes.misses / 4 {
@@ -282,7 +282,7 @@ mod tests {
             evicted: 1_345_678,
             evicted_unread: 999_999,
             removed: 45_678,
-            unseen: 608_644,
+            unknown_cause: 608_644,
         };
         let findings = Findings {
             seconds: 10.0,
@@ -303,7 +303,7 @@ mod tests {
                         evicted: 99_999,
                         evicted_unread: 9,
                         removed: 99_999,
-                        unseen: 99_999,
+                        unknown_cause: 99_999,
                     },
                 })
                 .collect(),

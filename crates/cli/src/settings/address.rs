@@ -57,7 +57,7 @@ pub(crate) fn listen_addresses(settings: &Settings) -> Result<Vec<ListenAddress>
 }
 
 /// The first address that is not this machine's own loopback and requires no client certificate.
-pub(crate) fn first_reachable(addresses: &[ListenAddress]) -> Option<&SocketAddr> {
+pub(crate) fn first_public_address(addresses: &[ListenAddress]) -> Option<&SocketAddr> {
     let is_open = |listen: &&ListenAddress| {
         !listen.address.ip().is_loopback() && listen.tls != Some(ClientCertificate::Required)
     };
@@ -157,10 +157,10 @@ mod tests {
         };
         let addresses = listen_addresses(&settings).unwrap();
         assert_eq!(
-            first_reachable(&addresses).unwrap().to_string(),
+            first_public_address(&addresses).unwrap().to_string(),
             "0.0.0.0:11211"
         );
-        assert!(first_reachable(&addresses[..1]).is_none());
+        assert!(first_public_address(&addresses[..1]).is_none());
     }
     #[test]
     fn each_address_has_tls_or_not_by_its_prefix() {
@@ -195,7 +195,7 @@ mod tests {
         };
         let open = |listen| {
             let addresses = listen_addresses(&settings(listen)).unwrap();
-            first_reachable(&addresses).map(ToString::to_string)
+            first_public_address(&addresses).map(ToString::to_string)
         };
         assert_eq!(open("mtls:0.0.0.0"), None);
         assert_eq!(open("btls:0.0.0.0").unwrap(), "0.0.0.0:11211");

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use glasscache_server::{ClientCertificate, IpNet};
 
-pub(crate) use address::{ListenAddress, first_reachable, listen_addresses};
+pub(crate) use address::{ListenAddress, first_public_address, listen_addresses};
 pub(crate) use arguments::{ServerFlags, after_help, is_debug};
 pub(crate) use extended::options;
 pub(crate) use layers::{ResolvedSettings, Sources, resolve};

@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn sizes_above_the_longest_value_are_cut_and_no_counts_are_refused() {
         let size = cut_to_limit(&[(5_000_000, 1), (10, 3)]).unwrap();
-        assert_eq!(size, Size::Counted([10, 10, 10, 1_000_000].into()));
+        assert_eq!(size, Size::FromTable([10, 10, 10, 1_000_000].into()));
         assert!(cut_to_limit(&[(10, 0)]).is_err());
     }
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::server::{Server, Wire};
+use crate::server::{Server, TestConnection};
 
 /// Environment variable with a memcached to test instead of ours.
 pub(crate) const ORACLE_VARIABLE: &str = "GLASSCACHE_TEST_ORACLE";
@@ -125,21 +125,21 @@ pub(crate) fn version(text: &str) -> Vec<u32> {
 }
 
 fn run(server: &Server, case: &Case<(String, String)>, fence: &str) -> Result<(), String> {
-    let mut wire = server.connect();
-    assert_eq!(wire.request("flush_all\r\n"), "OK");
+    let mut connection = server.connect();
+    assert_eq!(connection.request("flush_all\r\n"), "OK");
     let mut captured = HashMap::new();
     for (number, (send, expect)) in case.steps.iter().enumerate() {
         let is_last = number + 1 == case.steps.len();
         let request = fill(send, &captured);
-        wire.send(&request);
+        connection.send(&request);
         if case.closes && is_last {
-            return if wire.is_closed() {
+            return if connection.is_closed() {
                 Ok(())
             } else {
                 Err("the server does not close".to_owned())
             };
         }
-        let reply = reply(&mut wire, &request, fence);
+        let reply = reply(&mut connection, &request, fence);
         compare(&repeat(expect), &reply, &mut captured).map_err(|reason| {
             format!(
                 "  sent     {:?}\n  expected {expect:?}\n  came     {:?}\n  {reason}",
@@ -153,12 +153,12 @@ fn run(server: &Server, case: &Case<(String, String)>, fence: &str) -> Result<()
 
 /// The reply before that to the fence. A step that ends inside a value has no fence: its reply is one
 /// line.
-fn reply(wire: &mut Wire, request: &[u8], fence: &str) -> Vec<u8> {
+fn reply(connection: &mut TestConnection, request: &[u8], fence: &str) -> Vec<u8> {
     if !request.ends_with(b"\n") {
-        return wire.until(b"\n");
+        return connection.until(b"\n");
     }
-    wire.send(FENCE.as_bytes());
-    let mut reply = wire.until(fence.as_bytes());
+    connection.send(FENCE.as_bytes());
+    let mut reply = connection.until(fence.as_bytes());
     reply.truncate(reply.len() - fence.len());
     reply
 }

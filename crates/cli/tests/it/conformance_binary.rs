@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Deserialize;
 
 use crate::conformance::{Case, check_cases, oracle, version};
-use crate::server::{Server, Wire};
+use crate::server::{Server, TestConnection};
 
 /// The opaque of the noop behind each step; no case uses it.
 const FENCE: u32 = 0xfeed_face;
@@ -84,11 +84,11 @@ fn every_case_of_the_binary_protocol_gets_the_expected_responses() {
 }
 
 fn run(server: &Server, case: &Case<Step>) -> Result<(), String> {
-    let mut wire = server.connect();
+    let mut connection = server.connect();
     let mut uniques = HashMap::new();
     let flush = Packet::named("flush");
-    wire.send(&flush.pack(&uniques));
-    receive(&mut wire);
+    connection.send(&flush.pack(&uniques));
+    receive(&mut connection);
     for (number, step) in case.steps.iter().enumerate() {
         let is_closing = case.closes && number + 1 == case.steps.len();
         let mut bytes: Vec<u8> = step
@@ -101,9 +101,9 @@ fn run(server: &Server, case: &Case<Step>) -> Result<(), String> {
             fence.opaque = FENCE;
             bytes.extend(fence.pack(&uniques));
         }
-        wire.send(&bytes);
+        connection.send(&bytes);
         for expected in &step.receive {
-            let received = receive(&mut wire);
+            let received = receive(&mut connection);
             expected.compare(&received, &mut uniques).map_err(|what| {
                 format!(
                     "  step {number}, {}: {what}\n  received {received:?}",
@@ -112,13 +112,13 @@ fn run(server: &Server, case: &Case<Step>) -> Result<(), String> {
             })?;
         }
         if is_closing {
-            return if wire.is_closed() {
+            return if connection.is_closed() {
                 Ok(())
             } else {
                 Err("the server does not close".to_owned())
             };
         }
-        let last = receive(&mut wire);
+        let last = receive(&mut connection);
         if last.opaque != FENCE {
             return Err(format!("  step {number}: an additional response {last:?}"));
         }
@@ -126,15 +126,15 @@ fn run(server: &Server, case: &Case<Step>) -> Result<(), String> {
     Ok(())
 }
 
-fn receive(wire: &mut Wire) -> Received {
-    let header = wire.exactly(HEADER_BYTES);
+fn receive(connection: &mut TestConnection) -> Received {
+    let header = connection.exactly(HEADER_BYTES);
     let number = |range: std::ops::Range<usize>| {
         header[range]
             .iter()
             .fold(0u64, |number, byte| (number << 8) | u64::from(*byte))
     };
     assert_eq!(header[0], 0x81, "not a response: {header:?}");
-    let body = wire.exactly(number(8..12) as usize);
+    let body = connection.exactly(number(8..12) as usize);
     let extras_bytes = usize::from(header[4]);
     let key_end = extras_bytes + number(2..4) as usize;
     Received {

@@ -23,19 +23,19 @@ fn every_case_of_a_login_gets_the_expected_replies() {
 }
 
 fn run(server: &Server, case: &Case<(String, String)>) -> Result<(), String> {
-    let mut wire = server.connect();
+    let mut connection = server.connect();
     for (send, expected) in &case.steps {
         // A byte above 127 stands for itself, not for its encoding.
         let bytes: Vec<u8> = repeat(send).chars().map(|c| c as u8).collect();
-        wire.send(&bytes);
-        let reply = wire.exactly(expected.len());
+        connection.send(&bytes);
+        let reply = connection.exactly(expected.len());
         if reply != expected.as_bytes() {
             let reply = String::from_utf8_lossy(&reply).into_owned();
             return Err(format!("{send:?} got {reply:?} instead of {expected:?}"));
         }
     }
     // Unread input makes the close a reset.
-    if case.closes && !wire.is_closed_or_reset() {
+    if case.closes && !connection.is_closed_or_reset() {
         return Err("the server does not close".to_owned());
     }
     Ok(())

@@ -5,14 +5,14 @@ use std::process::Command;
 
 use crate::server::glasscache;
 
-fn deployed(name: &str) -> PathBuf {
+fn path_in_deploy(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../deploy")
         .join(name)
 }
 
 fn read(name: &str) -> String {
-    std::fs::read_to_string(deployed(name)).unwrap()
+    std::fs::read_to_string(path_in_deploy(name)).unwrap()
 }
 
 /// Whether a server would accept these arguments.
@@ -33,7 +33,7 @@ fn accepts_the_settings_of_the_systemd_unit() {
         .lines()
         .find_map(|line| line.strip_prefix("ExecStart="))
         .unwrap();
-    let file = deployed("glasscache.toml");
+    let file = path_in_deploy("glasscache.toml");
     let start = start.replace("/etc/glasscache/glasscache.toml", file.to_str().unwrap());
     let arguments: Vec<&str> = start.split(' ').collect();
     assert_eq!(arguments[1], "serve");
@@ -81,7 +81,7 @@ fn accepts_the_containers_arguments_which_do_not_use_root() {
 fn the_unit_is_hardened_as_documented() {
     let analyze = Command::new("systemd-analyze")
         .args(["security", "--offline=yes", "--no-pager", "--threshold=15"])
-        .arg(deployed("glasscache.service"))
+        .arg(path_in_deploy("glasscache.service"))
         .output();
     let Ok(output) = analyze else {
         eprintln!("no systemd-analyze: the exposure of the unit is not checked");

@@ -449,13 +449,13 @@ fn warm_copies_to_from_and_between_servers_that_encrypt_and_want_a_login() {
     let files = Files::new();
     let (first, last) = (Server::start(&[]), Server::start(&[]));
     let (second, third) = (files.serve(), files.serve());
-    let (mut wire, large) = (first.connect(), "x".repeat(300_000));
+    let (mut connection, large) = (first.connect(), "x".repeat(300_000));
     for number in 0..1000 {
         let request = format!("set many:{number} {number} 0 1\r\n7\r\n");
-        assert_eq!(wire.request(&request), "STORED");
+        assert_eq!(connection.request(&request), "STORED");
     }
     let request = format!("set large 0 0 {}\r\n{large}\r\n", large.len());
-    assert_eq!(wire.request(&request), "STORED");
+    assert_eq!(connection.request(&request), "STORED");
     for (from, to, only) in [
         (&first, &second, Some("to")),
         (&second, &third, None),
@@ -463,11 +463,11 @@ fn warm_copies_to_from_and_between_servers_that_encrypt_and_want_a_login() {
     ] {
         assert_eq!(warm(&files, from, to, only)["copied_items"], 1001);
     }
-    let mut wire = last.connect();
-    assert_eq!(wire.request("mg many:77 v f\r\n"), "VA 1 f77");
-    assert_eq!(wire.line(), "7");
-    assert_eq!(wire.request("mg large v\r\n"), "VA 300000");
-    assert_eq!(wire.line(), large);
+    let mut connection = last.connect();
+    assert_eq!(connection.request("mg many:77 v f\r\n"), "VA 1 f77");
+    assert_eq!(connection.line(), "7");
+    assert_eq!(connection.request("mg large v\r\n"), "VA 300000");
+    assert_eq!(connection.line(), large);
 }
 
 /// A hello of TLS 1.1, as a client sends it that has nothing newer.
@@ -544,9 +544,9 @@ fn each_handshake_that_fails_is_logged_with_its_reason() {
 
 /// The rows of `stats settings` about TLS.
 fn tls_settings(server: &Server) -> Vec<String> {
-    let mut wire = server.connect();
-    wire.send(b"stats settings\r\n");
-    let text = String::from_utf8(wire.until(b"END\r\n")).unwrap();
+    let mut connection = server.connect();
+    connection.send(b"stats settings\r\n");
+    let text = String::from_utf8(connection.until(b"END\r\n")).unwrap();
     let rows = text.lines().filter(|row| row.starts_with("STAT ssl_"));
     rows.map(str::to_owned).collect()
 }

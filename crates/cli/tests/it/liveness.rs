@@ -39,8 +39,8 @@ fn a_worker_panic_ends_the_process_with_its_message() {
     // New connections are assigned to the workers round-robin: the first of four, and one that has no connection.
     for worker in [0, 2] {
         let mut server = debug_server(&[]);
-        let mut wires: Vec<_> = (0..=worker).map(|_| server.connect()).collect();
-        wires[worker].send(b"misbehave panic\r\n");
+        let mut connections: Vec<_> = (0..=worker).map(|_| server.connect()).collect();
+        connections[worker].send(b"misbehave panic\r\n");
         assert_eq!(server.wait(), Some(70), "worker {worker}");
         let text = rest_of_stderr(&mut server);
         assert!(text.contains("requested by misbehave panic"), "{text}");
@@ -54,9 +54,9 @@ fn a_worker_panic_ends_the_process_with_its_message() {
 #[test]
 fn a_stuck_worker_ends_the_process_with_the_configured_code() {
     let mut server = debug_server(&["--watchdog", "2", "--failure-exit", "71"]);
-    let mut wire = server.connect();
-    assert_eq!(wire.request("mn\r\n"), "MN");
-    wire.send(b"misbehave loop\r\n");
+    let mut connection = server.connect();
+    assert_eq!(connection.request("mn\r\n"), "MN");
+    connection.send(b"misbehave loop\r\n");
     assert_eq!(server.wait(), Some(71));
     let text = rest_of_stderr(&mut server);
     assert!(
@@ -70,8 +70,8 @@ fn a_stuck_worker_does_not_block_shutdown() {
     use nix::sys::signal::{Signal, kill};
     use nix::unistd::Pid;
     let mut server = debug_server(&["--watchdog", "2", "-t", "1"]);
-    let mut wire = server.connect();
-    wire.send(b"misbehave loop\r\n");
+    let mut connection = server.connect();
+    connection.send(b"misbehave loop\r\n");
     // Once no connection gets replies, the only worker hangs.
     while gets_a_reply(server.port()) {}
     kill(Pid::from_raw(server.id() as i32), Signal::SIGTERM).unwrap();
@@ -81,9 +81,9 @@ fn a_stuck_worker_does_not_block_shutdown() {
 #[test]
 fn misbehave_requires_the_debug_variable() {
     let server = Server::start(&["-t", "1"]);
-    let mut wire = server.connect();
+    let mut connection = server.connect();
     for command in ["misbehave panic\r\n", "misbehave loop\r\n", "misbehave\r\n"] {
-        assert_eq!(wire.request(command), "ERROR");
+        assert_eq!(connection.request(command), "ERROR");
     }
     assert_eq!(server.connect().request("mn\r\n"), "MN");
 }

@@ -5,20 +5,20 @@ use std::process::{ChildStderr, Stdio};
 
 use crate::server::{Server, glasscache};
 
-struct Logged {
+struct ServerWithLog {
     server: Server,
     stderr: BufReader<ChildStderr>,
 }
 
-impl Logged {
-    fn start(flags: &[&str]) -> Logged {
+impl ServerWithLog {
+    fn start(flags: &[&str]) -> ServerWithLog {
         let mut command = glasscache();
         command
             .args(["serve", "-u", "root", "-p", "-1", "-t", "1"])
             .args(flags);
         let mut server = Server::run_with_stderr(command, Stdio::piped());
         let stderr = BufReader::new(server.stderr());
-        let mut logged = Logged { server, stderr };
+        let mut logged = ServerWithLog { server, stderr };
         assert!(logged.line().contains("listens on"));
         logged
     }
@@ -43,8 +43,8 @@ impl Logged {
 
 #[test]
 fn refused_connections_are_logged_once_per_second() {
-    let mut logged = Logged::start(&["-c", "2"]);
-    let wires: Vec<_> = (0..2).map(|_| logged.server.connect()).collect();
+    let mut logged = ServerWithLog::start(&["-c", "2"]);
+    let connections: Vec<_> = (0..2).map(|_| logged.server.connect()).collect();
     let started = std::time::Instant::now();
     for _ in 0..200 {
         assert_eq!(
@@ -52,7 +52,7 @@ fn refused_connections_are_logged_once_per_second() {
             "ERROR Too many open connections"
         );
     }
-    drop(wires);
+    drop(connections);
     let line = logged.line_with("refused a connection from 127.0.0.1:");
     assert!(line.contains("2 are open (-c)"), "{line}");
     let id = nix::unistd::Pid::from_raw(logged.server.id() as i32);
@@ -73,11 +73,11 @@ fn refused_stores_are_logged_and_by_key_with_v() {
         ),
         (&["-m", "2", "-M", "-v"], "refused to store key"),
     ] {
-        let mut logged = Logged::start(flags);
-        let mut wire = logged.server.connect();
+        let mut logged = ServerWithLog::start(flags);
+        let mut connection = logged.server.connect();
         let value = "x".repeat(10_000);
         let full = (0..1000).any(|number| {
-            let reply = wire.request(&format!("set key{number} 0 0 10000\r\n{value}\r\n"));
+            let reply = connection.request(&format!("set key{number} 0 0 10000\r\n{value}\r\n"));
             reply.starts_with("SERVER_ERROR out of memory")
         });
         assert!(full);
@@ -87,31 +87,31 @@ fn refused_stores_are_logged_and_by_key_with_v() {
 
 #[test]
 fn a_closed_connection_is_logged_with_the_reason_with_v() {
-    let mut logged = Logged::start(&["-v"]);
-    let mut wire = logged.server.connect();
-    wire.send(&[b'x'; 5000]);
+    let mut logged = ServerWithLog::start(&["-v"]);
+    let mut connection = logged.server.connect();
+    connection.send(&[b'x'; 5000]);
     let line = logged.line_with("closed 127.0.0.1:");
     assert!(line.contains("a request cannot be followed"), "{line}");
 }
 
 #[test]
 fn a_watcher_that_misses_lines_is_logged_with_v() {
-    let mut logged = Logged::start(&["-v", "-o", "watcher_logbuf_size=1"]);
+    let mut logged = ServerWithLog::start(&["-v", "-o", "watcher_logbuf_size=1"]);
     let mut watcher = logged.server.connect();
     assert_eq!(watcher.request("watch fetchers\r\n"), "OK");
     // One packet of gets: the watcher is not served before their replies are complete.
     let gets = format!("get {}\r\n", "k ".repeat(200));
-    let mut wire = logged.server.connect();
-    wire.send(gets.as_bytes());
+    let mut connection = logged.server.connect();
+    connection.send(gets.as_bytes());
     logged.line_with("reads too slowly and misses lines");
 }
 
 #[test]
 fn commands_and_replies_are_logged_as_memcached_does_with_vv() {
-    let mut logged = Logged::start(&["-vv"]);
-    let mut wire = logged.server.connect();
-    wire.send(b"set a 0 0 5\r\nhello\r\nget a b\r\nmg a v\r\nnonsense\r\n");
-    wire.send(b"quit\r\n");
+    let mut logged = ServerWithLog::start(&["-vv"]);
+    let mut connection = logged.server.connect();
+    connection.send(b"set a 0 0 5\r\nhello\r\nget a b\r\nmg a v\r\nnonsense\r\n");
+    connection.send(b"quit\r\n");
     let descriptor = logged.line();
     let descriptor = descriptor
         .strip_prefix('<')
@@ -149,19 +149,19 @@ fn commands_and_replies_are_logged_as_memcached_does_with_vv() {
 
 #[test]
 fn binary_protocol_clients_of_a_text_server_are_closed_counted_and_logged() {
-    let mut logged = Logged::start(&["-B", "ascii"]);
-    let mut wire = logged.server.connect();
+    let mut logged = ServerWithLog::start(&["-B", "ascii"]);
+    let mut connection = logged.server.connect();
     // A binary get of "k": 24 bytes of header and the key, without any line end.
     let mut request = vec![0x80, 0, 0, 1];
     request.resize(24, 0);
     request[11] = 1;
     request.push(b'k');
-    wire.send(&request);
-    assert!(wire.is_closed());
+    connection.send(&request);
+    assert!(connection.is_closed());
     logged.line_with("it speaks the binary protocol, which protocol (-B) excludes");
-    let mut wire = logged.server.connect();
-    wire.send(b"stats glasscache\r\n");
-    let rows = String::from_utf8(wire.until(b"END\r\n")).unwrap();
+    let mut connection = logged.server.connect();
+    connection.send(b"stats glasscache\r\n");
+    let rows = String::from_utf8(connection.until(b"END\r\n")).unwrap();
     assert!(
         rows.contains("STAT binary_connections_closed 1\r\n"),
         "{rows}"
@@ -170,27 +170,27 @@ fn binary_protocol_clients_of_a_text_server_are_closed_counted_and_logged() {
 
 #[test]
 fn the_highest_level_shows_requests_and_responses_of_the_binary_protocol_without_values() {
-    let mut logged = Logged::start(&["-vv"]);
-    let mut wire = logged.server.connect();
+    let mut logged = ServerWithLog::start(&["-vv"]);
+    let mut connection = logged.server.connect();
     let mut request = vec![0x80, 1, 0, 1, 8];
     request.resize(24, 0);
     request[11] = 8 + 1 + 6;
     request.resize(32, 0);
     request.extend_from_slice(b"kvalue\n");
-    wire.send(&request);
-    wire.exactly(24);
+    connection.send(&request);
+    connection.exactly(24);
     logged.line_with("binary opcode 0x01 opaque 0x0 key k");
     logged.line_with("binary opcode 0x01 status 0x00 opaque 0x0");
 }
 
 #[test]
 fn an_unread_stderr_blocks_no_client() {
-    let logged = Logged::start(&["-vv"]);
-    let mut wire = logged.server.connect();
+    let logged = ServerWithLog::start(&["-vv"]);
+    let mut connection = logged.server.connect();
     // Far more than a pipe and the queue of lines take.
     let request = format!("{}mn\r\n", "mg key k\r\n".repeat(50_000));
-    wire.send(request.as_bytes());
-    wire.until(b"MN\r\n");
+    connection.send(request.as_bytes());
+    connection.until(b"MN\r\n");
     let mut server = logged.server;
     let id = nix::unistd::Pid::from_raw(server.id() as i32);
     nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
@@ -200,9 +200,9 @@ fn an_unread_stderr_blocks_no_client() {
 #[test]
 fn stats_glasscache_reports_program_and_start_time() {
     let server = Server::start(&[]);
-    let mut wire = server.connect();
-    wire.send(b"stats glasscache\r\n");
-    let rows = String::from_utf8(wire.until(b"END\r\n")).unwrap();
+    let mut connection = server.connect();
+    connection.send(b"stats glasscache\r\n");
+    let rows = String::from_utf8(connection.until(b"END\r\n")).unwrap();
     let row = |name: &str| {
         let start = format!("STAT {name} ");
         let line = rows.lines().find_map(|line| line.strip_prefix(&start));
@@ -213,7 +213,7 @@ fn stats_glasscache_reports_program_and_start_time() {
     assert!(!row("commit").is_empty());
     let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
     assert!(now - row("started_unix").parse::<u64>().unwrap() < 3600);
-    let version = wire.request("version\r\n");
+    let version = connection.request("version\r\n");
     let own = env!("CARGO_PKG_VERSION");
     assert_eq!(version, format!("VERSION 1.6.45-glasscache-{own}"));
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{Uid, User};
 
-use crate::server::{Server, Wire, glasscache};
+use crate::server::{Server, TestConnection, glasscache};
 
 /// `-m` of these servers, in MiB.
 const MEMORY_MIB: usize = 64;
@@ -46,7 +46,7 @@ fn check(server: &Server, when: &str) -> Footprint {
 }
 
 /// Stores this many values of 10 KB, in batches that end with a command that has a reply.
-fn fill(wire: &mut Wire, values: usize) {
+fn fill(connection: &mut TestConnection, values: usize) {
     for batch in 0..values / 100 {
         let mut request = Vec::new();
         for number in 0..100 {
@@ -56,8 +56,8 @@ fn fill(wire: &mut Wire, values: usize) {
             request.extend_from_slice(b"\r\n");
         }
         request.extend_from_slice(b"mn\r\n");
-        wire.send(&request);
-        assert_eq!(wire.line(), "MN");
+        connection.send(&request);
+        assert_eq!(connection.line(), "MN");
     }
 }
 
@@ -70,26 +70,26 @@ fn locked_memory_stays_within_the_limit_and_is_released() {
     let memory = MEMORY_MIB.to_string();
     let server = Server::start(&["-m", &memory, "-k"]);
     check(&server, "after the start");
-    let mut wire = server.connect();
+    let mut connection = server.connect();
     // Twice what fits.
-    fill(&mut wire, 12_800);
+    fill(&mut connection, 12_800);
     let full = check(&server, "when full");
     assert!(
         full.locked_kib >= MEMORY_MIB * 1024 * 9 / 10,
         "what is stored is not locked: {full:?}"
     );
     for number in 6_400..9_600 {
-        wire.send(format!("delete key{number} noreply\r\n").as_bytes());
+        connection.send(format!("delete key{number} noreply\r\n").as_bytes());
     }
-    assert_eq!(wire.request("flush_all\r\n"), "OK");
-    fill(&mut wire, 6_400);
+    assert_eq!(connection.request("flush_all\r\n"), "OK");
+    fill(&mut connection, 6_400);
     check(&server, "after deletes, a flush and another fill");
-    assert_eq!(wire.request("cache_memlimit 16\r\n"), "OK");
+    assert_eq!(connection.request("cache_memlimit 16\r\n"), "OK");
     let deadline = Instant::now() + PATIENCE;
     let wanted_kib = full.locked_kib / 2;
     while footprint(&server).locked_kib > wanted_kib && Instant::now() < deadline {
         // Each write releases part of the memory above the new limit.
-        fill(&mut wire, 100);
+        fill(&mut connection, 100);
     }
     let small = check(&server, "with the limit lowered to 16 MiB");
     assert!(
@@ -142,13 +142,14 @@ fn a_server_starts_with_little_address_space() {
     command.arg(ours.get_program());
     command.args(["serve", "-p", "-1", "-u", "root", "-m", "512", "-t", "2"]);
     let server = Server::run(command);
-    let mut wire = server.connect();
-    fill(&mut wire, 1_000);
-    assert_eq!(wire.request("get key999\r\n"), "VALUE key999 0 10000");
-    let _ = wire.until(b"END\r\n");
-    assert_eq!(wire.request("cache_memlimit 400\r\n"), "OK");
+    let mut connection = server.connect();
+    fill(&mut connection, 1_000);
+    assert_eq!(connection.request("get key999\r\n"), "VALUE key999 0 10000");
+    let _ = connection.until(b"END\r\n");
+    assert_eq!(connection.request("cache_memlimit 400\r\n"), "OK");
     assert!(
-        wire.request("cache_memlimit 1024\r\n")
+        connection
+            .request("cache_memlimit 1024\r\n")
             .starts_with("MEMLIMIT_ADJUST_FAILED")
     );
 }

@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid, User};
 use rustix::process::{Resource, Rlimit, prlimit};
 
-use crate::server::{Memory, Server, Wire, glasscache, wait_until};
+use crate::server::{Memory, Server, TestConnection, glasscache, wait_until};
 
 /// How long a reply may take on a busy machine, a handover included.
 const REPLY_TIMEOUT: Duration = Duration::from_mins(1);
@@ -59,14 +59,14 @@ impl Memory {
     }
 }
 
-fn pid(wire: &mut Wire) -> String {
-    let mut line = wire.request("stats\r\n");
+fn pid(connection: &mut TestConnection) -> String {
+    let mut line = connection.request("stats\r\n");
     let mut pid = String::new();
     while line != "END" {
         if let Some(text) = line.strip_prefix("STAT pid ") {
             text.clone_into(&mut pid);
         }
-        line = wire.line();
+        line = connection.line();
     }
     pid
 }
@@ -114,12 +114,12 @@ fn write_and_read(port: u16, name: u64, must_stop: &AtomicBool, requests: &Atomi
         stream.set_nodelay(true).unwrap();
         BufReader::new(stream)
     };
-    let request = |wire: &mut BufReader<TcpStream>, text: &str, lines: usize| {
-        wire.get_mut().write_all(text.as_bytes()).unwrap();
+    let request = |connection: &mut BufReader<TcpStream>, text: &str, lines: usize| {
+        connection.get_mut().write_all(text.as_bytes()).unwrap();
         let mut reply = String::new();
         for _ in 0..lines {
             assert_ne!(
-                wire.read_line(&mut reply).unwrap(),
+                connection.read_line(&mut reply).unwrap(),
                 0,
                 "closed after {text:?}"
             );
@@ -127,15 +127,15 @@ fn write_and_read(port: u16, name: u64, must_stop: &AtomicBool, requests: &Atomi
         requests.fetch_add(1, Ordering::Relaxed);
         reply
     };
-    let mut wire = connect();
+    let mut connection = connect();
     for number in 0u64.. {
         let value = format!("{number:08}").repeat(1 + number as usize % 40);
         let length = value.len();
         let set = format!("set key{name} 0 0 {length}\r\n{value}\r\n");
-        assert_eq!(request(&mut wire, &set, 1), "STORED\r\n");
+        assert_eq!(request(&mut connection, &set, 1), "STORED\r\n");
         let get = format!("get key{name}\r\n");
         let expected = format!("VALUE key{name} 0 {length}\r\n{value}\r\nEND\r\n");
-        assert_eq!(request(&mut wire, &get, 3), expected);
+        assert_eq!(request(&mut connection, &get, 3), expected);
         let mut other = connect();
         assert_eq!(request(&mut other, &get, 3), expected);
         if must_stop.load(Ordering::Relaxed) {
@@ -173,15 +173,18 @@ fn no_request_fails_and_no_value_is_wrong_while_servers_are_replaced() {
 fn another_size_of_memory_starts_empty_and_keeps_the_connections() {
     let memory = Memory::new();
     let mut before = memory.start();
-    let mut wire = before.connect();
-    assert_eq!(wire.request("set key 0 0 5\r\nvalue\r\n"), "STORED");
+    let mut connection = before.connect();
+    assert_eq!(connection.request("set key 0 0 5\r\nvalue\r\n"), "STORED");
     let mut after = memory.replace(&mut before, &["-m", "16"]);
-    assert_eq!(wire.request("get key\r\n"), "END");
-    assert_eq!(wire.request("set key 0 0 5\r\nvalue\r\n"), "STORED");
+    assert_eq!(connection.request("get key\r\n"), "END");
+    assert_eq!(connection.request("set key 0 0 5\r\nvalue\r\n"), "STORED");
     // The new memory is the file of that name: the next process has its items.
     let _last = memory.replace(&mut after, &["-m", "16"]);
-    assert_eq!(wire.request("get key\r\n"), "VALUE key 0 5");
-    assert_eq!((wire.line(), wire.line()), ("value".into(), "END".into()));
+    assert_eq!(connection.request("get key\r\n"), "VALUE key 0 5");
+    assert_eq!(
+        (connection.line(), connection.line()),
+        ("value".into(), "END".into())
+    );
     assert!(!memory.folder.path().join("memory.new").exists());
 }
 
@@ -189,10 +192,10 @@ fn another_size_of_memory_starts_empty_and_keeps_the_connections() {
 fn a_pid_file_that_cannot_be_written_does_not_end_the_new_process() {
     let memory = Memory::new();
     let mut before = memory.start();
-    let mut wire = before.connect();
-    assert_eq!(wire.request("set key 0 0 5\r\nvalue\r\n"), "STORED");
+    let mut connection = before.connect();
+    assert_eq!(connection.request("set key 0 0 5\r\nvalue\r\n"), "STORED");
     let _after = memory.replace(&mut before, &["-m", "8", "-P", "/nonexistent/pid"]);
-    assert_eq!(wire.request("get key\r\n"), "VALUE key 0 5");
+    assert_eq!(connection.request("get key\r\n"), "VALUE key 0 5");
 }
 
 #[test]
@@ -200,18 +203,21 @@ fn a_new_process_that_is_killed_at_any_moment_costs_at_most_the_cache() {
     let memory = Memory::new();
     for round in 0..8 {
         let mut server = memory.start();
-        let mut wire = server.connect();
-        assert_eq!(wire.request("set key 0 0 5\r\nvalue\r\n"), "STORED");
+        let mut connection = server.connect();
+        assert_eq!(connection.request("set key 0 0 5\r\nvalue\r\n"), "STORED");
         let mut command = memory.command(&["-m", "8", "--replace"]);
         let mut killed = command.stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(round * 3));
         killed.kill().unwrap();
         killed.wait().unwrap();
         // Either it had taken over, and everything has ended with it, or nothing has happened.
-        wire.send(b"get key\r\n");
-        let reply = wire.line_or_end();
+        connection.send(b"get key\r\n");
+        let reply = connection.line_or_end();
         if reply == "VALUE key 0 5" {
-            assert_eq!((wire.line(), wire.line()), ("value".into(), "END".into()));
+            assert_eq!(
+                (connection.line(), connection.line()),
+                ("value".into(), "END".into())
+            );
             assert!(!server.has_ended());
             let last = memory.replace(&mut server, &["-m", "8"]);
             assert_eq!(last.connect().request("get key\r\n"), "VALUE key 0 5");
@@ -266,8 +272,8 @@ fn a_server_that_may_open_no_file_for_its_successor_waits_instead_of_trying_with
     let memory = Memory::new();
     let command = memory.command(&["-m", "8"]);
     let mut server = Server::run_with_stderr(command, Stdio::piped());
-    let mut wire = server.connect();
-    assert_eq!(wire.request("set key 0 0 5\r\nvalue\r\n"), "STORED");
+    let mut connection = server.connect();
+    assert_eq!(connection.request("set key 0 0 5\r\nvalue\r\n"), "STORED");
     let process = rustix::process::Pid::from_raw(server.id() as i32);
     let limit_files = |current| {
         let limits = Rlimit {
@@ -291,7 +297,7 @@ fn a_server_that_may_open_no_file_for_its_successor_waits_instead_of_trying_with
     drop(waiting);
     limit_files(1000);
     let after = memory.replace(&mut server, &["-m", "8"]);
-    assert_eq!(wire.request("get key\r\n"), "VALUE key 0 5");
+    assert_eq!(connection.request("get key\r\n"), "VALUE key 0 5");
     drop(after);
 }
 
@@ -316,16 +322,19 @@ fn a_daemon_replaces_a_daemon() {
     let port = port.strip_prefix("TCP INET: ").unwrap().parse().unwrap();
     let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(REPLY_TIMEOUT)).unwrap();
-    let mut wire = Wire::new(stream);
-    assert_eq!(wire.request("set key 0 0 5\r\nvalue\r\n"), "STORED");
+    let mut connection = TestConnection::new(stream);
+    assert_eq!(connection.request("set key 0 0 5\r\nvalue\r\n"), "STORED");
     assert_eq!(start(&["--replace"]), Some(0));
     let second: u32 = read(&pid_file).parse().unwrap();
     // The first one ends without its pid file, which is that of the second.
     wait_until(|| has_ended(&first));
     assert_eq!(read(&pid_file), second.to_string());
-    assert_eq!(wire.request("get key\r\n"), "VALUE key 0 5");
-    assert_eq!((wire.line(), wire.line()), ("value".into(), "END".into()));
-    assert_eq!(pid(&mut wire), second.to_string());
+    assert_eq!(connection.request("get key\r\n"), "VALUE key 0 5");
+    assert_eq!(
+        (connection.line(), connection.line()),
+        ("value".into(), "END".into())
+    );
+    assert_eq!(pid(&mut connection), second.to_string());
     signal(second, Signal::SIGTERM);
     wait_until(|| has_ended(&second.to_string()));
     assert!(!pid_file.exists());
@@ -344,15 +353,18 @@ fn a_server_of_an_unprivileged_user_is_replaced_by_one_that_root_starts_as_that_
         return;
     };
     let mut before = Server::run(memory.command_as(user, &["-m", "8"]));
-    let mut wire = before.connect();
-    assert_eq!(wire.request("set key 0 0 5\r\nvalue\r\n"), "STORED");
+    let mut connection = before.connect();
+    assert_eq!(connection.request("set key 0 0 5\r\nvalue\r\n"), "STORED");
     // As root it is another user's.
     let output = memory.command(&["-m", "8", "--replace"]).output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(3), "{text}");
     assert!(text.contains("is of another user"), "{text}");
-    assert_eq!(wire.request("get key\r\n"), "VALUE key 0 5");
-    assert_eq!((wire.line(), wire.line()), ("value".into(), "END".into()));
+    assert_eq!(connection.request("get key\r\n"), "VALUE key 0 5");
+    assert_eq!(
+        (connection.line(), connection.line()),
+        ("value".into(), "END".into())
+    );
     // With the same memory, and with another, whose file the user has to make.
     for (size, reply) in [("8", "VALUE key 0 5"), ("16", "END")] {
         let flags = ["-m", size, "--replace"];
@@ -362,8 +374,8 @@ fn a_server_of_an_unprivileged_user_is_replaced_by_one_that_root_starts_as_that_
         let uid = User::from_name(user).unwrap().unwrap().uid.to_string();
         let uids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
         assert!(uids.unwrap().split_whitespace().all(|id| id == uid));
-        assert_eq!(wire.request("get key\r\n"), reply);
-        while reply != "END" && wire.line() != "END" {}
+        assert_eq!(connection.request("get key\r\n"), reply);
+        while reply != "END" && connection.line() != "END" {}
         before = after;
     }
 }
@@ -383,13 +395,13 @@ fn inherited_memory_is_locked_or_the_server_warns() {
     };
     let mut before = Server::run(memory.command_as(user, &["-m", "8", "-k"]));
     assert!(is_locked(&before));
-    let mut wire = before.connect();
-    assert_eq!(wire.request("set key 0 0 5\r\nvalue\r\n"), "STORED");
+    let mut connection = before.connect();
+    assert_eq!(connection.request("set key 0 0 5\r\nvalue\r\n"), "STORED");
     // Where the limit on locked memory cannot be raised, this user may not lock what it maps.
     let flags = ["-m", "8", "-k", "--replace"];
     let mut after = memory.start_as(user, &flags, before.port()).unwrap();
     assert_eq!(before.wait(), Some(0));
-    assert_eq!(wire.request("get key\r\n"), "VALUE key 0 5");
+    assert_eq!(connection.request("get key\r\n"), "VALUE key 0 5");
     let (is_locked, mut stderr) = (is_locked(&after), after.stderr());
     drop(after);
     let mut text = String::new();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::server::{Memory, Server, Wire, glasscache};
+use crate::server::{Memory, Server, TestConnection, glasscache};
 
 /// Kills of each kind; `GLASSCACHE_TEST_KILLS` asks for more.
 fn kills() -> u64 {
@@ -50,17 +50,17 @@ fn set_until_the_end(mut stream: TcpStream) -> u64 {
 }
 
 /// Reads every key; none may have a wrong value. Returns how many were there.
-fn count_right(wire: &mut Wire, keys: u64) -> u64 {
+fn count_right(connection: &mut TestConnection, keys: u64) -> u64 {
     let mut found = 0;
     for number in 0..keys {
-        let line = wire.request(&format!("get key{number}\r\n"));
+        let line = connection.request(&format!("get key{number}\r\n"));
         if line == "END" {
             continue;
         }
         let value = value_of(number);
         assert_eq!(line, format!("VALUE key{number} 0 {}", value.len()));
-        assert_eq!(wire.line(), value);
-        assert_eq!(wire.line(), "END");
+        assert_eq!(connection.line(), value);
+        assert_eq!(connection.line(), "END");
         found += 1;
     }
     found
@@ -71,11 +71,11 @@ fn items_come_back_after_sigusr1_and_not_after_sigterm() {
     let memory = Memory::new();
     let mut server = memory.start();
     let keys = 2000;
-    let mut wire = server.connect();
+    let mut connection = server.connect();
     for number in 0..keys {
         let value = value_of(number);
         let request = format!("set key{number} 0 0 {}\r\n{value}\r\n", value.len());
-        assert_eq!(wire.request(&request), "STORED");
+        assert_eq!(connection.request(&request), "STORED");
     }
     signal(&server, Signal::SIGUSR1);
     assert_eq!(server.wait(), Some(0));
@@ -91,14 +91,14 @@ fn items_come_back_after_sigusr1_and_not_after_sigterm() {
 fn the_command_shutdown_graceful_saves_too() {
     let memory = Memory::new();
     let mut server = memory.start_with(&["-A"]);
-    let mut wire = server.connect();
-    assert_eq!(wire.request("set key 0 0 1\r\nx\r\n"), "STORED");
-    wire.send(b"shutdown graceful\r\n");
+    let mut connection = server.connect();
+    assert_eq!(connection.request("set key 0 0 1\r\nx\r\n"), "STORED");
+    connection.send(b"shutdown graceful\r\n");
     assert_eq!(server.wait(), Some(0));
     let mut server = memory.start_with(&["-A"]);
-    let mut wire = server.connect();
-    assert_eq!(wire.request("get key\r\n"), "VALUE key 0 1");
-    wire.send(b"shutdown\r\n");
+    let mut connection = server.connect();
+    assert_eq!(connection.request("get key\r\n"), "VALUE key 0 1");
+    connection.send(b"shutdown\r\n");
     assert_eq!(server.wait(), Some(0));
     assert_eq!(memory.start().connect().request("get key\r\n"), "END");
 }
@@ -107,19 +107,19 @@ fn the_command_shutdown_graceful_saves_too() {
 fn the_time_without_a_server_counts_towards_a_ttl() {
     let memory = Memory::new();
     let mut server = memory.start();
-    let mut wire = server.connect();
+    let mut connection = server.connect();
     let stored = Instant::now();
-    assert_eq!(wire.request("set short 0 3 1\r\nx\r\n"), "STORED");
-    assert_eq!(wire.request("set long 0 10000 1\r\nx\r\n"), "STORED");
+    assert_eq!(connection.request("set short 0 3 1\r\nx\r\n"), "STORED");
+    assert_eq!(connection.request("set long 0 10000 1\r\nx\r\n"), "STORED");
     signal(&server, Signal::SIGUSR1);
     assert_eq!(server.wait(), Some(0));
     while stored.elapsed() < Duration::from_secs(4) {
         std::thread::sleep(Duration::from_millis(50));
     }
     let server = memory.start();
-    let mut wire = server.connect();
-    assert_eq!(wire.request("get short\r\n"), "END");
-    let reply = wire.request("mg long t\r\n");
+    let mut connection = server.connect();
+    assert_eq!(connection.request("get short\r\n"), "END");
+    let reply = connection.request("mg long t\r\n");
     let ttl_s: u64 = reply.strip_prefix("HD t").unwrap().parse().unwrap();
     assert!(ttl_s <= 9996, "{ttl_s}");
     assert!(ttl_s >= 9990 - stored.elapsed().as_secs(), "{ttl_s}");
@@ -149,13 +149,13 @@ fn a_server_that_is_killed_while_it_saves_or_starts_leaves_all_or_nothing() {
     let (mut whole, mut empty) = (0, 0);
     for round in 0..kills() {
         let mut server = memory.start();
-        let mut wire = server.connect();
-        assert_eq!(wire.request("flush_all\r\n"), "OK");
+        let mut connection = server.connect();
+        assert_eq!(connection.request("flush_all\r\n"), "OK");
         let keys = 200 + round % 7 * 100;
         for number in 0..keys {
             let value = value_of(number);
             let request = format!("set key{number} 0 0 {}\r\n{value}\r\n", value.len());
-            assert_eq!(wire.request(&request), "STORED");
+            assert_eq!(connection.request(&request), "STORED");
         }
         signal(&server, Signal::SIGUSR1);
         std::thread::sleep(Duration::from_millis(round * 17 % 120));

@@ -149,9 +149,9 @@ fn accepts_all_of_memcacheds_flags_together() {
         "idle_timeout=60,no_lru_maintainer",
     ];
     let server = Server::start(&flags);
-    let mut wire = server.connect();
-    wire.send(b"stats settings\r\n");
-    let rows = String::from_utf8(wire.until(b"END\r\n")).unwrap();
+    let mut connection = server.connect();
+    connection.send(b"stats settings\r\n");
+    let rows = String::from_utf8(connection.until(b"END\r\n")).unwrap();
     for row in [
         "cas_enabled no",
         "flush_enabled no",
@@ -338,9 +338,9 @@ fn sighup_reloads_the_cluster_file_and_keeps_connections() {
     std::fs::write(&file, "no version").unwrap();
     hangup();
     assert!(line().contains("the nodes stay as they were"));
-    let mut wire = server.connect();
-    wire.send(b"config get cluster\r\n");
-    let reply = String::from_utf8(wire.until(b"END\r\n")).unwrap();
+    let mut connection = server.connect();
+    connection.send(b"config get cluster\r\n");
+    let reply = String::from_utf8(connection.until(b"END\r\n")).unwrap();
     assert!(
         reply.contains("\r\n2\na|127.0.0.1|1 b|127.0.0.1|2\n"),
         "{reply}"
@@ -355,8 +355,8 @@ fn a_second_sigterm_ends_a_stuck_server_immediately() {
         .env("MEMCACHED_DEBUG", "1");
     let mut server = Server::run(command);
     let ticks = server.cpu_ticks();
-    let mut wire = server.connect();
-    wire.send(b"misbehave loop\r\n");
+    let mut connection = server.connect();
+    connection.send(b"misbehave loop\r\n");
     // A signal that arrives before the worker reads the line ends the server in the ordinary way.
     wait_until(|| server.cpu_ticks() > ticks + 10);
     // Equal signals that are sent before the first is handled are merged, so the signal is sent until it has been

@@ -110,11 +110,11 @@ impl Server {
     }
 
     /// Opens a connection.
-    pub(crate) fn connect(&self) -> Wire {
+    pub(crate) fn connect(&self) -> TestConnection {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream.set_read_timeout(Some(REPLY_TIMEOUT)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Wire::new(stream)
+        TestConnection::new(stream)
     }
 
     /// The processor time the process has used, in ticks of the kernel's clock (`proc_pid_stat(5)`, fields 14 and 15).
@@ -219,14 +219,14 @@ fn wait_for_port(file: &Path, child: &mut Child) -> u16 {
 }
 
 /// One connection.
-pub(crate) struct Wire {
+pub(crate) struct TestConnection {
     reader: BufReader<TcpStream>,
 }
 
-impl Wire {
+impl TestConnection {
     /// On an open connection.
-    pub(crate) fn new(stream: TcpStream) -> Wire {
-        Wire {
+    pub(crate) fn new(stream: TcpStream) -> TestConnection {
+        TestConnection {
             reader: BufReader::new(stream),
         }
     }

@@ -144,7 +144,7 @@ fn why_splits_misses_by_cause_and_prefix() {
         .read_exact(&mut first)
         .unwrap();
     assert_eq!(&first, b"watching");
-    let mut wire = server.connect();
+    let mut connection = server.connect();
     for (request, reply) in [
         ("set a:1 0 0 1\r\nx\r\n", "STORED\r\n"),
         ("get a:1\r\n", "VALUE a:1 0 1\r\nx\r\nEND\r\n"),
@@ -153,8 +153,8 @@ fn why_splits_misses_by_cause_and_prefix() {
         ("get b:1\r\n", "END\r\n"),
         ("set b:1 0 0 1\r\nx\r\n", "STORED\r\n"),
     ] {
-        wire.send(request.as_bytes());
-        assert_eq!(wire.until(reply.as_bytes()), reply.as_bytes());
+        connection.send(request.as_bytes());
+        assert_eq!(connection.until(reply.as_bytes()), reply.as_bytes());
     }
     let output = child.wait_with_output().unwrap();
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::server::{Server, Wire, glasscache, wait_until};
+use super::server::{Server, TestConnection, glasscache, wait_until};
 
 /// A real memcached, where the tests have one.
 const ORACLE: &str = "GLASSCACHE_TEST_ORACLE";
@@ -38,18 +38,18 @@ fn warmed(from: &Server, to: &Server) -> Value {
     document["result"].clone()
 }
 
-fn set(wire: &mut Wire, key: &str, flags: u32, exptime: i64, value: &str) {
+fn set(connection: &mut TestConnection, key: &str, flags: u32, exptime: i64, value: &str) {
     let length = value.len();
     let request = format!("set {key} {flags} {exptime} {length}\r\n{value}\r\n");
-    assert_eq!(wire.request(&request), "STORED");
+    assert_eq!(connection.request(&request), "STORED");
 }
 
 fn get(server: &Server, key: &str) -> Option<String> {
-    let mut wire = server.connect();
-    if wire.request(&format!("get {key}\r\n")) == "END" {
+    let mut connection = server.connect();
+    if connection.request(&format!("get {key}\r\n")) == "END" {
         return None;
     }
-    Some(wire.line())
+    Some(connection.line())
 }
 
 /// Passes each connection on to a server; `decide` sees each piece that the client sends, and cuts the connection by
@@ -88,19 +88,19 @@ fn pass_on(mut client: TcpStream, mut server: TcpStream, decide: &dyn Fn(&[u8]) 
 
 /// What every pair of servers has to do: values, flags and TTLs arrive, and what the new one has stays.
 fn assert_items_arrive(from: &Server, to: &Server) {
-    let mut wire = from.connect();
+    let mut connection = from.connect();
     let large = "x".repeat(300_000);
-    set(&mut wire, "plain", 0, 0, "a");
-    set(&mut wire, "flags", 4_000_000_000, 0, "b");
-    set(&mut wire, "empty", 0, 0, "");
-    set(&mut wire, "hour", 0, 3600, "c");
-    set(&mut wire, "year", 0, 31_536_000 + now_s(), "d");
-    set(&mut wire, "large", 1, 0, &large);
-    set(&mut wire, "kept", 0, 0, "older");
-    assert_eq!(wire.request("ms YSBi 1 b\r\ne\r\n"), "HD");
+    set(&mut connection, "plain", 0, 0, "a");
+    set(&mut connection, "flags", 4_000_000_000, 0, "b");
+    set(&mut connection, "empty", 0, 0, "");
+    set(&mut connection, "hour", 0, 3600, "c");
+    set(&mut connection, "year", 0, 31_536_000 + now_s(), "d");
+    set(&mut connection, "large", 1, 0, &large);
+    set(&mut connection, "kept", 0, 0, "older");
+    assert_eq!(connection.request("ms YSBi 1 b\r\ne\r\n"), "HD");
     for number in 0..1000 {
         set(
-            &mut wire,
+            &mut connection,
             &format!("many:{number}"),
             number,
             0,
@@ -113,8 +113,8 @@ fn assert_items_arrive(from: &Server, to: &Server) {
     assert_eq!(result["copied_items"], 1007);
     assert_eq!(result["already_present"], 1);
     assert_eq!(result["end"], "complete");
-    let mut wire = to.connect();
-    let mut fields = |key: &str| wire.request(&format!("mg {key} s f t\r\n"));
+    let mut connection = to.connect();
+    let mut fields = |key: &str| connection.request(&format!("mg {key} s f t\r\n"));
     assert_eq!(fields("plain"), "HD s1 f0 t-1");
     assert_eq!(fields("flags"), "HD s1 f4000000000 t-1");
     assert_eq!(fields("empty"), "HD s0 f0 t-1");
@@ -125,7 +125,7 @@ fn assert_items_arrive(from: &Server, to: &Server) {
     // An absolute time: the clocks of both servers tick once a second, each at its own moment.
     let year_s = ttl_s(fields("year"));
     assert!((31_530_000..=31_536_002).contains(&year_s), "{year_s}");
-    assert_eq!(wire.request("mg YSBi b v\r\n"), "VA 1");
+    assert_eq!(connection.request("mg YSBi b v\r\n"), "VA 1");
     assert_eq!(get(to, "kept").as_deref(), Some("newer"));
     assert_eq!(get(to, "large"), Some(large));
 }
@@ -152,19 +152,19 @@ fn items_of_memcached_arrive_at_ours_and_the_other_way_round() {
 #[test]
 fn the_latest_read_items_come_first_and_the_copy_ends_when_the_new_server_evicts() {
     let (from, to) = (Server::start(&["-m", "64"]), Server::start(&["-m", "2"]));
-    let (mut wire, value) = (from.connect(), "x".repeat(10_000));
+    let (mut connection, value) = (from.connect(), "x".repeat(10_000));
     for number in 0..2000 {
-        set(&mut wire, &format!("cold:{number}"), 0, 0, &value);
+        set(&mut connection, &format!("cold:{number}"), 0, 0, &value);
     }
     // The access that the server reports has seconds: these are read in a later one.
     let mut idle_s = || -> u32 {
-        let reply = wire.request("mg cold:1999 l u\r\n");
+        let reply = connection.request("mg cold:1999 l u\r\n");
         reply.strip_prefix("HD l").unwrap().parse().unwrap()
     };
     wait_until(|| idle_s() >= 2);
     for number in 0..50 {
         assert_eq!(
-            wire.request(&format!("mg cold:{number} s\r\n")),
+            connection.request(&format!("mg cold:{number} s\r\n")),
             "HD s10000"
         );
     }
@@ -203,9 +203,9 @@ fn the_latest_read_items_come_first_and_the_copy_ends_when_the_new_server_evicts
 #[test]
 fn an_item_that_expires_before_it_is_read_is_not_copied() {
     let (from, to) = (Server::start(&[]), Server::start(&[]));
-    let mut wire = from.connect();
-    set(&mut wire, "short", 0, 2, "a");
-    set(&mut wire, "long", 0, 0, "b");
+    let mut connection = from.connect();
+    set(&mut connection, "short", 0, 2, "a");
+    set(&mut connection, "long", 0, 0, "b");
     let watched = address(&from);
     let through = relay(&from, move |piece| {
         if piece.starts_with(b"mg ") {
@@ -224,9 +224,9 @@ fn an_item_that_expires_before_it_is_read_is_not_copied() {
 #[test]
 fn an_item_deleted_between_the_list_and_the_read_is_gone() {
     let (from, to) = (Server::start(&[]), Server::start(&[]));
-    let mut wire = from.connect();
-    set(&mut wire, "a", 0, 0, "1");
-    set(&mut wire, "b", 0, 0, "2");
+    let mut connection = from.connect();
+    set(&mut connection, "a", 0, 0, "1");
+    set(&mut connection, "b", 0, 0, "2");
     let watched = address(&from);
     let through = relay(&from, move |piece| {
         if piece.starts_with(b"mg ") {
@@ -245,9 +245,9 @@ fn an_item_deleted_between_the_list_and_the_read_is_gone() {
 #[test]
 fn an_item_changed_between_its_read_and_its_store_is_removed_again() {
     let (from, to) = (Server::start(&[]), Server::start(&[]));
-    let mut wire = from.connect();
+    let mut connection = from.connect();
     for (key, value) in [("deleted", "1"), ("replaced", "2"), ("same", "3")] {
-        set(&mut wire, key, 0, 0, value);
+        set(&mut connection, key, 0, 0, value);
     }
     let watched = address(&from);
     let through = relay(&to, move |piece| {
@@ -269,10 +269,10 @@ fn an_item_changed_between_its_read_and_its_store_is_removed_again() {
 #[test]
 fn an_item_in_a_lease_is_not_copied_and_a_client_still_wins_its_refresh() {
     let (from, to) = (Server::start(&[]), Server::start(&[]));
-    let mut wire = from.connect();
-    assert_eq!(wire.request("mg lease N60\r\n"), "HD W");
-    set(&mut wire, "stale", 0, 0, "1");
-    assert_eq!(wire.request("md stale I\r\n"), "HD");
+    let mut connection = from.connect();
+    assert_eq!(connection.request("mg lease N60\r\n"), "HD W");
+    set(&mut connection, "stale", 0, 0, "1");
+    assert_eq!(connection.request("md stale I\r\n"), "HD");
     let result = warmed(&from, &to);
     assert_eq!(
         (&result["copied_items"], &result["stale"]),
@@ -294,9 +294,9 @@ fn reading_leaves_the_eviction_order_of_the_old_server_as_it_is() {
 #[test]
 fn items_that_the_new_server_refuses_are_counted_and_the_others_copied() {
     let (from, to) = (Server::start(&[]), Server::start(&["-I", "1k"]));
-    let mut wire = from.connect();
-    set(&mut wire, "large", 0, 0, &"x".repeat(5000));
-    set(&mut wire, "small", 0, 0, "1");
+    let mut connection = from.connect();
+    set(&mut connection, "large", 0, 0, &"x".repeat(5000));
+    set(&mut connection, "small", 0, 0, "1");
     let output = warm(&address(&from), &address(&to), &[]);
     let result = document(&output)["result"].clone();
     assert_eq!(output.status.code(), Some(1), "{result}");
@@ -315,9 +315,15 @@ fn items_that_the_new_server_refuses_are_counted_and_the_others_copied() {
 #[test]
 fn a_server_that_refuses_one_item_after_the_other_ends_the_copy() {
     let (from, to) = (Server::start(&[]), Server::start(&["-I", "1k"]));
-    let mut wire = from.connect();
+    let mut connection = from.connect();
     for number in 0..1000 {
-        set(&mut wire, &number.to_string(), 0, 0, &"x".repeat(2000));
+        set(
+            &mut connection,
+            &number.to_string(),
+            0,
+            0,
+            &"x".repeat(2000),
+        );
     }
     let output = warm(&address(&from), &address(&to), &["--rate", "5000"]);
     let result = document(&output)["result"].clone();
@@ -358,9 +364,9 @@ fn a_server_that_refuses_to_list_its_keys_is_named_with_its_reply() {
 #[test]
 fn a_source_that_disconnects_midway_leaves_the_results_so_far() {
     let (from, to) = (Server::start(&[]), Server::start(&[]));
-    let mut wire = from.connect();
+    let mut connection = from.connect();
     for number in 0..100 {
-        set(&mut wire, &number.to_string(), 0, 0, "x");
+        set(&mut connection, &number.to_string(), 0, 0, "x");
     }
     let batches = std::sync::atomic::AtomicU32::new(0);
     // Each batch sends two pieces of gets; the third batch is cut off.
@@ -384,9 +390,9 @@ fn a_source_that_disconnects_midway_leaves_the_results_so_far() {
 #[test]
 fn ctrl_c_prints_the_results_so_far() {
     let (from, to) = (Server::start(&[]), Server::start(&[]));
-    let mut wire = from.connect();
+    let mut connection = from.connect();
     for number in 0..100 {
-        set(&mut wire, &number.to_string(), 0, 0, "x");
+        set(&mut connection, &number.to_string(), 0, 0, "x");
     }
     let mut command = glasscache();
     command.args(["warm", "--from", &address(&from), "--to", &address(&to)]);
@@ -394,10 +400,10 @@ fn ctrl_c_prints_the_results_so_far() {
         .args(["--rate", "1", "--json"])
         .stdout(Stdio::piped());
     let child = command.spawn().unwrap();
-    let mut wire = to.connect();
+    let mut connection = to.connect();
     wait_until(|| {
-        wire.send(b"stats\r\n");
-        let stats = String::from_utf8(wire.until(b"END\r\n")).unwrap();
+        connection.send(b"stats\r\n");
+        let stats = String::from_utf8(connection.until(b"END\r\n")).unwrap();
         !stats.contains("STAT curr_items 0\r\n")
     });
     let pid = nix::unistd::Pid::from_raw(child.id() as i32);

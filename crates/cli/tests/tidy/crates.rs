@@ -7,7 +7,7 @@ use toml::Table;
 use super::tree::{assert_none, files, read};
 
 /// Which of our crates each one may use; arrows point downwards (ARCHITECTURE.md).
-const ARROWS: [(&str, &[&str]); 11] = [
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 11] = [
     ("protocol", &[]),
     ("store", &[]),
     ("strategy", &[]),
@@ -22,7 +22,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
 ];
 /// Additional crates that the tests of a crate may use: the crate itself with its checks on, for the page of errors the
 /// table of replies, the simulator that a client with a strategy is compared with, and the record of a client's calls.
-const ARROWS_OF_TESTS: [(&str, &[&str]); 3] = [
+const ALLOWED_DEV_DEPENDENCIES: [(&str, &[&str]); 3] = [
     ("cli", &["protocol"]),
     ("store", &["store"]),
     ("world", &["record", "sim"]),
@@ -77,12 +77,12 @@ fn manifest(file: &str) -> Table {
 }
 
 fn violations(name: &str, manifest: &Table, workspace: &Table) -> Vec<String> {
-    let arrows: BTreeMap<&str, &[&str]> = ARROWS.into();
-    let arrows_of_tests: BTreeMap<&str, &[&str]> = ARROWS_OF_TESTS.into();
-    let Some(allowed) = arrows.get(name) else {
+    let allowed: BTreeMap<&str, &[&str]> = ALLOWED_DEPENDENCIES.into();
+    let allowed_for_tests: BTreeMap<&str, &[&str]> = ALLOWED_DEV_DEPENDENCIES.into();
+    let Some(allowed) = allowed.get(name) else {
         return vec![format!("crates/{name} is in no layer")];
     };
-    let for_tests = arrows_of_tests.get(name).copied().unwrap_or_default();
+    let for_tests = allowed_for_tests.get(name).copied().unwrap_or_default();
     let mut violations = Vec::new();
     for kind in ["dependencies", "build-dependencies", "dev-dependencies"] {
         for other in used(kind, manifest, workspace) {
@@ -126,15 +126,16 @@ fn used(kind: &str, manifest: &Table, workspace: &Table) -> Vec<String> {
 
 #[test]
 fn the_architecture_diagram_matches_the_allowed_uses() {
-    let drawn = drawn(&read("ARCHITECTURE.md").unwrap());
+    let diagram_dependencies = diagram_dependencies(&read("ARCHITECTURE.md").unwrap());
     let differs = |(name, allowed): &(&str, &[&str])| {
         let allowed: BTreeSet<&str> = allowed.iter().copied().collect();
-        let drawn_names: Option<BTreeSet<&str>> = drawn
+        let diagram_names: Option<BTreeSet<&str>> = diagram_dependencies
             .get(*name)
             .map(|names| names.iter().map(String::as_str).collect());
-        (drawn_names.as_ref() != Some(&allowed)).then(|| format!("{name}: drawn {drawn_names:?}"))
+        (diagram_names.as_ref() != Some(&allowed))
+            .then(|| format!("{name}: drawn {diagram_names:?}"))
     };
-    let findings: Vec<String> = ARROWS.iter().filter_map(differs).collect();
+    let findings: Vec<String> = ALLOWED_DEPENDENCIES.iter().filter_map(differs).collect();
     assert_none(
         &findings,
         "the diagram in ARCHITECTURE.md shows the allowed uses",
@@ -142,13 +143,13 @@ fn the_architecture_diagram_matches_the_allowed_uses() {
 }
 
 /// The arrows in the first diagram of a document: each crate with the crates that it uses.
-fn drawn(document: &str) -> BTreeMap<String, BTreeSet<String>> {
+fn diagram_dependencies(document: &str) -> BTreeMap<String, BTreeSet<String>> {
     let drawing = document.split("```").nth(1).unwrap_or_default();
     let names = |column: &str| -> Vec<String> {
         let names = column.trim().split(", ").filter(|name| !name.contains(' '));
         names.map(str::to_owned).collect()
     };
-    let mut drawn = BTreeMap::new();
+    let mut diagram_dependencies = BTreeMap::new();
     for line in drawing.lines() {
         let parts: Vec<&str> = line.split(" ──► ").collect();
         for pair in parts.windows(2) {
@@ -157,11 +158,11 @@ fn drawn(document: &str) -> BTreeMap<String, BTreeSet<String>> {
             let users = pair[0].trim_end().rsplit("  ").next().unwrap_or_default();
             let used = pair[1].split("  ").next().unwrap_or_default();
             for user in names(users) {
-                drawn.insert(user, names(used).into_iter().collect());
+                diagram_dependencies.insert(user, names(used).into_iter().collect());
             }
         }
     }
-    drawn
+    diagram_dependencies
 }
 
 #[test]
@@ -242,7 +243,7 @@ mod tests {
     #[test]
     fn reads_the_arrows_of_a_diagram() {
         let text = "Text.\n```\nlayer 2  top   a ──► b, c     d ──► c\nlayer 1  base  b, c ──► nothing of ours\n```";
-        let found = drawn(text);
+        let found = diagram_dependencies(text);
         let uses = |name: &str| found[name].iter().map(String::as_str).collect::<Vec<_>>();
         assert_eq!((uses("a"), uses("d")), (vec!["b", "c"], vec!["c"]));
         assert_eq!((uses("b"), uses("c")), (Vec::new(), Vec::new()));

@@ -38,7 +38,7 @@ pub(super) struct Use {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Cycle {
     /// The module that contains them.
-    pub(super) within: String,
+    pub(super) parent: String,
     pub(super) members: Vec<String>,
 }
 
@@ -54,8 +54,8 @@ pub(super) fn uses(modules: &BTreeSet<Path>, imports: &[Import]) -> Vec<Use> {
     let used = imports.iter().filter_map(|import| {
         let names = resolve_alias(&import.names, modules, &aliases);
         let to = module_of(&names, modules).to_vec();
-        let is_handed_on = import.is_public && to.starts_with(&import.from);
-        (to != import.from && !is_handed_on).then(|| Use {
+        let is_reexported = import.is_public && to.starts_with(&import.from);
+        (to != import.from && !is_reexported).then(|| Use {
             from: import.from.clone(),
             to,
             names,
@@ -64,12 +64,12 @@ pub(super) fn uses(modules: &BTreeSet<Path>, imports: &[Import]) -> Vec<Use> {
     used.collect()
 }
 
-/// The longest beginning of `names` that is a module.
+/// The longest prefix of `names` that is a module.
 fn module_of<'n>(names: &'n [String], modules: &BTreeSet<Path>) -> &'n [String] {
     let longest = (0..=names.len()).rev();
-    let mut beginnings = longest.map(|length| &names[..length]);
-    beginnings
-        .find(|beginning| modules.contains(*beginning))
+    let mut prefixes = longest.map(|length| &names[..length]);
+    prefixes
+        .find(|prefix| modules.contains(*prefix))
         .unwrap_or_default()
 }
 
@@ -89,8 +89,8 @@ fn resolve_alias(
         let Some(target) = aliases.get(&(&names[..length], name.as_str())) else {
             break;
         };
-        let further = names[length + 1..].to_vec();
-        let next = [target.as_slice(), &further].concat();
+        let next_names = names[length + 1..].to_vec();
+        let next = [target.as_slice(), &next_names].concat();
         if next == names {
             break;
         }
@@ -117,15 +117,15 @@ pub(super) fn neighbours(used: &Use) -> Option<(&[String], &str, &str)> {
 /// All cycles of sibling modules, at every level.
 pub(super) fn cycles(uses: &[Use]) -> Vec<Cycle> {
     let mut levels: BTreeMap<&[String], BTreeMap<&str, BTreeSet<&str>>> = BTreeMap::new();
-    for (within, from, to) in uses.iter().filter_map(neighbours) {
-        let level = levels.entry(within).or_default();
+    for (parent, from, to) in uses.iter().filter_map(neighbours) {
+        let level = levels.entry(parent).or_default();
         level.entry(from).or_default().insert(to);
     }
     let mut cycles = Vec::new();
-    for (within, used_by) in levels {
+    for (parent, used_by) in levels {
         let reached: BTreeMap<&str, BTreeSet<&str>> = used_by
             .keys()
-            .map(|from| (*from, reached_from(from, &used_by)))
+            .map(|from| (*from, reachable_from(from, &used_by)))
             .collect();
         let mut seen = BTreeSet::new();
         for (module, reaches) in &reached {
@@ -136,8 +136,8 @@ pub(super) fn cycles(uses: &[Use]) -> Vec<Cycle> {
                 .map(|member| (*member).to_owned())
                 .collect();
             if reaches.contains(module) && seen.insert(members.clone()) {
-                let within = within.join("::");
-                cycles.push(Cycle { within, members });
+                let parent = parent.join("::");
+                cycles.push(Cycle { parent, members });
             }
         }
     }
@@ -145,7 +145,7 @@ pub(super) fn cycles(uses: &[Use]) -> Vec<Cycle> {
 }
 
 /// The modules that are reachable by one or more uses.
-fn reached_from<'m>(
+fn reachable_from<'m>(
     from: &str,
     used_by: &BTreeMap<&'m str, BTreeSet<&'m str>>,
 ) -> BTreeSet<&'m str> {

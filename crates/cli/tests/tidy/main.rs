@@ -6,11 +6,11 @@
 //! no path of a private machine, no undeclared source file, no unfinished work.
 
 mod crates;
+mod example_sources;
 mod graph;
 mod modules;
 mod names;
 mod packages;
-mod planted;
 mod python_imports;
 mod python_names;
 mod rust_imports;

@@ -163,7 +163,7 @@ fn sibling_modules_have_no_cycles() {
                 continue;
             }
             let is_smaller = |known: &Cycle| {
-                known.within == cycle.within
+                known.parent == cycle.parent
                     && cycle
                         .members
                         .iter()
@@ -181,7 +181,7 @@ fn sibling_modules_have_no_cycles() {
         for cycle in &known {
             let is_left = |found: &&Cycle| {
                 let members = &found.members;
-                found.within == cycle.within
+                found.parent == cycle.parent
                     && members.iter().all(|member| cycle.members.contains(member))
             };
             if !found.iter().any(|found| is_left(&found)) {
@@ -195,23 +195,23 @@ fn sibling_modules_have_no_cycles() {
     assert_none(&findings, "the uses among sibling modules have no cycles");
 }
 
-pub(super) fn cycle(within: &str, members: &[&str]) -> Cycle {
+pub(super) fn cycle(parent: &str, members: &[&str]) -> Cycle {
     Cycle {
-        within: within.to_owned(),
+        parent: parent.to_owned(),
         members: members.iter().map(|member| (*member).to_owned()).collect(),
     }
 }
 
 fn describe(cycle: &Cycle) -> String {
-    format!("{:?} {:?}", cycle.within, cycle.members)
+    format!("{:?} {:?}", cycle.parent, cycle.members)
 }
 
 /// One example for each pair of modules in a cycle.
 fn examples(cycle: &Cycle, uses: &[Use]) -> String {
     let mut examples = BTreeMap::new();
     for used in uses {
-        if let Some((within, from, to)) = neighbours(used)
-            && within.join("::") == cycle.within
+        if let Some((parent, from, to)) = neighbours(used)
+            && parent.join("::") == cycle.parent
             && [from, to]
                 .iter()
                 .all(|name| cycle.members.iter().any(|member| member == name))

@@ -195,9 +195,9 @@ impl<'t> Reader<'t> {
         self.scope().into_iter().chain(names).collect()
     }
 
-    /// Reads a path, or a tree of paths that begin with `beginning`; `public` is given for those of a `use`.
-    fn tree(&mut self, beginning: &[&'t str], public: Option<bool>) {
-        let mut names = beginning.to_vec();
+    /// Reads a path, or a tree of paths that begin with `prefix`; `public` is given for those of a `use`.
+    fn tree(&mut self, prefix: &[&'t str], public: Option<bool>) {
+        let mut names = prefix.to_vec();
         loop {
             match self.token(0) {
                 "{" => {

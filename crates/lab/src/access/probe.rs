@@ -29,7 +29,7 @@ pub enum ProbeError {
     TlsAlert,
     /// It replied in another protocol: with this line, or with nothing.
     #[error("its reply to `version` was {0:?}")]
-    Foreign(String),
+    NotMemcached(String),
 }
 
 /// The version of a server that takes commands from this connection.
@@ -55,7 +55,7 @@ pub fn version(access: &Access) -> Result<String, ProbeError> {
         Ok(Line::Version(version)) => Ok(String::from_utf8_lossy(version).into_owned()),
         _ if line.starts_with(b"CLIENT_ERROR unauth") => Err(ProbeError::LoginRequired),
         _ if line.first() == Some(&TLS_ALERT) => Err(ProbeError::TlsAlert),
-        _ => Err(ProbeError::Foreign(
+        _ => Err(ProbeError::NotMemcached(
             String::from_utf8_lossy(line).into_owned(),
         )),
     }
@@ -72,8 +72,8 @@ fn binary_version(stream: &mut Stream) -> Result<String, ProbeError> {
         let response = stream.read_response(REPLY_BYTES_MAX as usize);
         response.map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData if is_tls_alert(&error) => ProbeError::TlsAlert,
-            io::ErrorKind::InvalidData => ProbeError::Foreign(error.to_string()),
-            io::ErrorKind::UnexpectedEof => ProbeError::Foreign(String::new()),
+            io::ErrorKind::InvalidData => ProbeError::NotMemcached(error.to_string()),
+            io::ErrorKind::UnexpectedEof => ProbeError::NotMemcached(String::new()),
             _ => ProbeError::Io(error),
         })
     };

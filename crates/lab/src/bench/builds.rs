@@ -19,7 +19,7 @@ const INTERFERENCE_FACTOR: f64 = 2.0;
 
 /// How long to measure, how often.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Effort {
+pub struct PairPlan {
     /// Pairs of each scenario.
     pub pairs: usize,
     /// How long each side of a pair is measured.
@@ -108,7 +108,7 @@ fn geometric_mean(ratios: impl Iterator<Item = f64>) -> f64 {
 pub fn compare(
     servers: &ServerPair,
     scenarios: &[Scenario],
-    effort: Effort,
+    pair_plan: PairPlan,
     progress: &mut Progress<'_>,
 ) -> Result<Comparison, Error> {
     let mut measured_scenarios: Vec<(Scenario, Vec<(SideMeasurement, SideMeasurement)>)> =
@@ -116,18 +116,18 @@ pub fn compare(
             .iter()
             .map(|scenario| {
                 (
-                    scenario_for_both_builds(scenario, effort.seconds),
+                    scenario_for_both_builds(scenario, pair_plan.seconds),
                     Vec::new(),
                 )
             })
             .collect();
     let mut first_pair = 0;
-    while first_pair < effort.pairs {
-        let pass_end = effort.pairs.min(first_pair + PAIRS_PER_PASS);
+    while first_pair < pair_plan.pairs {
+        let pass_end = pair_plan.pairs.min(first_pair + PAIRS_PER_PASS);
         progress(&format!(
             "pairs {} to {pass_end} of {}",
             first_pair + 1,
-            effort.pairs
+            pair_plan.pairs
         ));
         measure_pass(
             servers,
@@ -149,7 +149,7 @@ fn scenario_for_both_builds(scenario: &Scenario, seconds: f64) -> Scenario {
     };
     Scenario {
         seconds: seconds * factor,
-        versus: Versus::Peer,
+        versus: Versus::Memcached,
         ..scenario.clone()
     }
 }
@@ -235,7 +235,7 @@ mod tests {
         let scenarios = Scenario::built_in().unwrap();
         let meta = scenarios.iter().find(|s| s.name == "meta-get").unwrap();
         let run = scenario_for_both_builds(meta, 0.5);
-        assert_eq!(run.versus, Versus::Peer);
+        assert_eq!(run.versus, Versus::Memcached);
         assert_eq!(run.protocol, meta.protocol);
     }
 }

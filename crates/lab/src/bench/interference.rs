@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use super::paired::Spread;
 use super::scenario::{Interference, Scenario};
-use super::speed::{Figures, Progress, SideMeasurement, fill, measure_load};
+use super::speed::{Progress, ScenarioResult, SideMeasurement, fill, measure_load};
 use super::{Error, ServerPair};
 use crate::load::{
     self, Batch, Fill, KeyResult, MixedWorkload, NextStep, Pace, Picker, Plan, Size, Values,
     Window, Workload, key_text,
 };
 use crate::proc::Meter;
-use crate::target::{Server, ServerCommand};
+use crate::server_process::{ServerCommand, ServerProcess};
 
 /// `-m` while the index grows: nothing is evicted.
 const LARGE_MEMORY_MIB: u64 = 1024;
@@ -49,7 +49,7 @@ pub fn run(
     interference: Interference,
     rounds: usize,
     progress: &mut Progress<'_>,
-) -> Result<Figures, Error> {
+) -> Result<ScenarioResult, Error> {
     let memory_mib = memory_mib(interference);
     let (mut measured, mut p99_growths) = (Vec::new(), Vec::new());
     for round in 0..rounds {
@@ -93,7 +93,7 @@ pub fn run(
             their_measurement.with_interference,
         ));
     }
-    let mut figures = Figures::new(scenario.clone(), measured);
+    let mut figures = ScenarioResult::new(scenario.clone(), measured);
     figures.p99_of_calm = Some((
         Spread::of(p99_growths.iter().map(|(ours, _)| *ours)),
         Spread::of(p99_growths.iter().map(|(_, theirs)| *theirs)),
@@ -162,7 +162,7 @@ fn measure_side(
 /// A server of its own that holds the reader's keys.
 struct Reader<'a> {
     servers: &'a ServerPair,
-    server: Server,
+    server: ServerProcess,
     scenario: &'a Scenario,
     values: Values,
 }
@@ -239,7 +239,7 @@ struct InterferenceLoad {
 impl InterferenceLoad {
     fn new(
         servers: &ServerPair,
-        server: &Server,
+        server: &ServerProcess,
         interference: Interference,
         reader_values: &Values,
     ) -> Result<Self, Error> {

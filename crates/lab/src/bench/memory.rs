@@ -13,8 +13,8 @@ use std::ops::Range;
 use serde::Serialize;
 
 use super::{Error, ServerPair};
-use crate::load::{self, Check, Fill, KEY_BYTES, Plan, ReadBack, Size, Values};
-use crate::target::{Server, ServerCommand};
+use crate::load::{self, Fill, KEY_BYTES, Plan, ReadBack, Size, ValueCheck, Values};
+use crate::server_process::{ServerCommand, ServerProcess};
 
 /// Pipeline of fills; values of 32 KiB and more go one at a time.
 const FILL_DEPTH: usize = 64;
@@ -31,7 +31,8 @@ pub struct FillSize {
     #[serde(skip)]
     pub size: Size,
     /// User bytes sent, in multiples of `-m`.
-    pub times: f64,
+    #[serde(rename = "times")]
+    pub limit_multiple: f64,
     /// memcached's best growth factor for it among 1.05, 1.07, 1.25 and 2 (measured at `-m` 256).
     pub best_factor: &'static str,
     /// The required ratio to memcached `-f 1.25`.
@@ -50,7 +51,7 @@ impl FillSize {
         Self {
             name,
             size: Size::Fixed(bytes),
-            times: limit_multiple,
+            limit_multiple,
             best_factor,
             demand,
         }
@@ -70,7 +71,7 @@ impl FillSize {
             Self {
                 name: "mix",
                 size: Size::MIX,
-                times: 3.0,
+                limit_multiple: 3.0,
                 best_factor: "1.25",
                 demand: Some(1.13),
             },
@@ -128,7 +129,7 @@ pub fn measure_fill(
 ) -> Result<FillResult, Error> {
     let server = server_command.start().map_err(Error::Start)?;
     let limit_bytes = server_command.memory_mib << 20;
-    let keys = fill_size.keys_for((limit_bytes as f64 * fill_size.times) as u64);
+    let keys = fill_size.keys_for((limit_bytes as f64 * fill_size.limit_multiple) as u64);
     let values = Values::new(fill_size.size.clone(), 1);
     let refused = fill(servers, &server, &(0..keys), &values)?;
     let resident_after_fill = server.resident_bytes();
@@ -154,25 +155,29 @@ pub struct ChainFill {
     /// `VmRSS` and huge pages after it.
     pub resident_bytes: u64,
     /// User bytes of this fill that are resident after it.
-    pub own_user_bytes: u64,
+    #[serde(rename = "own_user_bytes")]
+    pub user_bytes_after_fill: u64,
     /// User bytes of this fill that are resident at the end of the chain.
-    pub last_user_bytes: u64,
+    #[serde(rename = "last_user_bytes")]
+    pub user_bytes_at_end: u64,
 }
 
 /// One server through fills of shifting sizes.
 #[derive(Debug, Clone, Serialize)]
 pub struct Chain {
     /// The fills, in order.
-    pub links: Vec<ChainFill>,
+    #[serde(rename = "links")]
+    pub fills: Vec<ChainFill>,
     /// The contents of the server at the end, from all fills.
-    pub held: FillResult,
+    #[serde(rename = "held")]
+    pub final_contents: FillResult,
 }
 
 /// Fills one server with 100 B, 1 KB, 10 KB, 10 B, 100 KB and the mix, each once `-m` in user bytes.
 pub fn measure_chain(servers: &ServerPair, server_command: &ServerCommand) -> Result<Chain, Error> {
     let server = server_command.start().map_err(Error::Start)?;
     let limit_bytes = server_command.memory_mib << 20;
-    let fills = [
+    let fill_sizes = [
         FillSize::fixed("100", 100, "", None),
         FillSize::fixed("1000", 1000, "", None),
         FillSize::fixed("10000", 10_000, "", None),
@@ -181,13 +186,13 @@ pub fn measure_chain(servers: &ServerPair, server_command: &ServerCommand) -> Re
         FillSize {
             name: "mix",
             size: Size::MIX,
-            times: 1.0,
+            limit_multiple: 1.0,
             best_factor: "",
             demand: None,
         },
     ];
     let ranges: Vec<(Range<u64>, Values)> = (1_u64..)
-        .zip(&fills)
+        .zip(&fill_sizes)
         .map(|(fill_index, fill)| {
             let first_id = fill_index << 40;
             (
@@ -196,44 +201,50 @@ pub fn measure_chain(servers: &ServerPair, server_command: &ServerCommand) -> Re
             )
         })
         .collect();
-    let mut links = Vec::with_capacity(fills.len());
-    for (fill_size, (range, values)) in fills.iter().zip(&ranges) {
+    let mut chain_fills = Vec::with_capacity(fill_sizes.len());
+    for (fill_size, (range, values)) in fill_sizes.iter().zip(&ranges) {
         let refused = fill(servers, &server, range, values)?;
-        let (_, own_user_bytes) = read_back(servers, &server, range, values)?;
+        let (_, user_bytes_after_fill) = read_back(servers, &server, range, values)?;
         let resident_bytes = server.resident_bytes();
-        links.push(ChainFill {
+        chain_fills.push(ChainFill {
             name: fill_size.name,
             refused,
             resident_bytes,
-            own_user_bytes,
-            last_user_bytes: 0,
+            user_bytes_after_fill,
+            user_bytes_at_end: 0,
         });
     }
     let (mut items, mut user_bytes) = (0, 0);
-    for (link, (range, values)) in links.iter_mut().zip(&ranges) {
+    for (chain_fill, (range, values)) in chain_fills.iter_mut().zip(&ranges) {
         let (found_items, bytes) = read_back(servers, &server, range, values)?;
-        link.last_user_bytes = bytes;
+        chain_fill.user_bytes_at_end = bytes;
         items += found_items;
         user_bytes += bytes;
     }
-    let held = FillResult {
+    let final_contents = FillResult {
         sent: ranges
             .iter()
             .map(|(range, _)| range.end - range.start)
             .sum(),
-        refused: links.iter().map(|link| link.refused).sum(),
+        refused: chain_fills
+            .iter()
+            .map(|chain_fill| chain_fill.refused)
+            .sum(),
         items,
         user_bytes,
         resident_bytes: server.resident_bytes(),
         limit_bytes,
     };
-    Ok(Chain { links, held })
+    Ok(Chain {
+        fills: chain_fills,
+        final_contents,
+    })
 }
 
 /// Stores a range; returns how many sets were refused.
 pub(super) fn fill(
     servers: &ServerPair,
-    server: &Server,
+    server: &ServerProcess,
     range: &Range<u64>,
     values: &Values,
 ) -> Result<u64, Error> {
@@ -247,12 +258,12 @@ pub(super) fn fill(
 /// Reads a range back: items and their user bytes. A wrong value is an error.
 pub(super) fn read_back(
     servers: &ServerPair,
-    server: &Server,
+    server: &ServerProcess,
     range: &Range<u64>,
     values: &Values,
 ) -> Result<(u64, u64), Error> {
     let plan = Plan {
-        check: Check::Full,
+        check: ValueCheck::Full,
         ..load_plan(servers, server, 1)
     };
     let typical_bytes = values
@@ -267,7 +278,7 @@ pub(super) fn read_back(
     let wrong_values: u64 = workloads.iter().map(|workload| workload.wrong).sum();
     if wrong_values > 0 {
         let difference = report.tally.first_difference.unwrap_or_default();
-        return Err(Error::Wrong {
+        return Err(Error::WrongValues {
             server: server.name.to_owned(),
             count: wrong_values,
             description: difference,
@@ -280,7 +291,7 @@ pub(super) fn read_back(
     ))
 }
 
-fn load_plan(servers: &ServerPair, server: &Server, depth: usize) -> Plan {
+fn load_plan(servers: &ServerPair, server: &ServerProcess, depth: usize) -> Plan {
     let threads = servers.layout.generator.len();
     Plan {
         connections: 4 * threads,

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::load;
-use crate::target::ServerCommand;
+use crate::server_process::ServerCommand;
 
 /// Why a benchmark could not be run to its end.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +43,7 @@ pub enum Error {
     },
     /// A server lost or changed values without a reason.
     #[error("{server}: {count} of the replies were wrong ({description})")]
-    Wrong {
+    WrongValues {
         /// Which server.
         server: String,
         /// How many.

@@ -63,9 +63,11 @@ pub struct Scenario {
 pub enum Versus {
     /// glasscache with memcached.
     #[default]
-    Peer,
+    #[serde(rename = "peer")]
+    Memcached,
     /// glasscache in this protocol with glasscache in classic text.
-    OwnText,
+    #[serde(rename = "own-text")]
+    ClassicText,
 }
 
 /// The interference with a reader.

@@ -14,7 +14,7 @@ use super::scenario::{Scenario, Versus};
 use super::{Error, ServerPair};
 use crate::access::{Access, Protocol};
 use crate::load::{self, Fill, MixedWorkload, Pace, Picker, Plan, Report, Values, Window};
-use crate::target::Server;
+use crate::server_process::ServerProcess;
 
 /// `-m` of both servers: all key spaces of the scenarios together fit it twice.
 const MEMORY_MIB: u64 = 1024;
@@ -84,7 +84,7 @@ impl SideMeasurement {
 
 /// All rounds of a scenario: glasscache (or meta) first, memcached (or classic text) second.
 #[derive(Debug, Clone, Serialize)]
-pub struct Figures {
+pub struct ScenarioResult {
     /// The scenario.
     pub scenario: Scenario,
     /// Both sides of each round.
@@ -102,7 +102,7 @@ pub struct Figures {
     pub p99_of_calm: Option<(Spread, Spread)>,
 }
 
-impl Figures {
+impl ScenarioResult {
     pub(super) fn new(scenario: Scenario, rounds: Vec<(SideMeasurement, SideMeasurement)>) -> Self {
         Self {
             cpu: Spread::of_ratios(&rounds, |side| side.cpu_us),
@@ -142,8 +142,8 @@ pub type Progress<'a> = dyn FnMut(&str) + 'a;
 /// Both servers, filled as far as the previous scenarios needed.
 pub struct SpeedBenchmark {
     servers: ServerPair,
-    ours: Server,
-    theirs: Server,
+    ours: ServerProcess,
+    theirs: ServerProcess,
     /// The port of a server, the first key and the number of keys, and whether its memory was written through.
     filled_key_spaces: BTreeSet<(u16, u64, u64, bool)>,
 }
@@ -175,7 +175,7 @@ impl SpeedBenchmark {
         scenario: &Scenario,
         rounds: Range<usize>,
         progress: &mut Progress<'_>,
-    ) -> Result<Figures, Error> {
+    ) -> Result<ScenarioResult, Error> {
         let values = Values::new(scenario.size(), 1);
         progress(&format!(
             "{}: filling {} keys",
@@ -210,13 +210,13 @@ impl SpeedBenchmark {
             ));
             measured.push((ours, theirs));
         }
-        Ok(Figures::new(scenario.clone(), measured))
+        Ok(ScenarioResult::new(scenario.clone(), measured))
     }
 
     fn fill(&mut self, scenario: &Scenario, values: &Values) -> Result<(), Error> {
-        let servers: &[&Server] = match scenario.versus {
-            Versus::Peer => &[&self.ours, &self.theirs],
-            Versus::OwnText => &[&self.ours],
+        let servers: &[&ServerProcess] = match scenario.versus {
+            Versus::Memcached => &[&self.ours, &self.theirs],
+            Versus::ClassicText => &[&self.ours],
         };
         for server in servers {
             if self.filled_key_spaces.insert((
@@ -243,8 +243,8 @@ impl SpeedBenchmark {
     ) -> Result<SideMeasurement, Error> {
         let (server, protocol) = match (is_glasscache, scenario.versus) {
             (true, _) => (&self.ours, scenario.protocol),
-            (false, Versus::Peer) => (&self.theirs, scenario.protocol),
-            (false, Versus::OwnText) => (&self.ours, Protocol::Text),
+            (false, Versus::Memcached) => (&self.theirs, scenario.protocol),
+            (false, Versus::ClassicText) => (&self.ours, Protocol::Text),
         };
         let measured = measure_load(
             &self.servers,
@@ -255,7 +255,7 @@ impl SpeedBenchmark {
         )?;
         if measured.misses > 0 {
             let difference = "misses of keys that fit".to_owned();
-            return Err(Error::Wrong {
+            return Err(Error::WrongValues {
                 server: server.name.to_owned(),
                 count: measured.misses,
                 description: difference,
@@ -283,7 +283,7 @@ fn fill_passes(scenario: &Scenario) -> u64 {
 /// Stores all keys of a scenario, pipelined.
 pub(super) fn fill(
     servers: &ServerPair,
-    server: &Server,
+    server: &ServerProcess,
     scenario: &Scenario,
     values: &Values,
 ) -> Result<(), Error> {
@@ -306,7 +306,7 @@ pub(super) fn fill(
             "refused sets: {}",
             report.tally.first_refusal.unwrap_or_default()
         );
-        return Err(Error::Wrong {
+        return Err(Error::WrongValues {
             server: server.name.to_owned(),
             count: refused,
             description: difference,
@@ -318,7 +318,7 @@ pub(super) fn fill(
 /// Drives a scenario against one server and measures it; misses are reported, wrong values are errors.
 pub(super) fn measure_load(
     servers: &ServerPair,
-    server: &Server,
+    server: &ServerProcess,
     scenario: &Scenario,
     values: &Values,
     (protocol, seed): (Protocol, u64),
@@ -362,7 +362,7 @@ pub(super) fn measure_load(
             .tally
             .first_refusal
             .unwrap_or_else(|| "wrong values".to_owned());
-        return Err(Error::Wrong {
+        return Err(Error::WrongValues {
             server: server.name.to_owned(),
             count: failed_replies,
             description: difference,

@@ -37,9 +37,11 @@ pub struct Candidate {
     pub read_us: f64,
     /// Compressing makes a set faster on networks below this speed, in Mbit/s; null if it never does or there is no
     /// compression.
-    pub write_pays_below_mbit: Option<f64>,
+    #[serde(rename = "write_pays_below_mbit")]
+    pub write_break_even_mbit: Option<f64>,
     /// The same for a get.
-    pub read_pays_below_mbit: Option<f64>,
+    #[serde(rename = "read_pays_below_mbit")]
+    pub read_break_even_mbit: Option<f64>,
     /// Mean time of a call, by the shares of sets and gets.
     pub call_us: f64,
 }
@@ -112,7 +114,7 @@ pub fn candidate_costs(
     let plain_bytes: usize = serialiser.bodies.iter().map(Vec::len).sum();
     let bytes: usize = packer.bytes.iter().sum();
     let count = packer.bytes.len();
-    let pays_below = |ns: &[u64]| {
+    let break_even_mbit = |ns: &[u64]| {
         let spent_ns: u64 = ns.iter().sum();
         let saved_bits = plain_bytes.saturating_sub(bytes) as f64 * 8.0;
         (saved_bits > 0.0 && spent_ns > 0).then(|| saved_bits / (spent_ns as f64 / 1e3))
@@ -144,8 +146,8 @@ pub fn candidate_costs(
         ratio: bytes as f64 / input_bytes.max(1) as f64,
         write_us,
         read_us,
-        write_pays_below_mbit: pays_below(&packer.pack_ns),
-        read_pays_below_mbit: pays_below(&packer.unpack_ns),
+        write_break_even_mbit: break_even_mbit(&packer.pack_ns),
+        read_break_even_mbit: break_even_mbit(&packer.unpack_ns),
         call_us: mean_call_us(set_us, get_us, objective),
     }
 }
@@ -286,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn compressing_pays_below_the_speed_at_which_the_saved_bytes_take_its_time() {
+    fn compressing_breaks_even_at_the_speed_at_which_the_saved_bytes_take_its_time() {
         let serialiser = SerialiserCosts::without_serialiser(vec![vec![0; 1000]]);
         let candidate = candidate_costs(
             &serialiser,
@@ -296,7 +298,7 @@ mod tests {
             &objective(1000.0),
         );
         // 4,000 bits in 4 us are 1,000 Mbit/s.
-        assert_eq!(candidate.read_pays_below_mbit, Some(1000.0));
+        assert_eq!(candidate.read_break_even_mbit, Some(1000.0));
         assert!((candidate.ratio - 0.5).abs() < 1e-9);
         let no_compressor = candidate_costs(
             &serialiser,
@@ -308,7 +310,7 @@ mod tests {
         assert_eq!(
             (
                 no_compressor.codec.as_str(),
-                no_compressor.read_pays_below_mbit
+                no_compressor.read_break_even_mbit
             ),
             ("none", None)
         );

@@ -73,7 +73,7 @@ pub(super) fn run<W: Workload>(
     }
     let mut engine = Engine::connect(plan, &thread, workload)?;
     drop(thread.connecting);
-    engine.follow(thread.schedule.wait());
+    engine.set_schedule(thread.schedule.wait());
     std::thread::sleep(engine.start.saturating_duration_since(Instant::now()));
     let (started, cpu_time_before) = (Instant::now(), thread_cpu_time());
     match plan.pace {
@@ -135,7 +135,7 @@ impl<'p, W: Workload> Engine<'p, W> {
     }
 
     /// Measures time from the start of the schedule, and counts its window.
-    fn follow(&mut self, schedule: &Schedule) {
+    fn set_schedule(&mut self, schedule: &Schedule) {
         let offset_ns = |instant: Option<Instant>, default_ns: u64| {
             instant.map_or(default_ns, |instant| {
                 instant.saturating_duration_since(schedule.start).as_nanos() as u64

@@ -71,7 +71,7 @@ impl From<rustix::io::Errno> for Error {
 
 /// How much of each value is compared with what was stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Check {
+pub enum ValueCheck {
     /// Its length and 16 bytes at both ends.
     #[default]
     Edges,
@@ -118,7 +118,7 @@ pub struct Plan {
     /// Which part of the run counts.
     pub window: Window,
     /// How much of each value is compared.
-    pub check: Check,
+    pub check: ValueCheck,
     /// CPUs of the generator's threads, round-robin; no pinning if empty.
     pub cpus: Vec<usize>,
     /// Decides the schedule of an open loop.
@@ -142,7 +142,7 @@ impl Plan {
             depth: 1,
             pace: Pace::Closed,
             window: Window::Whole,
-            check: Check::Edges,
+            check: ValueCheck::Edges,
             cpus: Vec::new(),
             seed: 1,
             measures_delay: false,
@@ -270,7 +270,7 @@ pub fn run<W: Workload>(
         if plan.stop.load(Ordering::Relaxed) && !plan.returns_partial_report {
             return Err(Error::Stopped);
         }
-        Ok(sum_up(
+        Ok(merge_results(
             plan,
             results,
             (run_started, measured_time.as_secs_f64()),
@@ -280,7 +280,7 @@ pub fn run<W: Workload>(
     })
 }
 
-fn sum_up<W>(
+fn merge_results<W>(
     plan: &Plan,
     results: Vec<engine::ThreadResult<W>>,
     (started, seconds): (SystemTime, f64),

@@ -29,9 +29,9 @@ pub enum Size {
         max: u32,
     },
     /// One of these, drawn from the key's number, each with the same chance: sizes that were counted somewhere.
-    Counted(Arc<[u32]>),
+    FromTable(Arc<[u32]>),
     /// The size of each key of a trace, by the lower 32 bits of the key's number.
-    OfTrace(Arc<[u32]>),
+    FromTrace(Arc<[u32]>),
 }
 
 impl Size {
@@ -56,7 +56,7 @@ impl Size {
                 u128::from(cumulative_count) * u128::from(table_length) / u128::from(total.max(1));
             sizes.resize(ranks as usize, size);
         }
-        Self::Counted(sizes.into())
+        Self::FromTable(sizes.into())
     }
 
     /// Bytes of the value under key `id`; at least 1 for log-normal sizes.
@@ -69,11 +69,11 @@ impl Size {
                     .round()
                     .clamp(1.0, f64::from(max)) as usize
             }
-            Self::Counted(ref sizes) => {
+            Self::FromTable(ref sizes) => {
                 let index = Rng::new(mix(id ^ 0x7a1e)).below(sizes.len().max(1) as u64);
                 sizes.get(index as usize).map_or(0, |&bytes| bytes as usize)
             }
-            Self::OfTrace(ref sizes) => {
+            Self::FromTrace(ref sizes) => {
                 let number = id & u64::from(u32::MAX);
                 sizes
                     .get(number as usize)
@@ -86,7 +86,7 @@ impl Size {
     pub fn max(&self) -> usize {
         match self {
             Self::Fixed(bytes) | Self::LogNormal { max: bytes, .. } => *bytes as usize,
-            Self::Counted(sizes) | Self::OfTrace(sizes) => {
+            Self::FromTable(sizes) | Self::FromTrace(sizes) => {
                 sizes.iter().max().map_or(0, |&bytes| bytes as usize)
             }
         }
@@ -141,27 +141,27 @@ mod tests {
 
     #[test]
     fn counted_sizes_come_as_often_as_they_were_counted() {
-        let size = Size::Counted([100, 100, 100, 5_000].into());
+        let size = Size::FromTable([100, 100, 100, 5_000].into());
         let large = (0..10_000).filter(|&id| size.of(id) == 5_000).count();
         assert!((2_300..2_700).contains(&large), "{large}");
         assert_eq!(size.max(), 5_000);
-        assert_eq!(Size::Counted([].into()).of(1), 0);
+        assert_eq!(Size::FromTable([].into()).of(1), 0);
     }
 
     #[test]
     fn counts_become_a_bounded_table_of_the_same_shares() {
-        let Size::Counted(sizes) = Size::from_counts(&[(900, 1_000_000), (20, 3_000_000)]) else {
+        let Size::FromTable(sizes) = Size::from_counts(&[(900, 1_000_000), (20, 3_000_000)]) else {
             panic!("expected a table");
         };
         assert_eq!(sizes.len(), 1 << 16);
         let small = sizes.iter().filter(|&&size| size == 20).count();
         assert_eq!(small, 3 << 14);
-        assert_eq!(Size::from_counts(&[(7, 2)]), Size::Counted([7, 7].into()));
+        assert_eq!(Size::from_counts(&[(7, 2)]), Size::FromTable([7, 7].into()));
     }
 
     #[test]
     fn a_key_of_a_trace_has_its_own_size_whatever_the_seed() {
-        let size = Size::OfTrace([10, 20].into());
+        let size = Size::FromTrace([10, 20].into());
         assert_eq!([size.of(7 << 32), size.of(9 << 32 | 1)], [10, 20]);
         assert_eq!(size.of(2), 0);
     }

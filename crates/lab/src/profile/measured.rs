@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
-use super::{CallBlock, Cell, Settings, Split, steadiness};
+use super::{CallBlock, CallTimes, Cell, Settings, steadiness};
 use crate::load::ThinnedSamples;
 use crate::statistics::{Estimate, Percentiles, Steadiness};
 
@@ -92,7 +92,7 @@ pub struct ProfileMeasurement {
     /// Multi-gets.
     pub by_width: Vec<CellPercentiles>,
     /// Where the time of a get of a typical size goes.
-    pub split: Option<Split>,
+    pub split: Option<CallTimes>,
     /// Whether the run was steady.
     #[serde(rename = "verdict")]
     pub steadiness: Steadiness,

@@ -59,7 +59,7 @@ pub trait Caller {
     fn clear(&mut self, cell: Cell) -> Result<(), CallError>;
 
     /// Splits the time of a get of `bytes` bytes into parts, over this many calls.
-    fn split(&mut self, bytes: usize, calls: usize) -> Result<Split, CallError>;
+    fn measure_parts(&mut self, bytes: usize, calls: usize) -> Result<CallTimes, CallError>;
 }
 
 /// Why a call failed.
@@ -75,7 +75,7 @@ pub enum CallError {
 
 /// The mean time of a get by part, in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct Split {
+pub struct CallTimes {
     /// Size of the value.
     pub bytes: usize,
     /// The whole call.
@@ -244,7 +244,7 @@ fn measure(
         .filter(|&bytes| cells.contains(&Cell::Bytes(bytes)))
     {
         for (caller, result) in callers.iter_mut().zip(results) {
-            result.split = Some(caller.split(bytes, settings.calls.min(2000))?);
+            result.split = Some(caller.measure_parts(bytes, settings.calls.min(2000))?);
         }
     }
     for caller in callers {

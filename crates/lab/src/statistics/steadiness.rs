@@ -62,7 +62,7 @@ impl Steadiness {
         let operation = |part: usize| {
             (part as f64 / medians.len().max(1) as f64 * latencies.len() as f64) as u64 * stride
         };
-        let (kind, part) = interpret(&segments, &medians);
+        let (kind, part) = classify(&segments, &medians);
         Self {
             kind,
             after_operations: part.map(operation),
@@ -70,7 +70,7 @@ impl Steadiness {
     }
 }
 
-fn interpret(segments: &[Segment], medians: &[f64]) -> (SteadinessKind, Option<usize>) {
+fn classify(segments: &[Segment], medians: &[f64]) -> (SteadinessKind, Option<usize>) {
     let [first, .., last] = segments else {
         return (SteadinessKind::Flat, None);
     };

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde::Serialize;
 
-use crate::load::{self, Batch, Check, Error, KeyResult, NextStep, Plan, Report, Workload};
+use crate::load::{self, Batch, Error, KeyResult, NextStep, Plan, Report, ValueCheck, Workload};
 use crate::proc::Meter;
 
 pub use folder::{FILE_BYTES_MAX, FOLDER_BYTES_MAX, Folder};
@@ -138,7 +138,7 @@ pub fn run_stage(
             CONNECTIONS
         },
         depth: stage.depth(),
-        check: Check::Full,
+        check: ValueCheck::Full,
         stop: Arc::clone(stop),
         ..Plan::new(target)
     };

@@ -1,7 +1,7 @@
-//! One batch: read at the old node, stored at the new one, and verified at the old one again.
+//! One batch: read at the old server, stored at the new one, and verified at the old one again.
 //!
-//! The second look makes a removal safe that reaches both nodes, the old one first: a value that was read before it and
-//! stored after it is found to be gone, and removed at the new node. Without it, such a value would live on.
+//! The second look makes a removal safe that reaches both servers, the old one first: a value that was read before it and
+//! stored after it is found to be gone, and removed at the new server. Without it, such a value would live on.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -11,14 +11,14 @@ use glasscache_protocol::meta::reply::MetaCode;
 use glasscache_protocol::meta::request::{self, CommonFields, GetFields};
 use glasscache_protocol::text::request::{StoreMode, TextStoreParameters};
 
-use super::node::{BatchReply, Node, Reply};
 use super::plan::{ListedItem, Plan};
 use super::report::{Report, WarmError};
+use super::server::{BatchReply, Reply, WarmServer};
 
 /// The longest TTL that is sent as a number of seconds; a larger number is a Unix time (memcached `doc/protocol.txt`).
 const RELATIVE_TTL_S_MAX: i64 = 30 * 86_400;
 
-/// An item that was read at the old node.
+/// An item that was read at the old server.
 #[derive(Debug)]
 struct ReadItem {
     position: usize,
@@ -52,7 +52,7 @@ impl<'a> Copier<'a> {
     pub(super) fn copy(
         &mut self,
         range: Range<usize>,
-        (source, target): (&mut Node, &mut Node),
+        (source, target): (&mut WarmServer, &mut WarmServer),
         target_time_s: i64,
         report: &mut Report,
     ) -> Result<(), WarmError> {
@@ -70,7 +70,7 @@ impl<'a> Copier<'a> {
     fn read(
         &mut self,
         items: &[ListedItem],
-        source: &mut Node,
+        source: &mut WarmServer,
         report: &mut Report,
     ) -> Result<Vec<ReadItem>, WarmError> {
         let fields = GetFields {
@@ -82,7 +82,7 @@ impl<'a> Copier<'a> {
         };
         self.send_gets(items.iter().enumerate(), fields, source)?;
         self.values.clear();
-        let (mut read_items, mut won_refreshes, mut reply_count) = (Vec::new(), Vec::new(), 0);
+        let (mut read_items, mut won_leases, mut reply_count) = (Vec::new(), Vec::new(), 0);
         loop {
             let reply = match source.next_reply("mg")? {
                 BatchReply::End => break,
@@ -101,7 +101,7 @@ impl<'a> Copier<'a> {
             source.read_value(&reply, &mut self.values)?;
             if reply.is_stale {
                 report.stale += 1;
-                won_refreshes.extend(reply.won.then_some((reply.position, reply.unique)));
+                won_leases.extend(reply.won.then_some((reply.position, reply.unique)));
             } else if ttl_s == 0 {
                 // Ends within this second; as an exptime, 0 would mean never.
                 report.gone += 1;
@@ -110,22 +110,22 @@ impl<'a> Copier<'a> {
             }
         }
         report.gone += (items.len() - reply_count) as u64;
-        self.give_back(items, &won_refreshes, source)?;
+        self.release_leases(items, &won_leases, source)?;
         Ok(read_items)
     }
 
-    /// Marks items as stale whose refresh was won by reading them, so that the next client wins it.
-    fn give_back(
+    /// Marks items as stale again whose lease was won by reading them, so that the next client wins it.
+    fn release_leases(
         &mut self,
         items: &[ListedItem],
-        won_refreshes: &[(usize, u64)],
-        source: &mut Node,
+        won_leases: &[(usize, u64)],
+        source: &mut WarmServer,
     ) -> Result<(), WarmError> {
-        if won_refreshes.is_empty() {
+        if won_leases.is_empty() {
             return Ok(());
         }
         self.requests.clear();
-        for &(position, unique) in won_refreshes {
+        for &(position, unique) in won_leases {
             let Some(item) = items.get(position) else {
                 continue;
             };
@@ -139,7 +139,7 @@ impl<'a> Copier<'a> {
         &mut self,
         items: &[ListedItem],
         read_items: &mut [ReadItem],
-        target: &mut Node,
+        target: &mut WarmServer,
         target_time_s: i64,
         report: &mut Report,
     ) -> Result<(), WarmError> {
@@ -196,12 +196,12 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// Removes items at the new node that the old one no longer has in the version that was copied.
+    /// Removes items at the new server that the old one no longer has in the version that was copied.
     fn remove_changed(
         &mut self,
         items: &[ListedItem],
         read_items: &[ReadItem],
-        (source, target): (&mut Node, &mut Node),
+        (source, target): (&mut WarmServer, &mut WarmServer),
         report: &mut Report,
     ) -> Result<(), WarmError> {
         let stored_items: Vec<&ReadItem> =
@@ -214,20 +214,20 @@ impl<'a> Copier<'a> {
         let positions = stored_items.iter().map(|item| item.position);
         let listed_items = positions.filter_map(|position| Some((position, items.get(position)?)));
         self.send_gets(listed_items, fields, source)?;
-        let (mut won_refreshes, mut unchanged) = (Vec::new(), HashSet::new());
+        let (mut won_leases, mut unchanged) = (Vec::new(), HashSet::new());
         loop {
             match source.next_reply("mg")? {
                 BatchReply::End => break,
                 BatchReply::Refused(reply) => return Err(source.refused_error("mg", reply)),
                 BatchReply::Reply(reply) => {
-                    won_refreshes.extend(reply.won.then_some((reply.position, reply.unique)));
+                    won_leases.extend(reply.won.then_some((reply.position, reply.unique)));
                     if !reply.is_stale {
                         unchanged.insert((reply.position, reply.unique));
                     }
                 }
             }
         }
-        self.give_back(items, &won_refreshes, source)?;
+        self.release_leases(items, &won_leases, source)?;
         let is_changed = |item: &&ReadItem| !unchanged.contains(&(item.position, item.unique));
         let changed: Vec<&ReadItem> = stored_items.into_iter().filter(is_changed).collect();
         if changed.is_empty() {
@@ -252,28 +252,32 @@ impl<'a> Copier<'a> {
         &mut self,
         items: impl IntoIterator<Item = (usize, &'i ListedItem)>,
         fields: GetFields,
-        node: &mut Node,
+        server: &mut WarmServer,
     ) -> Result<(), WarmError> {
         self.requests.clear();
         for (position, item) in items {
             let key = self.plan.key(item);
             request::get(&mut self.requests, key, fields, quiet_fields(position));
         }
-        self.send_with_noop(node)
+        self.send_with_noop(server)
     }
 
     /// Sends the requests and reads what is left of their replies, which decide nothing.
-    fn send_and_drain(&mut self, node: &mut Node, command: &'static str) -> Result<(), WarmError> {
-        self.send_with_noop(node)?;
-        while !matches!(node.next_reply(command)?, BatchReply::End) {}
+    fn send_and_drain(
+        &mut self,
+        server: &mut WarmServer,
+        command: &'static str,
+    ) -> Result<(), WarmError> {
+        self.send_with_noop(server)?;
+        while !matches!(server.next_reply(command)?, BatchReply::End) {}
         Ok(())
     }
 
     /// Sends the requests and the `mn` that ends them.
-    fn send_with_noop(&mut self, node: &mut Node) -> Result<(), WarmError> {
+    fn send_with_noop(&mut self, server: &mut WarmServer) -> Result<(), WarmError> {
         request::noop(&mut self.requests);
-        node.write(&self.requests)?;
-        node.flush()
+        server.write(&self.requests)?;
+        server.flush()
     }
 }
 

@@ -1,4 +1,4 @@
-//! A blocking connection to one of the two nodes: requests out, reply lines and values in.
+//! A blocking connection to one of the two servers: requests out, reply lines and values in.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use glasscache_protocol::text::reply::REPLY_LINE_BYTES_MAX;
 
 use crate::access::{Access, Stream};
 
-/// How long a node may take to accept a connection, and to send the next bytes of a reply.
+/// How long a server may take to accept a connection, and to send the next bytes of a reply.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Bytes read and written at once.
@@ -21,7 +21,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects to a node.
+    /// Connects to a server.
     pub(super) fn open(access: &Access) -> io::Result<Self> {
         let stream = Stream::open(access, TIMEOUT).map_err(with_reason)?;
         Ok(Self {

@@ -1,31 +1,31 @@
-//! Filling a node from another over the wire, so that it does not start cold.
+//! Filling a server from another over the wire, so that it does not start cold.
 //!
-//! The old node lists its items (`lru_crawler metadump`); they are read in batches with their TTLs and client flags
-//! (meta gets that leave its eviction order as it is) and added to the new node, which keeps what it has already. Either
+//! The old server lists its items (`lru_crawler metadump`); they are read in batches with their TTLs and client flags
+//! (meta gets that leave its eviction order as it is) and added to the new server, which keeps what it has already. Either
 //! may be memcached 1.6 or glasscache (docs/decisions/0089-warming-a-node.md).
 
 mod batch;
 mod connection;
-mod node;
 mod pace;
 mod plan;
 mod report;
+mod server;
 
 use std::time::{Duration, Instant};
 
 use glasscache_protocol::text::request::StoreMode;
 
 use self::batch::Copier;
-use self::node::{Node, quote};
 pub use self::pace::Rate;
 use self::plan::Plan;
 pub use self::report::{End, Report, WarmError};
+use self::server::{WarmServer, quote};
 use crate::access::Access;
 
-/// Refusals without an item stored between them after which the new node counts as one that takes nothing.
+/// Refusals without an item stored between them after which the new server counts as one that takes nothing.
 const REFUSALS_MAX: u64 = 100;
 
-/// How often the new node's statistics are read, to notice that it evicts.
+/// How often the new server's statistics are read, to notice that it evicts.
 const STATS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long a pause may be before the caller can stop.
@@ -34,28 +34,28 @@ const PAUSE_MAX: Duration = Duration::from_millis(50);
 /// How to copy.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The node that has the items.
+    /// The server that has the items.
     pub from: Access,
-    /// The node to fill.
+    /// The server to fill.
     pub to: Access,
     /// Bounds on items and bytes per second.
     pub rate: Rate,
-    /// Whether an item replaces one that the new node has.
+    /// Whether an item replaces one that the new server has.
     pub overwrites: bool,
 }
 
-/// Copies until all items are examined, the new node is full or refuses, or `observe`, which sees the report after each
+/// Copies until all items are examined, the new server is full or refuses, or `observe`, which sees the report after each
 /// batch, returns false. Fills `report` also where it fails.
 ///
 /// # Errors
-/// A node cannot be reached, closes the connection, or does not take the commands that are needed.
+/// A server cannot be reached, closes the connection, or does not take the commands that are needed.
 pub fn warm(
     options: &Options,
     report: &mut Report,
     mut observe: impl FnMut(&Report) -> bool,
 ) -> Result<(), WarmError> {
-    let mut target = Node::open(&options.to)?;
-    let mut source = Node::open(&options.from)?;
+    let mut target = WarmServer::open(&options.to)?;
+    let mut source = WarmServer::open(&options.from)?;
     let stats = target.stats()?;
     let evictions_before = evictions(&stats);
     let target_time_s = stats.get("time").map_or(0, |time| *time as i64);
@@ -112,7 +112,7 @@ pub fn warm(
     Ok(())
 }
 
-/// Lists the items of a node, on a connection of its own, in the order in which they are copied; `None` where the
+/// Lists the items of a server, on a connection of its own, in the order in which they are copied; `None` where the
 /// caller stops.
 fn list(
     access: &Access,
@@ -120,12 +120,12 @@ fn list(
     observe: &mut impl FnMut(&Report) -> bool,
 ) -> Result<Option<Plan>, WarmError> {
     const COMMAND: &str = "lru_crawler metadump";
-    let mut node = Node::open(access)?;
-    node.write(b"lru_crawler metadump all\r\n")?;
-    node.flush()?;
+    let mut server = WarmServer::open(access)?;
+    server.write(b"lru_crawler metadump all\r\n")?;
+    server.flush()?;
     let mut plan = Plan::default();
     loop {
-        let line = node.read_line()?;
+        let line = server.read_line()?;
         match line {
             b"END" => break,
             // The start of the dump in newer servers.
@@ -133,7 +133,7 @@ fn list(
             line => {
                 if plan.push(line).is_err() {
                     let reply = quote(line);
-                    return Err(node.refused_error(COMMAND, reply));
+                    return Err(server.refused_error(COMMAND, reply));
                 }
             }
         }

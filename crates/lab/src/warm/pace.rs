@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Batches a second at least, where the rate allows more than one item in each: a node should see a small batch
+/// Batches a second at least, where the rate allows more than one item in each: a server should see a small batch
 /// often, not a large one now and then.
 const BATCHES_PER_SECOND: u64 = 50;
 

@@ -1,4 +1,4 @@
-//! The plan of a warm-up: the items that the old node lists, and the order in which they are copied. No I/O.
+//! The plan of a warm-up: the items that the old server lists, and the order in which they are copied. No I/O.
 //!
 //! The last access decides the order, newest first: the dump has nothing that says more about the next access. Among
 //! items of one second those that were read come before those that were only stored.
@@ -20,12 +20,12 @@ const BATCH_ITEM_BYTES_MAX: u64 = 1 << 20;
 /// buffers of both sides.
 const BATCH_KEY_BYTES_MAX: usize = 16 << 10;
 
-/// An item that the old node lists.
+/// An item that the old server lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ListedItem {
     key_start: usize,
     last_access_s: u32,
-    /// Bytes of the item as its node counts them.
+    /// Bytes of the item as its server counts them.
     pub(super) bytes: u32,
     key_bytes: u16,
     was_fetched: bool,

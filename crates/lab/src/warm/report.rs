@@ -7,25 +7,25 @@ use serde::Serialize;
 /// What was copied so far, and what was not.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Report {
-    /// Items that the old node listed.
+    /// Items that the old server listed.
     pub listed_items: u64,
-    /// Their bytes, as the old node counts them.
+    /// Their bytes, as the old server counts them.
     pub listed_bytes: u64,
-    /// Items stored at the new node.
+    /// Items stored at the new server.
     pub copied_items: u64,
     /// Bytes of their values.
     pub copied_bytes: u64,
-    /// Items that the new node had already; its own were kept.
+    /// Items that the new server had already; its own were kept.
     pub already_present: u64,
-    /// Items that expired or were removed at the old node before they were read.
+    /// Items that expired or were removed at the old server before they were read.
     pub gone: u64,
     /// Items that are stale or that a client is about to refresh: their value is not worth keeping.
     pub stale: u64,
-    /// Items that changed at the old node while they were copied, and were removed again at the new one.
+    /// Items that changed at the old server while they were copied, and were removed again at the new one.
     pub changed: u64,
-    /// Items that the new node refused.
+    /// Items that the new server refused.
     pub refused: u64,
-    /// The first refusal, as the node worded it.
+    /// The first refusal, as the server worded it.
     pub refusal: Option<String>,
     /// Keys with spaces or control bytes that are too long for a meta command.
     pub unnameable_keys: u64,
@@ -43,43 +43,43 @@ pub struct Report {
 pub enum End {
     /// Every listed item was examined.
     Complete,
-    /// The new node evicts: each further item would cost it another.
+    /// The new server evicts: each further item would cost it another.
     TargetFull,
-    /// The new node refuses one item after the other.
+    /// The new server refuses one item after the other.
     TargetRefuses,
     /// The caller stopped it.
     Stopped,
-    /// A node failed.
+    /// A server failed.
     #[default]
     Failed,
 }
 
-/// Why a warm-up failed. Names the node by its address.
+/// Why a warm-up failed. Names the server by its address.
 #[derive(Debug, thiserror::Error)]
 pub enum WarmError {
-    /// A node cannot be reached, or the connection to it failed.
-    #[error("{node}: {reason}")]
+    /// A server cannot be reached, or the connection to it failed.
+    #[error("{server}: {reason}")]
     Connection {
-        /// The node.
-        node: String,
+        /// The server.
+        server: String,
         /// The reason.
         reason: io::Error,
     },
-    /// A node does not take a command that is needed.
-    #[error("{node} does not take `{command}`: its reply was \"{reply}\"")]
+    /// A server does not take a command that is needed.
+    #[error("{server} does not take `{command}`: its reply was \"{reply}\"")]
     Refused {
-        /// The node.
-        node: String,
+        /// The server.
+        server: String,
         /// The command.
         command: &'static str,
         /// Its reply.
         reply: String,
     },
     /// A reply does not match its request.
-    #[error("{node}: unexpected reply to `{command}`: \"{reply}\"")]
+    #[error("{server}: unexpected reply to `{command}`: \"{reply}\"")]
     Unexpected {
-        /// The node.
-        node: String,
+        /// The server.
+        server: String,
         /// The command.
         command: &'static str,
         /// The reply.

@@ -87,7 +87,7 @@ fn split_misses(counted: &Counters, watched_causes: &Causes) -> Causes {
         evicted,
         evicted_unread,
         removed,
-        unseen: misses - expired - removed - evicted,
+        unknown_cause: misses - expired - removed - evicted,
     }
 }
 
@@ -152,7 +152,7 @@ mod tests {
             misses: 50,
             evicted: 25,
             evicted_unread: 5,
-            unseen: 25,
+            unknown_cause: 25,
             ..Causes::default()
         };
         let causes = split_misses(&counters(200, 100, 20, 4), &watched_causes);
@@ -161,7 +161,7 @@ mod tests {
             (100, 20, 4)
         );
         assert_eq!(
-            (causes.evicted, causes.evicted_unread, causes.unseen),
+            (causes.evicted, causes.evicted_unread, causes.unknown_cause),
             (50, 10, 26)
         );
     }
@@ -169,7 +169,10 @@ mod tests {
     #[test]
     fn unwatched_misses_are_unseen() {
         let causes = split_misses(&counters(10, 0, 3, 0), &Causes::default());
-        assert_eq!((causes.expired, causes.unseen, causes.evicted), (3, 7, 0));
+        assert_eq!(
+            (causes.expired, causes.unknown_cause, causes.evicted),
+            (3, 7, 0)
+        );
     }
 
     #[test]

@@ -36,7 +36,8 @@ pub struct Causes {
     /// Misses on an item that was deleted or flushed.
     pub removed: u64,
     /// Misses on a key that was not stored during the watch: never set, or removed before.
-    pub unseen: u64,
+    #[serde(rename = "unseen")]
+    pub unknown_cause: u64,
 }
 
 impl Causes {
@@ -50,7 +51,7 @@ impl Causes {
                 &mut self.evicted
             }
             LookupResult::Removed => &mut self.removed,
-            LookupResult::Unseen => &mut self.unseen,
+            LookupResult::MissOfUnknownCause => &mut self.unknown_cause,
         };
         *count += 1;
         self.misses += 1;
@@ -64,7 +65,7 @@ enum LookupResult {
     Expired,
     Evicted { was_read: bool },
     Removed,
-    Unseen,
+    MissOfUnknownCause,
 }
 
 /// The last event of a key.
@@ -160,7 +161,7 @@ impl WatchTally {
                 // Stored, and not evicted, expired or deleted in a line that was seen: flushed, or deleted on a
                 // server that prints no deletions.
                 Some(LastEvent::Stored(_) | LastEvent::Deleted) => LookupResult::Removed,
-                None => LookupResult::Unseen,
+                None => LookupResult::MissOfUnknownCause,
             },
         };
         let pending = PendingLookup {
@@ -238,7 +239,7 @@ mod tests {
             "ts=1.1 type=item_store key=a:1 status=stored cmd=set ttl=0 cfd=7",
             "ts=1.2 type=item_get key=a:1 status=found cfd=7",
         ]);
-        assert_eq!((total.gets, total.misses, total.unseen), (2, 1, 1));
+        assert_eq!((total.gets, total.misses, total.unknown_cause), (2, 1, 1));
         assert_eq!(prefixes[0].0, "a:");
     }
 
@@ -265,7 +266,7 @@ mod tests {
             evicted: 2,
             evicted_unread: 1,
             removed: 1,
-            unseen: 1,
+            unknown_cause: 1,
         };
         assert_eq!((total, skipped), (expected, 3));
     }

@@ -1,4 +1,4 @@
-//! One call about many keys, or to every server: requests on several connections, one outcome.
+//! One call about many keys, or to every server: requests on several connections, one result.
 //!
 //! The partitions, the meaning of a reply and what follows are decided by `glasscache_client::bulk`, which requests are to
 //! be sent by `BulkRequests`. Where a server has no connection, Python makes one and then sends the request.
@@ -15,7 +15,7 @@ use glasscache_client::{Budget, Error};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::bulk_kind::BulkKind;
+use super::bulk_state::BulkState;
 use super::delayed_call::seconds_left;
 use super::pending_call::CallTiming;
 use super::{is_done, running_loop, set_exception, set_result};
@@ -27,7 +27,7 @@ use crate::settings::Codec;
 pub(crate) struct BulkCall {
     client: Py<ClientState>,
     keys: Vec<Py<PyAny>>,
-    kind: BulkKind,
+    state: BulkState,
     pub(super) requests: BulkRequests,
     timing: CallTiming,
     bytes: u64,
@@ -35,8 +35,8 @@ pub(crate) struct BulkCall {
     future: Option<Py<PyAny>>,
     has_manifests: bool,
     /// The result of the whole call.
-    outcome: Option<PyResult<Py<PyAny>>>,
-    /// The caller has the outcome, or waits no more.
+    result: Option<PyResult<Py<PyAny>>>,
+    /// The caller has the result, or waits no more.
     is_over: bool,
 }
 
@@ -45,30 +45,30 @@ impl BulkCall {
     pub(super) fn new(
         client: Py<ClientState>,
         keys: Vec<Py<PyAny>>,
-        kind: BulkKind,
+        bulk_state: BulkState,
         slots: impl Iterator<Item = usize>,
         timing: CallTiming,
     ) -> Self {
-        let bytes = match &kind {
-            BulkKind::Store(bulk_store, ..) => bulk_store.bytes(),
+        let bytes = match &bulk_state {
+            BulkState::Store(bulk_store, ..) => bulk_store.bytes(),
             _ => 0,
         };
         Self {
             client,
             keys,
-            kind,
+            state: bulk_state,
             requests: BulkRequests::new(slots),
             timing,
             bytes,
             decode_time: Duration::ZERO,
             future: None,
             has_manifests: false,
-            outcome: None,
+            result: None,
             is_over: false,
         }
     }
 
-    /// Whether the caller waits for the outcome; a cancelled call is not awaited, nor one that has raised.
+    /// Whether the caller waits for the result; a cancelled call is not awaited, nor one that has raised.
     pub(super) fn is_awaited(&self, py: Python<'_>) -> PyResult<bool> {
         match &self.future {
             // The caller makes connections meanwhile.
@@ -101,11 +101,12 @@ impl BulkCall {
         index: usize,
         write_request: impl FnOnce(&Request<'_>) -> PyResult<Result<(), Error>>,
     ) -> PyResult<Result<(), Error>> {
-        self.kind.with_request(py, &self.keys, index, write_request)
+        self.state
+            .with_request(py, &self.keys, index, write_request)
     }
 
-    /// Takes a reply to one of the requests, which may be its last.
-    pub(super) fn take(
+    /// Interprets a reply to one of the requests, which may be its last.
+    pub(super) fn handle_reply(
         &mut self,
         py: Python<'_>,
         codec: &Codec,
@@ -117,7 +118,7 @@ impl BulkCall {
             self.requests.record_reply_result(index, Ok(()), is_last);
             return if is_last { self.advance(py) } else { Ok(()) };
         };
-        let is_read = matches!(self.kind, BulkKind::Read(..) | BulkKind::Near(_));
+        let is_read = matches!(self.state, BulkState::Read(..) | BulkState::Near(_));
         let decode_start = is_read.then(Instant::now);
         let reply = BulkReply {
             request: index,
@@ -126,7 +127,7 @@ impl BulkCall {
             pipeline,
             server,
         };
-        let reply_result = self.kind.interpret(py, codec, &self.keys, reply);
+        let reply_result = self.state.interpret(py, codec, &self.keys, reply);
         self.decode_time +=
             decode_start.map_or(Duration::ZERO, |decode_start| decode_start.elapsed());
         let has_more = !is_last && reply_result.is_ok();
@@ -136,7 +137,7 @@ impl BulkCall {
                 self.requests
                     .record_reply_result(index, reply_result, is_last);
             }
-            Err(raised) => self.outcome = self.outcome.take().or(Some(Err(raised))),
+            Err(raised) => self.result = self.result.take().or(Some(Err(raised))),
         }
         // One of many replies, as to a bulk removal, ends nothing.
         if has_more { Ok(()) } else { self.advance(py) }
@@ -155,20 +156,20 @@ impl BulkCall {
 
     /// Continues when all requests have ended, and resolves the future if there is something to do.
     pub(super) fn advance(&mut self, py: Python<'_>) -> PyResult<()> {
-        if self.outcome.is_none() && self.requests.have_ended() {
+        if self.result.is_none() && self.requests.have_ended() {
             self.finish_step(py);
         }
         let has_unsent = self.requests.unsent().next().is_some();
-        if self.outcome.is_none() && !has_unsent {
+        if self.result.is_none() && !has_unsent {
             return Ok(());
         }
         let Some(future) = self.future.take() else {
             return Ok(());
         };
-        self.is_over = self.outcome.is_some();
-        match self.outcome.take() {
+        self.is_over = self.result.is_some();
+        match self.result.take() {
             None => set_result(py, &future, py.None().into_bound(py)),
-            Some(Ok(outcome)) => set_result(py, &future, outcome.into_bound(py)),
+            Some(Ok(result)) => set_result(py, &future, result.into_bound(py)),
             Some(Err(error)) => set_exception(py, &future, error),
         }
     }
@@ -176,28 +177,30 @@ impl BulkCall {
     /// Begins the next step of a call, or ends it.
     fn finish_step(&mut self, py: Python<'_>) {
         let (client, results) = (self.client.get(), self.requests.results());
-        let kind = std::mem::replace(&mut self.kind, BulkKind::Finished).after_requests(results);
-        if let Some(step) = kind.step() {
+        let bulk_state =
+            std::mem::replace(&mut self.state, BulkState::Finished).after_requests(results);
+        if let Some(step) = bulk_state.step() {
             let slot = client.core.slot_of(step.key.bytes);
             self.requests = BulkRequests::new(std::iter::once(slot));
-            self.kind = kind;
+            self.state = bulk_state;
             return;
         }
-        self.count(&kind);
-        self.has_manifests = matches!(&kind, BulkKind::Read(_, found) if found.has_manifests());
-        let finished = kind.finish(py, &self.keys, results, &client.misses);
-        self.outcome = Some(finished.map(|dict| dict.into_any().unbind()));
+        self.count(&bulk_state);
+        self.has_manifests =
+            matches!(&bulk_state, BulkState::Read(_, found) if found.has_manifests());
+        let finished = bulk_state.finish(py, &self.keys, results, &client.misses);
+        self.result = Some(finished.map(|dict| dict.into_any().unbind()));
     }
 
-    fn count(&self, kind: &BulkKind) {
+    fn count(&self, bulk_state: &BulkState) {
         let (core, decode_time) = (&self.client.get().core, self.decode_time);
         let budget = Budget {
             spent: self.timing.spent,
             ..Budget::between(self.timing.started, self.timing.deadline)
         };
-        match kind {
-            BulkKind::Servers(..) | BulkKind::Finished => {}
-            BulkKind::Near(near) => {
+        match bulk_state {
+            BulkState::AllServers(..) | BulkState::Finished => {}
+            BulkState::Near(near) => {
                 core.count_fetch(&near.fetch.keys(), &near.fetched, &budget, decode_time);
             }
             _ => core.count_bulk(self.keys.len(), self.bytes, &budget, decode_time),
@@ -207,7 +210,7 @@ impl BulkCall {
 
 #[pymethods]
 impl BulkCall {
-    /// Return a future of the outcome; its result is None where connections are missing, or more is to be sent.
+    /// Return a future of the result; its result is None where connections are missing, or more is to be sent.
     fn wait(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
         let py = slf.py();
         let future = running_loop(py)?.call_method0(intern!(py, "create_future"))?;
@@ -227,7 +230,7 @@ impl BulkCall {
         self.requests.unsent().map(|(_, slot)| slot).collect()
     }
 
-    /// Whether the outcome has manifests of values in pieces.
+    /// Whether the result has manifests of values in pieces.
     #[getter]
     fn has_manifests(&self) -> bool {
         self.has_manifests

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::bulk_call::BulkCall;
-use super::bulk_kind::{AdminRequest, BulkKind};
+use super::bulk_state::{AdminRequest, BulkState};
 use super::client::AsyncClient;
 use super::connection::Connection;
 use super::delayed_call::TimeLimit;
@@ -26,14 +26,14 @@ impl AsyncClient {
         &self,
         py: Python<'py>,
         keys: Vec<Py<PyAny>>,
-        call_kind: BulkKind,
+        bulk_state: BulkState,
         slots: impl Iterator<Item = usize>,
         timing: CallTiming,
     ) -> StartedCall<'py> {
         let client = self.state.clone_ref(py);
         let call = Bound::new(
             py,
-            BulkCall::new(client, keys, call_kind, slots.into_iter(), timing),
+            BulkCall::new(client, keys, bulk_state, slots.into_iter(), timing),
         )?;
         self.send(&call)?;
         Ok(call)
@@ -88,9 +88,9 @@ impl AsyncClient {
         let bulk_read = BulkRead::new(&this.core, &keys, with_cas);
         let bulk_read = bulk_read.map_err(|error| error::from_client_error(py, &error))?;
         let slots: Vec<_> = bulk_read.slots().collect();
-        let call_kind = BulkKind::Read(bulk_read, FoundValues::new(py, with_cas));
+        let bulk_state = BulkState::Read(bulk_read, FoundValues::new(py, with_cas));
         let keys = key_objects.into_iter().map(Bound::unbind).collect();
-        this.start_bulk(slf.py(), keys, call_kind, slots.into_iter(), timing)
+        this.start_bulk(slf.py(), keys, bulk_state, slots.into_iter(), timing)
     }
 
     /// Store a mapping's values; the outcome is a dict of failures.
@@ -109,9 +109,9 @@ impl AsyncClient {
         let encoded_items = EncodedItems::new(key_encoder, codec, &pairs, &mut timing.spent)?;
         let bulk_store = BulkStore::new(&this.core, StoreMode::Set, &encoded_items.all(), exptime);
         let slots: Vec<_> = bulk_store.slots().collect();
-        let call_kind = BulkKind::Store(bulk_store, encoded_items, StoreFailures::default());
+        let bulk_state = BulkState::Store(bulk_store, encoded_items, StoreFailures::default());
         let keys = pairs.into_iter().map(|(key, _)| key.unbind()).collect();
-        this.start_bulk(slf.py(), keys, call_kind, slots.into_iter(), timing)
+        this.start_bulk(slf.py(), keys, bulk_state, slots.into_iter(), timing)
     }
 
     /// Remove keys; the outcome is a dict of failures.
@@ -127,23 +127,23 @@ impl AsyncClient {
         let wire_keys = wire_keys(this.core.keys(), &key_objects)?;
         let bulk_delete = BulkDelete::new(&this.core, &wire_keys.all());
         let slots: Vec<_> = bulk_delete.slots().collect();
-        let call_kind = BulkKind::Remove(bulk_delete, wire_keys, Vec::new());
+        let bulk_state = BulkState::Remove(bulk_delete, wire_keys, Vec::new());
         let keys = key_objects.into_iter().map(Bound::unbind).collect();
-        this.start_bulk(slf.py(), keys, call_kind, slots.into_iter(), timing)
+        this.start_bulk(slf.py(), keys, bulk_state, slots.into_iter(), timing)
     }
 
     /// Send "version", "stats" with an argument, "flush" with a delay, or "clear" to every server; the outcome is a dict by name.
     #[pyo3(name = "_start_of_all")]
     fn start_on_all_servers<'py>(
         slf: &Bound<'py, Self>,
-        call_kind: &str,
+        command: &str,
         argument: String,
         delay: u32,
         deadline: Option<TimeLimit>,
     ) -> StartedCall<'py> {
         let (py, this) = (slf.py(), slf.get());
         let timing = TimeLimit::call_timing(deadline, this.timeout, TimeSpent::default())?;
-        let admin = match call_kind {
+        let admin = match command {
             "version" => AdminRequest::Version,
             "stats" => AdminRequest::Stats(argument),
             "clear" => {
@@ -157,7 +157,7 @@ impl AsyncClient {
         let checked = admin.request().check();
         checked.map_err(|error| error::from_client_error(py, &error))?;
         let (slots, names): (Vec<_>, Vec<_>) = this.names().into_iter().unzip();
-        let call_kind = BulkKind::Servers(admin, names, PyDict::new(py).unbind());
-        this.start_bulk(slf.py(), Vec::new(), call_kind, slots.into_iter(), timing)
+        let bulk_state = BulkState::AllServers(admin, names, PyDict::new(py).unbind());
+        this.start_bulk(slf.py(), Vec::new(), bulk_state, slots.into_iter(), timing)
     }
 }

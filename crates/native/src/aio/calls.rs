@@ -31,7 +31,7 @@ impl AsyncClient {
         let key = self.wire_key(key, &mut scratch)?;
         let request = request(key);
         let form = ReplyForm::for_request(&request);
-        let kind = match RecordedRead::take() {
+        let kind = match RecordedRead::take_for_this_thread() {
             None => PendingKind::Single(form, default),
             Some(recorded) => PendingKind::Recorded(Box::new((form, default, recorded))),
         };

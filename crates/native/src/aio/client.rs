@@ -80,7 +80,7 @@ impl AsyncClient {
         let own_connection = entry.map(|entry| entry.connection.bind(py).clone());
         drop(connections);
         for entry in inherited {
-            Connection::leave_to_parent(entry.connection.bind(py))?;
+            Connection::abandon_after_fork(entry.connection.bind(py))?;
         }
         Ok(own_connection)
     }

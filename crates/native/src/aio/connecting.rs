@@ -141,13 +141,13 @@ impl AsyncClient {
     ) -> PyResult<Py<PyAny>> {
         let error = Error::Unavailable(self.connect_context(slot), reason.to_owned());
         let error = error::from_client_error(py, &error);
-        error.value(py).setattr(intern!(py, "_why"), reason)?;
+        error.value(py).setattr(intern!(py, "_reason"), reason)?;
         Ok(error.into_value(py).into_any())
     }
 
     /// Return the slot of the server that a delayed call connects to next, if it may try once more.
-    #[pyo3(name = "_begin_try")]
-    fn begin_try(
+    #[pyo3(name = "_begin_attempt")]
+    fn begin_attempt(
         &self,
         delayed: &Bound<'_, DelayedCall>,
         key: &Bound<'_, PyAny>,
@@ -155,7 +155,7 @@ impl AsyncClient {
         let slot = self
             .core
             .slot_of(self.wire_key(key, &mut Vec::new())?.bytes);
-        if delayed.borrow_mut().try_again() {
+        if delayed.borrow_mut().may_attempt_again() {
             return Ok(slot);
         }
         let error = self.connect_timeout_error(slot);
@@ -170,8 +170,8 @@ impl AsyncClient {
     }
 
     /// Note that connecting to a server failed, within this many seconds unless it was refused.
-    #[pyo3(name = "_note_unreachable")]
-    fn note_unreachable(
+    #[pyo3(name = "_mark_unreachable")]
+    fn mark_unreachable(
         &self,
         py: Python<'_>,
         slot: usize,
@@ -205,8 +205,8 @@ impl AsyncClient {
     }
 
     /// Note that a server replies again.
-    #[pyo3(name = "_note_up")]
-    fn note_up(&self, py: Python<'_>, slot: usize) -> PyResult<()> {
+    #[pyo3(name = "_mark_up")]
+    fn mark_up(&self, py: Python<'_>, slot: usize) -> PyResult<()> {
         self.server(py, slot)?.health.mark_up();
         Ok(())
     }
@@ -250,7 +250,7 @@ impl AsyncClient {
 
     /// The error of [`Self::unreachable_exception`] or [`Self::connect_timeout_exception`], by its exception.
     pub(super) fn connect_error(&self, slot: usize, raised: &Bound<'_, PyAny>) -> Error {
-        let reason = raised.getattr(intern!(raised.py(), "_why"));
+        let reason = raised.getattr(intern!(raised.py(), "_reason"));
         let context = self.connect_context(slot);
         match reason.and_then(|reason| reason.extract()) {
             Ok(reason) => Error::Unavailable(context, reason),
@@ -264,7 +264,7 @@ impl Connection {
     ///
     /// To close the transport would take the socket out of the epoll instance that the child may share with its
     /// parent; a dead socket under the same number is an end of file to the child's loop and nothing to the parent.
-    pub(super) fn leave_to_parent(slf: &Bound<'_, Self>) -> PyResult<()> {
+    pub(super) fn abandon_after_fork(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let Ok(mut this) = slf.try_borrow_mut() else {
             return Ok(());

@@ -6,21 +6,21 @@
 //! connection on which a call passed its deadline takes no new requests.
 //!
 //! `client` is the class that Python sees, with `calls` (its methods about one key), `bulk_calls` (about many) and
-//! `near` (with a strategy). What they start: `pending_call` (one request and its future), `bulk_call` and `near_call` (several
-//! requests, one outcome; `bulk_kind`: of what, and into what), `delayed_call` (a call that waits for a connection). `connection` is one connection,
+//! `near` (with a strategy). What they start: `pending_call` (one request and its future), `bulk_call` and `pending_near_read` (several
+//! requests, one outcome; `bulk_state`: of what, and into what), `delayed_call` (a call that waits for a connection). `connection` is one connection,
 //! `protocol` its face for asyncio, `connecting` makes and replaces them, `reply_values` turns replies into values.
 
 mod bulk_call;
 mod bulk_calls;
-mod bulk_kind;
+mod bulk_state;
 mod calls;
 mod client;
 mod connecting;
 mod connection;
 mod delayed_call;
 mod near;
-mod near_call;
 mod pending_call;
+mod pending_near_read;
 mod protocol;
 mod reply_values;
 
@@ -32,7 +32,7 @@ pub(crate) use bulk_call::BulkCall;
 pub(crate) use client::AsyncClient;
 pub(crate) use connection::Connection;
 pub(crate) use delayed_call::DelayedCall;
-pub(crate) use near_call::NearCall;
+pub(crate) use pending_near_read::PendingNearRead;
 
 /// Whether a future has its result, or was cancelled.
 fn is_done(py: Python<'_>, future: &Py<PyAny>) -> PyResult<bool> {

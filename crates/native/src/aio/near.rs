@@ -9,10 +9,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::bulk_call::BulkCall;
-use super::bulk_kind::BulkKind;
+use super::bulk_state::BulkState;
 use super::client::AsyncClient;
 use super::delayed_call::TimeLimit;
-use super::near_call::{NearCall, NearFetch};
+use super::pending_near_read::{NearFetch, PendingNearRead};
 use crate::bulk::{FoundValues, collect_keys};
 use crate::keys::wire_keys;
 use crate::near::{NearBinding, decode_near_value};
@@ -40,25 +40,25 @@ impl AsyncClient {
             return Ok(None);
         };
         self.core.count_near_hit(value.bytes.len());
-        if let Some(recorded) = RecordedRead::take() {
+        if let Some(recorded) = RecordedRead::take_for_this_thread() {
             recorded.set_size(0, value.bytes.len());
         }
         Ok(Some((decode_near_value(py, self.codec(), &value)?,)))
     }
 
-    /// Begin a read of keys; `_next_fetch` gives its calls, `_near_found` its values.
+    /// Begin a read of keys; `_next_fetch` gives its calls, `_near_values` its values.
     #[pyo3(name = "_begin_near")]
     fn begin_near(
         &self,
         keys: &Bound<'_, PyAny>,
         deadline: Option<TimeLimit>,
-    ) -> PyResult<NearCall> {
+    ) -> PyResult<PendingNearRead> {
         let (py, near) = (keys.py(), self.near()?);
         let timing = TimeLimit::call_timing(deadline, self.timeout, TimeSpent::default())?;
         let key_objects = collect_keys(keys)?;
         let wire = wire_keys(self.core.keys(), &key_objects)?;
         let scope = near.scope(py)?;
-        Ok(NearCall {
+        Ok(PendingNearRead {
             read: Some(NearRead::new(near.near.clone(), &wire.all(), scope)),
             keys: key_objects.into_iter().map(Bound::unbind).collect(),
             found: Some(FoundValues::new(py, false)),
@@ -70,12 +70,16 @@ impl AsyncClient {
     #[pyo3(name = "_next_fetch")]
     fn next_fetch<'py>(
         slf: &Bound<'py, Self>,
-        call: &Bound<'py, NearCall>,
+        pending_read: &Bound<'py, PendingNearRead>,
     ) -> PyResult<Option<Bound<'py, BulkCall>>> {
         let (py, this) = (slf.py(), slf.get());
         let now = Instant::now();
-        let mut timing = call.borrow().timing;
-        let next = call.borrow_mut().read.as_mut().and_then(|it| it.step(now));
+        let mut timing = pending_read.borrow().timing;
+        let next = pending_read
+            .borrow_mut()
+            .read
+            .as_mut()
+            .and_then(|it| it.step(now));
         let Some(fetch) = next else {
             this.near()?.log_warnings(py)?;
             return Ok(None);
@@ -84,26 +88,30 @@ impl AsyncClient {
         timing.deadline = fetch.deadline(timing.deadline);
         let bulk_fetch = BulkFetch::new(&this.core, &fetch.keys());
         let slots: Vec<_> = bulk_fetch.slots().collect();
-        let kind = BulkKind::Near(Box::new(NearFetch {
-            call: call.clone().unbind(),
+        let bulk_state = BulkState::Near(Box::new(NearFetch {
+            pending_read: pending_read.clone().unbind(),
             fetch,
             bulk_fetch,
             fetched: FetchedItems::default(),
         }));
-        this.start_bulk(py, Vec::new(), kind, slots.into_iter(), timing)
+        this.start_bulk(py, Vec::new(), bulk_state, slots.into_iter(), timing)
             .map(Some)
     }
 
     /// Return the values of a read by key, and whether manifests of values in pieces are among them.
-    #[pyo3(name = "_near_found")]
-    fn near_found<'py>(&self, call: &Bound<'py, NearCall>) -> PyResult<(Bound<'py, PyDict>, bool)> {
-        let py = call.py();
-        let mut call = call.borrow_mut();
-        let (Some(read), Some(found)) = (call.read.take(), call.found.take()) else {
+    #[pyo3(name = "_near_values")]
+    fn near_values<'py>(
+        &self,
+        pending_read: &Bound<'py, PendingNearRead>,
+    ) -> PyResult<(Bound<'py, PyDict>, bool)> {
+        let py = pending_read.py();
+        let mut pending_read = pending_read.borrow_mut();
+        let (Some(read), Some(found)) = (pending_read.read.take(), pending_read.found.take())
+        else {
             return Ok((PyDict::new(py), false));
         };
         self.core.count_near_hits(&read);
-        let key = |index: usize| call.keys.get(index).map(|key| key.bind(py).clone());
+        let key = |index: usize| pending_read.keys.get(index).map(|key| key.bind(py).clone());
         found.finish_near(py, self, read.finish(), key)
     }
 }

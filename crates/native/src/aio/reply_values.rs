@@ -77,7 +77,7 @@ impl Connection {
             return Ok(());
         };
         if let PendingKind::BulkRequest(index) = pending_call.kind {
-            return self.take_bulk_reply(py, pending_call, index, reply);
+            return self.forward_bulk_reply(py, pending_call, index, reply);
         }
         let found = self.engine.pipeline().found_values();
         let found_bytes: usize = found.iter().map(|found| found.value_bytes).sum();
@@ -112,8 +112,8 @@ impl Connection {
         }
     }
 
-    /// Hands a reply to the call about many keys that waits for it.
-    fn take_bulk_reply(
+    /// Forwards a reply to the call about many keys that waits for it.
+    fn forward_bulk_reply(
         &mut self,
         py: Python<'_>,
         pending_call: PendingCall,
@@ -125,7 +125,7 @@ impl Connection {
         let call = pending_call.future.bind(py).cast::<BulkCall>()?;
         let codec = self.client.get().codec();
         call.borrow_mut()
-            .take(py, codec, index, (reply, pipeline, server), is_last)?;
+            .handle_reply(py, codec, index, (reply, pipeline, server), is_last)?;
         if !is_last {
             self.pending_calls.push_front(pending_call);
         }

@@ -51,8 +51,9 @@ impl Client {
                 let is_over = raised_error.borrow().is_some();
                 if let Some(key) = key_objects.get(index).filter(|_| !is_over) {
                     let flags_and_cas = (found.flags, found.cas);
-                    let take_result = values.take(this.codec(), (index, key), flags_and_cas, body);
-                    raised_error.replace(take_result.err());
+                    let add_result =
+                        values.add_value(this.codec(), (index, key), flags_and_cas, body);
+                    raised_error.replace(add_result.err());
                 }
             },
         );

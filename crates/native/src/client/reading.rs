@@ -135,7 +135,7 @@ impl Client {
         let start_and_deadline = this.start_and_deadline(deadline)?;
         let mut scratch = Vec::new();
         let wire = this.wire_key(key, &mut scratch)?;
-        let read = this.receive(py, wire, request(wire), start_and_deadline);
+        let read = this.request_value(py, wire, request(wire), start_and_deadline);
         let Some(found) = this.or_counted_miss(py, read, None)? else {
             return Ok(None);
         };
@@ -144,8 +144,8 @@ impl Client {
         this.or_counted_miss(py, joined, None)
     }
 
-    /// Makes a request for one value: it is decoded from the receive buffer, or received into its own `bytes`.
-    fn receive<'py>(
+    /// Sends the request for one value and reads its reply: the value is decoded from the receive buffer, or received into its own `bytes`.
+    fn request_value<'py>(
         &self,
         py: Python<'py>,
         key: WireKey<'_>,
@@ -171,8 +171,13 @@ impl Client {
                 .map_err(|error| error::from_client_error(py, &error))?
             {
                 CallState::Reply(reply) => {
-                    let value =
-                        self.take_value(py, &mut call, (form, reply), &mut value_bytes, &mut spent);
+                    let value = self.decode_reply(
+                        py,
+                        &mut call,
+                        (form, reply),
+                        &mut value_bytes,
+                        &mut spent,
+                    );
                     result = result.or(value?);
                     break;
                 }
@@ -186,7 +191,7 @@ impl Client {
                 CallState::Waiting => {}
             }
         }
-        if let Some(recorded) = RecordedRead::take().filter(|_| value_bytes > 0) {
+        if let Some(recorded) = RecordedRead::take_for_this_thread().filter(|_| value_bytes > 0) {
             recorded.set_size(0, value_bytes);
         }
         if self.core.is_observed() {
@@ -197,7 +202,7 @@ impl Client {
 
     /// The value of a reply, which is whole: whatever it is, the connection stays good.
     #[inline]
-    fn take_value<'py>(
+    fn decode_reply<'py>(
         &self,
         py: Python<'py>,
         call: &mut Call<'_>,

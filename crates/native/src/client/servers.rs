@@ -5,7 +5,7 @@ use glasscache_client::request::Request;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::{error, tables};
+use crate::{error, stats_dicts};
 
 use super::Client;
 
@@ -67,7 +67,9 @@ impl Client {
         let dict = PyDict::new(py);
         for (server, reply) in replies {
             match reply {
-                Ok(reply) => dict.set_item(server, tables::admin_reply(py, &request, reply)?)?,
+                Ok(reply) => {
+                    dict.set_item(server, stats_dicts::admin_reply(py, &request, reply)?)?
+                }
                 Err(error) => dict.set_item(server, error::error_to_exception(py, &error)?)?,
             }
         }

@@ -36,7 +36,7 @@ fn found_bytes(pipeline: &Pipeline) -> usize {
 }
 
 /// How a call of a pipeline ended.
-type Outcome<'py> = Result<Bound<'py, PyAny>, ReplyFailure>;
+type PipelineResult<'py> = Result<Bound<'py, PyAny>, ReplyFailure>;
 
 #[pymethods]
 impl Client {
@@ -49,14 +49,15 @@ impl Client {
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyList>> {
         let (this, py) = (slf.get(), slf.py());
-        let recorded = RecordedRead::take();
+        let recorded = RecordedRead::take_for_this_thread();
         let start_and_deadline = this.start_and_deadline(deadline)?;
         let (_, call_deadline) = start_and_deadline;
         let prepared: Vec<PreparedCall> = calls
             .iter()
             .map(|call| PreparedCall::new(this, call))
             .collect::<PyResult<_>>()?;
-        let mut outcomes: Vec<Option<Outcome<'py>>> = (0..prepared.len()).map(|_| None).collect();
+        let mut outcomes: Vec<Option<PipelineResult<'py>>> =
+            (0..prepared.len()).map(|_| None).collect();
         let mut reply_bytes = vec![0; prepared.len()];
         let mut read_totals = ReadTotals::default();
         for slot in 0..this.core.slots_count() {
@@ -123,7 +124,7 @@ impl Client {
         requests: &[Request<'_>],
         start_and_deadline: (Instant, Instant),
         read_totals: &mut ReadTotals,
-    ) -> PyResult<Vec<Outcome<'py>>> {
+    ) -> PyResult<Vec<PipelineResult<'py>>> {
         let (started, call_deadline) = start_and_deadline;
         let mut outcomes = Vec::with_capacity(requests.len());
         let server = self.core.server(slot);
@@ -196,7 +197,7 @@ impl Client {
         &self,
         py: Python<'_>,
         requests: &[Request<'_>],
-        outcomes: &mut [Outcome<'_>],
+        outcomes: &mut [PipelineResult<'_>],
         start_and_deadline: (Instant, Instant),
     ) -> PyResult<()> {
         let requests_and_outcomes = requests.iter().zip(outcomes.iter());
@@ -237,7 +238,7 @@ impl Client {
         request: &Request<'_>,
         reply: Reply,
         (pipeline, server): (&Pipeline, &str),
-    ) -> Outcome<'py> {
+    ) -> PipelineResult<'py> {
         let form = ReplyForm::for_request(request);
         let value = if let Request::Store { item, .. } = request {
             form.outcome_to_python(py, store_outcome(reply, item.key, item.body.len(), server)?)

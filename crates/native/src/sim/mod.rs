@@ -4,10 +4,10 @@
 //! threads without the interpreter lock, results become plain Python values.
 
 mod arrays;
+mod parallel;
 mod slabs;
 mod strategies;
 mod trace;
-mod work;
 
 use pyo3::prelude::*;
 

@@ -17,7 +17,7 @@ use pyo3::exceptions::PyFileNotFoundError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::work::run_in_parallel;
+use super::parallel::run_in_parallel;
 use crate::error;
 
 /// A request log with its latency table, without the requests of excluded routes.

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::arrays::{key_of_number, read_integers};
-use super::work::run_in_parallel;
+use super::parallel::run_in_parallel;
 use crate::error;
 
 /// Policy, capacity, requests, misses, miss ratio, byte miss ratio.

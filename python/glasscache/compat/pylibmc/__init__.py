@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from glasscache.compat.pylibmc._calls import client
-from glasscache.compat.pylibmc._core import (
+from glasscache.compat.pylibmc._base_client import (
     FLAG_INTEGER,
     FLAG_LONG,
     FLAG_PICKLE,
@@ -19,6 +18,7 @@ from glasscache.compat.pylibmc._core import (
     FLAG_ZLIB,
     Key,
 )
+from glasscache.compat.pylibmc._calls import client
 from glasscache.compat.pylibmc._errors import (
     BadKeyProvided,
     CacheMiss,

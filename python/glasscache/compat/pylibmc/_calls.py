@@ -6,14 +6,14 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from glasscache.compat._flagged import all_or_raise, ttl_from_exptime
-from glasscache.compat.pylibmc._core import Core, Key, number_or_raise, prefixed_key
+from glasscache.compat.pylibmc._base_client import ClientBase, Key, number_or_raise, prefixed_key
 from glasscache.compat.pylibmc._errors import CacheMiss, NotFound, translate_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
-class client(Core):  # noqa: N801 - the name of pylibmc's C class
+class client(ClientBase):  # noqa: N801 - the name of pylibmc's C class
     """Reads, writes, counters, and requests to the servers."""
 
     # Reading.

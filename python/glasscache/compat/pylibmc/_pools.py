@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from glasscache.compat.pylibmc._core import Core
+    from glasscache.compat.pylibmc._base_client import ClientBase
 
 
 class ClientPool(queue.Queue[Any]):
     """A number of clients, one at a time for each user; here they could share one."""
 
-    def __init__(self, mc: Core | None = None, n_slots: int = 0) -> None:
+    def __init__(self, mc: ClientBase | None = None, n_slots: int = 0) -> None:
         """Make a pool of `n_slots` clones of `mc`."""
         super().__init__(n_slots)
         if mc is not None and n_slots:
@@ -31,19 +31,19 @@ class ClientPool(queue.Queue[Any]):
         finally:
             self.put(mc)
 
-    def fill(self, mc: Core, n_slots: int) -> None:
+    def fill(self, mc: ClientBase, n_slots: int) -> None:
         """Put in this many clones."""
         for _ in range(n_slots):
             self.put(mc.clone())
 
 
 class ThreadMappedPool(dict[int, Any]):
-    """A Core for each thread; here they could share one."""
+    """A ClientBase for each thread; here they could share one."""
 
-    def __new__(cls, master: Core) -> Self:  # noqa: ARG004 - `__init__` takes it
+    def __new__(cls, master: ClientBase) -> Self:  # noqa: ARG004 - `__init__` takes it
         return super().__new__(cls)
 
-    def __init__(self, master: Core) -> None:
+    def __init__(self, master: ClientBase) -> None:
         """Make a pool of clones of `master`."""
         super().__init__()
         self.master = master

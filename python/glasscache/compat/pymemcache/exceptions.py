@@ -47,7 +47,7 @@ def translate_errors(call: C) -> C:
         try:
             return call(self, *args, **kwargs)
         except glasscache.GlasscacheError as error:
-            self._note_failure(error)
+            self._record_failure(error)
             _raise_translated(error)
 
     return wrapper  # type: ignore[return-value]

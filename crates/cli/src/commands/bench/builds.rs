@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use glasscache_lab::bench::builds::{ComparedScenario, Comparison, Effort, compare};
+use glasscache_lab::bench::builds::{ComparedScenario, Comparison, PairPlan, compare};
 use glasscache_lab::bench::record::Record;
 use glasscache_lab::bench::speed::SideMeasurement;
 use glasscache_lab::bench::{Interval, Peer, Scenario, Spread};
-use glasscache_lab::target::version_of;
+use glasscache_lab::server_process::version_of;
 use serde_json::json;
 
 use super::failure;
@@ -47,19 +47,20 @@ impl Args {
         let built_in = Scenario::built_in().map_err(|error| Failure::usage(error.to_string()))?;
         let scenarios = super::selected_scenarios(built_in, &self.scenario)?;
         let servers = super::pinned_servers(self.new.as_deref(), Peer::Build(self.old.clone()))?;
-        let effort = Effort {
+        let pair_plan = PairPlan {
             pairs: self.pairs.max(1),
             seconds: self.seconds.clamp(0.05, 60.0),
         };
         let mut progress = |line: &str| eprintln!("  {line}");
-        let comparison = compare(&servers, &scenarios, effort, &mut progress).map_err(failure)?;
+        let comparison =
+            compare(&servers, &scenarios, pair_plan, &mut progress).map_err(failure)?;
         let record = Record::new(
             &super::record_name("builds", self.scenario.iter().cloned()),
             &[
                 ("new", &version_of(&servers.glasscache)),
                 ("old", &version_of(&self.old)),
             ],
-            json!({ "layout": servers.layout.describe(), "effort": effort, "seed": "the number of the pair" }),
+            json!({ "layout": servers.layout.describe(), "effort": pair_plan, "seed": "the number of the pair" }),
             json!(comparison),
         );
         if out.is_json() {

@@ -34,7 +34,7 @@ pub(super) fn text(names: &[String], result: &LoadResult) -> String {
     if let Some((_, tried_rates)) = &result.objective {
         let mut table = Table::new(&["", "requests/s", "us", ""]);
         for tried_rate in tried_rates {
-            let holds = if tried_rate.holds {
+            let holds = if tried_rate.meets_objective {
                 "holds"
             } else {
                 "does not hold"

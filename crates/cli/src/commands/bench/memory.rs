@@ -27,8 +27,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "BYTES", value_parser = size_names())]
     size: Vec<String>,
     /// Only this part; may be repeated.
-    #[arg(long, value_enum)]
-    part: Vec<Part>,
+    #[arg(long = "part", value_name = "PART", value_enum)]
+    section: Vec<Section>,
     /// Only this bound; may be repeated.
     #[arg(long, value_name = "NAME", value_parser = bound_names())]
     bound: Vec<String>,
@@ -46,7 +46,7 @@ fn bound_names() -> PossibleValuesParser {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Part {
+enum Section {
     /// The fills.
     Fills,
     /// One server through fills of shifting sizes.
@@ -56,15 +56,16 @@ enum Part {
 }
 
 impl Args {
-    /// Runs the chosen parts.
+    /// Runs the chosen sections.
     pub(super) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let servers = ServerPair {
             is_pinned: false,
             ..self.common.servers()?
         };
-        let is_part_wanted = |part: Part| self.part.is_empty() || self.part.contains(&part);
+        let is_selected =
+            |section: Section| self.section.is_empty() || self.section.contains(&section);
         let mut results = Vec::new();
-        let outcome = self.run_parts(&servers, is_part_wanted, &mut results);
+        let outcome = self.run_sections(&servers, is_selected, &mut results);
         if !out.is_json() && !results.is_empty() {
             print(out, &results)?;
         }
@@ -74,13 +75,13 @@ impl Args {
         let figures = figures.map(|result| (result.name.to_owned(), result.figures));
         let ours = bounds::request_version(&servers).map_err(failure)?;
         let settings = json!({ "memory_mib": self.memory_mib, "seed": 1, "key_bytes": 20 });
-        let part = self
-            .part
+        let sections = self
+            .section
             .iter()
-            .map(|part| format!("{part:?}").to_lowercase());
+            .map(|section| format!("{section:?}").to_lowercase());
         let name = super::record_name(
             "memory",
-            part.chain(self.size.clone()).chain(self.bound.clone()),
+            sections.chain(self.size.clone()).chain(self.bound.clone()),
         );
         let record = Record::new(
             &name,
@@ -95,25 +96,25 @@ impl Args {
         Ok(Exit::Success)
     }
 
-    fn run_parts(
+    fn run_sections(
         &self,
         servers: &ServerPair,
-        is_wanted: impl Fn(Part) -> bool,
-        results: &mut Vec<PartResult>,
+        is_selected: impl Fn(Section) -> bool,
+        results: &mut Vec<SectionResult>,
     ) -> Result<(), Failure> {
-        if is_wanted(Part::Fills) {
+        if is_selected(Section::Fills) {
             results.push(self.run_fills(servers)?);
         }
-        if is_wanted(Part::Chain) {
+        if is_selected(Section::Chain) {
             results.push(self.run_chain(servers)?);
         }
-        if is_wanted(Part::Bounds) {
+        if is_selected(Section::Bounds) {
             results.push(self.check_bounds(servers)?);
         }
         Ok(())
     }
 
-    fn run_fills(&self, servers: &ServerPair) -> Result<PartResult, Failure> {
+    fn run_fills(&self, servers: &ServerPair) -> Result<SectionResult, Failure> {
         let mut rows = Vec::new();
         let mut fills = Vec::new();
         let mut table = Table::new(&[
@@ -142,7 +143,7 @@ impl Args {
                 fills.push(fill);
             }
         }
-        Ok(PartResult {
+        Ok(SectionResult {
             name: "fills",
             conclusion: fills_conclusion(&fills),
             title: "User bytes per resident byte after a fill of at least twice the limit, all read back:".to_owned(),
@@ -151,7 +152,7 @@ impl Args {
         })
     }
 
-    fn run_chain(&self, servers: &ServerPair) -> Result<PartResult, Failure> {
+    fn run_chain(&self, servers: &ServerPair) -> Result<SectionResult, Failure> {
         let memory_mib = self.memory_mib.first().copied().unwrap_or(256);
         let ours = measure_chain(servers, &servers.ours(memory_mib)).map_err(failure)?;
         let theirs = if self.alone {
@@ -160,27 +161,27 @@ impl Args {
             Some(measure_chain(servers, &servers.theirs(memory_mib)).map_err(failure)?)
         };
         let resident_max = ours
-            .links
+            .fills
             .iter()
-            .map(|link| link.resident_bytes)
+            .map(|chain_fill| chain_fill.resident_bytes)
             .max()
             .unwrap_or(0);
-        Ok(PartResult {
+        Ok(SectionResult {
             name: "chain",
             conclusion: format!(
                 "after fills of shifting sizes {:.3} of -m {memory_mib} are user bytes",
-                ours.held.share_of_limit()
+                ours.final_contents.share_of_limit()
             ),
             title: format!(
                 "One server at -m {memory_mib} through fills of shifting sizes, each once -m:"
             ),
             table: chain_table(&ours, theirs.as_ref(), memory_mib),
-            figures: json!({ "glasscache": ours, "memcached": theirs, "user_share": ours.held.share_of_limit(),
+            figures: json!({ "glasscache": ours, "memcached": theirs, "user_share": ours.final_contents.share_of_limit(),
                 "most_resident_mib": resident_max as f64 / f64::from(1 << 20) }),
         })
     }
 
-    fn check_bounds(&self, servers: &ServerPair) -> Result<PartResult, Failure> {
+    fn check_bounds(&self, servers: &ServerPair) -> Result<SectionResult, Failure> {
         let mut findings: Vec<Finding> = Vec::new();
         for (name, check) in bounds::ALL_CHECKS {
             if self.bound.is_empty() || self.bound.iter().any(|wanted| wanted == name) {
@@ -191,9 +192,9 @@ impl Args {
         let mut table = Table::new(&["", "at most", "found", ""]);
         for finding in &findings {
             table.row([
-                finding.what.clone(),
-                format!("{:.1}", finding.at_most),
-                format!("{:.2}", finding.found),
+                finding.name.clone(),
+                format!("{:.1}", finding.bound),
+                format!("{:.2}", finding.measured),
                 format!(
                     "{} {}",
                     if finding.is_met() { "met   " } else { "MISSED" },
@@ -202,7 +203,7 @@ impl Args {
             ]);
         }
         let met_count = findings.iter().filter(|finding| finding.is_met()).count();
-        Ok(PartResult {
+        Ok(SectionResult {
             name: "bounds",
             conclusion: format!("{met_count} of {} bounds are met", findings.len()),
             title: "Bounds that a server always keeps:".to_owned(),
@@ -212,8 +213,8 @@ impl Args {
     }
 }
 
-/// What one part of the benchmark found.
-struct PartResult {
+/// The result of one section of the benchmark.
+struct SectionResult {
     /// Its name in JSON.
     name: &'static str,
     /// A clause of the sentence.
@@ -223,8 +224,8 @@ struct PartResult {
     figures: Value,
 }
 
-/// The conclusion of all parts, then their tables.
-fn print(out: &Output, results: &[PartResult]) -> Result<(), Failure> {
+/// The conclusion of all sections, then their tables.
+fn print(out: &Output, results: &[SectionResult]) -> Result<(), Failure> {
     let conclusions: Vec<&str> = results
         .iter()
         .map(|result| result.conclusion.as_str())
@@ -381,31 +382,39 @@ fn chain_table(ours: &Chain, theirs: Option<&Chain>, memory_mib: u64) -> Table {
     ]);
     let limit_bytes = (memory_mib << 20) as f64;
     let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
-    for (link_index, link) in ours.links.iter().enumerate() {
-        let their_link = theirs.and_then(|chain| chain.links.get(link_index));
+    for (fill_index, chain_fill) in ours.fills.iter().enumerate() {
+        let their_fill = theirs.and_then(|chain| chain.fills.get(fill_index));
         table.row([
-            link.name.to_owned(),
-            mib(link.resident_bytes),
+            chain_fill.name.to_owned(),
+            mib(chain_fill.resident_bytes),
             format!("{resident_limit_mib:.1}"),
-            format!("{:.3}", link.own_user_bytes as f64 / limit_bytes),
-            format!("{:.3}", link.last_user_bytes as f64 / limit_bytes),
-            link.refused.to_string(),
-            their_link.map_or("-".to_owned(), |link| mib(link.resident_bytes)),
-            their_link.map_or("-".to_owned(), |link| {
-                format!("{:.3}", link.own_user_bytes as f64 / limit_bytes)
+            format!(
+                "{:.3}",
+                chain_fill.user_bytes_after_fill as f64 / limit_bytes
+            ),
+            format!("{:.3}", chain_fill.user_bytes_at_end as f64 / limit_bytes),
+            chain_fill.refused.to_string(),
+            their_fill.map_or("-".to_owned(), |chain_fill| mib(chain_fill.resident_bytes)),
+            their_fill.map_or("-".to_owned(), |chain_fill| {
+                format!(
+                    "{:.3}",
+                    chain_fill.user_bytes_after_fill as f64 / limit_bytes
+                )
             }),
         ]);
     }
     table.row([
         "all at the end".to_owned(),
-        mib(ours.held.resident_bytes),
+        mib(ours.final_contents.resident_bytes),
         String::new(),
-        format!("{:.3}", ours.held.share_of_limit()),
+        format!("{:.3}", ours.final_contents.share_of_limit()),
         "at least 0.85".to_owned(),
-        ours.held.refused.to_string(),
-        theirs.map_or("-".to_owned(), |chain| mib(chain.held.resident_bytes)),
+        ours.final_contents.refused.to_string(),
         theirs.map_or("-".to_owned(), |chain| {
-            format!("{:.3}", chain.held.share_of_limit())
+            mib(chain.final_contents.resident_bytes)
+        }),
+        theirs.map_or("-".to_owned(), |chain| {
+            format!("{:.3}", chain.final_contents.share_of_limit())
         }),
     ]);
     table

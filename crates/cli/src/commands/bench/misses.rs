@@ -194,7 +194,10 @@ fn worst_ratio(ratios: &[f64]) -> f64 {
 fn describe_point(point: &ReplayComparison) -> String {
     let theirs = match (&point.theirs, point.ratio()) {
         (Some(theirs), Some(ratio)) => {
-            format!("memcached {}, ratio {ratio:.3}", count(theirs.avoidable))
+            format!(
+                "memcached {}, ratio {ratio:.3}",
+                count(theirs.avoidable_misses)
+            )
         }
         _ => "memcached left out".to_owned(),
     };
@@ -203,8 +206,8 @@ fn describe_point(point: &ReplayComparison) -> String {
         point.trace,
         point.fraction,
         point.memory_mib,
-        count(point.ours.avoidable),
-        count(point.lru_avoidable),
+        count(point.ours.avoidable_misses),
+        count(point.lru_avoidable_misses),
         count(point.ours.requests_per_s as u64),
     )
 }
@@ -237,12 +240,12 @@ fn print(out: &Output, points: &[ReplayComparison], ratios: &[f64]) -> Result<()
             count(point.requests),
             count(point.first_uses),
             count(point.ours.misses),
-            count(point.ours.avoidable),
-            theirs.map_or("-".to_owned(), |theirs| count(theirs.avoidable)),
+            count(point.ours.avoidable_misses),
+            theirs.map_or("-".to_owned(), |theirs| count(theirs.avoidable_misses)),
             point
                 .ratio()
                 .map_or("-".to_owned(), |ratio| format!("{ratio:.3}")),
-            count(point.lru_avoidable),
+            count(point.lru_avoidable_misses),
             mib(point.ours.resident_bytes),
             theirs.map_or("-".to_owned(), |theirs| mib(theirs.resident_bytes)),
             point.ours.refused.to_string(),
@@ -263,7 +266,7 @@ fn print(out: &Output, points: &[ReplayComparison], ratios: &[f64]) -> Result<()
 /// The conclusion: avoidable misses over memcached's, or what was replayed alone.
 fn sentence(points: &[ReplayComparison], ratios: &[f64]) -> String {
     if ratios.is_empty() {
-        let avoidable: u64 = points.iter().map(|point| point.ours.avoidable).sum();
+        let avoidable: u64 = points.iter().map(|point| point.ours.avoidable_misses).sum();
         let misses: u64 = points.iter().map(|point| point.ours.misses).sum();
         return format!(
             "{} of {} misses were avoidable; memcached was left out.",

@@ -21,7 +21,7 @@ use std::sync::atomic::AtomicBool;
 use clap::Subcommand;
 use glasscache_lab::bench::record::Record;
 use glasscache_lab::bench::{CpuLayout, Error, Peer, Scenario, ServerPair};
-use glasscache_lab::target::find_memcached;
+use glasscache_lab::server_process::find_memcached;
 
 use crate::output::{Exit, Failure, Output};
 
@@ -172,7 +172,7 @@ fn failure(error: Error) -> Failure {
         error @ (Error::Start(_) | Error::File(..)) => {
             Failure::new(Exit::Unreachable, error.to_string())
         }
-        error @ Error::Wrong { .. } => Failure::new(Exit::Finding, error.to_string()),
+        error @ Error::WrongValues { .. } => Failure::new(Exit::Finding, error.to_string()),
         error @ Error::Load { .. } => Failure::new(Exit::BadData, error.to_string()),
     }
 }

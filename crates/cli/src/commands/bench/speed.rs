@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use crate::layout::two_column_list;
 use glasscache_lab::bench::record::Record;
-use glasscache_lab::bench::speed::{Figures, OTHER_CORES_MAX, SideMeasurement, SpeedBenchmark};
+use glasscache_lab::bench::speed::{
+    OTHER_CORES_MAX, ScenarioResult, SideMeasurement, SpeedBenchmark,
+};
 use glasscache_lab::bench::{Scenario, Spread, interference};
 use serde_json::json;
 
@@ -116,7 +118,7 @@ const COLUMN_TITLES: [&str; 8] = [
 /// The conclusion, what was demanded, then each scenario.
 fn print(
     out: &Output,
-    figures_of_all: &[Figures],
+    figures_of_all: &[ScenarioResult],
     [(_, ours), (_, theirs)]: &[(&str, &str); 2],
     layout: &str,
 ) -> Result<(), Failure> {
@@ -135,8 +137,9 @@ fn print(
     )))
 }
 
-fn print_scenario(out: &Output, figures: &Figures) -> Result<(), Failure> {
-    let is_meta_against_text = figures.scenario.versus == glasscache_lab::bench::Versus::OwnText;
+fn print_scenario(out: &Output, figures: &ScenarioResult) -> Result<(), Failure> {
+    let is_meta_against_text =
+        figures.scenario.versus == glasscache_lab::bench::Versus::ClassicText;
     let names = if is_meta_against_text {
         ["meta", "text"]
     } else {
@@ -172,7 +175,7 @@ fn print_scenario(out: &Output, figures: &Figures) -> Result<(), Failure> {
 }
 
 /// `CPU 0.31 (0.29-0.34), at most 0.30 *; p99 ...`
-fn ratios_text(figures: &Figures) -> String {
+fn ratios_text(figures: &ScenarioResult) -> String {
     let spread_text =
         |range: &Spread| format!("{:.2} ({:.2}-{:.2})", range.median, range.min, range.max);
     let checks = figures.compare_with_demands();
@@ -209,7 +212,7 @@ fn ratios_text(figures: &Figures) -> String {
     ratio_texts.join("; ")
 }
 
-fn notes(figures: &Figures) -> String {
+fn notes(figures: &ScenarioResult) -> String {
     let mut notes = Vec::new();
     if figures.disturbed > 0 {
         let rounds = figures.rounds.len();
@@ -261,7 +264,7 @@ impl Demand<'_> {
 }
 
 /// All demands, the one furthest from being met first.
-fn demands(figures_of_all: &[Figures]) -> Vec<Demand<'_>> {
+fn demands(figures_of_all: &[ScenarioResult]) -> Vec<Demand<'_>> {
     let mut demands = Vec::new();
     for figures in figures_of_all {
         for (name, bound, found) in figures.compare_with_demands() {
@@ -277,11 +280,11 @@ fn demands(figures_of_all: &[Figures]) -> Vec<Demand<'_>> {
     demands
 }
 
-fn sentence(figures_of_all: &[Figures], demands: &[Demand<'_>]) -> String {
-    let mut by_ratio: Vec<&Figures> = figures_of_all.iter().collect();
+fn sentence(figures_of_all: &[ScenarioResult], demands: &[Demand<'_>]) -> String {
+    let mut by_ratio: Vec<&ScenarioResult> = figures_of_all.iter().collect();
     by_ratio.sort_by(|a, b| a.cpu.median.total_cmp(&b.cpu.median));
     let ratio =
-        |figures: &Figures| format!("{:.2} ({})", figures.cpu.median, figures.scenario.name);
+        |figures: &ScenarioResult| format!("{:.2} ({})", figures.cpu.median, figures.scenario.name);
     let ratios = match by_ratio.as_slice() {
         [] => return "Nothing was measured.".to_owned(),
         [only] => ratio(only),

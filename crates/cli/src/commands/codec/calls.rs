@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::packers::{COMPRESSORS, ClientStore, CodecPacker};
-use super::python::{Python, PythonFailure};
+use super::python::{PythonFailure, PythonWorker};
 use crate::live_target::LiveTarget;
 use crate::output::Failure;
 
@@ -37,14 +37,14 @@ pub(super) struct MeasuredCalls {
 
 /// The client that makes the calls: Python's where there is one.
 pub(super) struct Caller<'t> {
-    pub(super) python: Option<Python>,
+    pub(super) python: Option<PythonWorker>,
     pub(super) rust_client: ClientStore<'t>,
     pub(super) target: &'t LiveTarget,
     pub(super) key_prefix: String,
 }
 
 impl Caller<'_> {
-    fn python(&mut self) -> Option<&mut Python> {
+    fn python(&mut self) -> Option<&mut PythonWorker> {
         self.python.as_mut().filter(|python| python.has_client)
     }
 

@@ -11,7 +11,7 @@ use indicatif::ProgressBar;
 
 use super::CodecResult;
 use super::packers::{COMPRESSORS, CodecPacker};
-use super::python::{Python, SERIALISERS};
+use super::python::{PythonWorker, SERIALISERS};
 use crate::output::Failure;
 
 /// Level of the dictionary's row.
@@ -23,7 +23,7 @@ pub(super) type FormCosts = (SerialiserCosts, Vec<PackerCosts>);
 /// Every serialiser with every compressor.
 pub(super) fn measure_forms(
     measured_samples: &[&Sample],
-    python: Option<&mut Python>,
+    python: Option<&mut PythonWorker>,
     (stop, bar): (&Arc<AtomicBool>, &ProgressBar),
     result: &mut CodecResult,
 ) -> Result<Vec<FormCosts>, Failure> {
@@ -50,7 +50,7 @@ pub(super) fn measure_forms(
 /// The values in each serialised form; as they are where all are texts or bytes, or where there is no Python.
 fn serialise(
     measured_samples: &[&Sample],
-    python: Option<&mut Python>,
+    python: Option<&mut PythonWorker>,
     result: &mut CodecResult,
 ) -> Vec<SerialiserCosts> {
     let has_objects = measured_samples
@@ -71,7 +71,7 @@ fn serialise(
     for serialiser_name in SERIALISERS {
         match python.serialise(serialiser_name) {
             Ok(costs) => serialiser_costs.push(costs),
-            Err(failure) if failure.is_absent => {
+            Err(failure) if failure.is_not_installed => {
                 result
                     .left_out
                     .push(format!("{serialiser_name} (not installed)"));

@@ -32,7 +32,7 @@ use calls::{Caller, MeasuredCalls};
 use forms::{FormCosts, add_dictionary, measure_forms};
 use packers::{ClientStore, CodecPacker, STORAGE_COMPRESSORS};
 use prefixes::PrefixRow;
-use python::Python;
+use python::PythonWorker;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -256,7 +256,7 @@ impl Args {
         let is_stopped = || stop.load(Ordering::Relaxed);
         let measured_samples = samples.draw(VALUES_MAX, VALUES_BYTES_MAX, self.seed);
         result.measured_values = measured_samples.len();
-        let python = Python::start(&measured_samples);
+        let python = PythonWorker::start(&measured_samples);
         if let Err(reason) = &python {
             result
                 .left_out

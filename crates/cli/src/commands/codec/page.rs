@@ -88,8 +88,8 @@ fn candidates_table(result: &CodecResult) -> Table {
             decimal(row.write_us),
             decimal(row.read_us),
             decimal(row.call_us),
-            break_even(row.write_pays_below_mbit),
-            break_even(row.read_pays_below_mbit),
+            break_even(row.write_break_even_mbit),
+            break_even(row.read_break_even_mbit),
         ]
     };
     table(

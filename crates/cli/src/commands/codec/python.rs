@@ -26,8 +26,8 @@ pub(super) const SERIALISERS: [&str; 8] = [
     "msgpack",
 ];
 
-/// A Python that holds the values.
-pub(super) struct Python {
+/// A child process of Python that holds the values.
+pub(super) struct PythonWorker {
     child: Child,
     requests: ChildStdin,
     replies: BufReader<ChildStdout>,
@@ -41,7 +41,7 @@ pub(super) struct PythonFailure {
     /// The reason.
     pub(super) reason: String,
     /// Whether its package is not installed.
-    pub(super) is_absent: bool,
+    pub(super) is_not_installed: bool,
 }
 
 #[derive(Deserialize)]
@@ -51,9 +51,9 @@ struct SerialiserTimes {
     lengths: Vec<usize>,
 }
 
-impl Python {
+impl PythonWorker {
     /// Starts the child and hands it the values; the error is a reason to print.
-    pub(super) fn start(samples: &[&Sample]) -> Result<Python, String> {
+    pub(super) fn start(samples: &[&Sample]) -> Result<PythonWorker, String> {
         let with_client = python_with("glasscache");
         let has_client = with_client.is_ok();
         let python = with_client.or_else(|reason| any_python().ok_or(reason))?;
@@ -66,7 +66,7 @@ impl Python {
         let (Some(requests), Some(replies)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("python3 has no pipes".to_owned());
         };
-        let mut python = Python {
+        let mut python = PythonWorker {
             child,
             requests,
             replies: BufReader::new(replies),
@@ -134,7 +134,7 @@ impl Python {
         match reply.get("error").and_then(Value::as_str) {
             Some(reason) => Err(PythonFailure {
                 reason: reason.to_owned(),
-                is_absent: reply.get("is_absent") == Some(&Value::Bool(true)),
+                is_not_installed: reply.get("is_absent") == Some(&Value::Bool(true)),
             }),
             None => Ok(reply),
         }
@@ -144,11 +144,11 @@ impl Python {
 fn ended_early_failure(error: &dyn std::fmt::Display) -> PythonFailure {
     PythonFailure {
         reason: format!("python3 ended early: {error}"),
-        is_absent: false,
+        is_not_installed: false,
     }
 }
 
-impl Drop for Python {
+impl Drop for PythonWorker {
     fn drop(&mut self) {
         let _ = self.child.kill(); // it may have ended already
         let _ = self.child.wait();

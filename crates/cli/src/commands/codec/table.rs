@@ -138,7 +138,7 @@ fn candidates_table<'c>(rows: impl Iterator<Item = &'c Candidate>) -> Table {
     ]);
     for row in rows {
         let break_even = row
-            .read_pays_below_mbit
+            .read_break_even_mbit
             .map_or_else(|| "-".to_owned(), decimal);
         let numbers = [row.write_us, row.read_us, row.call_us].map(decimal);
         let cells = [row.codec.clone(), format!("{:.2}", row.ratio)];

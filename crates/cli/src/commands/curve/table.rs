@@ -21,7 +21,7 @@ pub(super) struct Grid<'a> {
     pub(super) sizes: Vec<u64>,
     rows: &'a [ReplayedPoint],
     /// The size by which the policies are in order, if they are.
-    ranked_at: Option<u64>,
+    sorted_by_size: Option<u64>,
 }
 
 impl<'a> Grid<'a> {
@@ -39,7 +39,7 @@ impl<'a> Grid<'a> {
             policies,
             sizes,
             rows: &results.rows,
-            ranked_at: None,
+            sorted_by_size: None,
         }
     }
 
@@ -48,9 +48,9 @@ impl<'a> Grid<'a> {
     pub(super) fn best_first(results: &'a CurveResults, summary: &Summary) -> Self {
         let mut grid = Self::from_results(results);
         let compared_size = summary.compared_size();
-        let ranked_at = compared_size.and_then(|size| nearest_replayed_size(results, size));
-        let ranked_at = ranked_at.or(grid.sizes.last().copied());
-        if let Some(size) = ranked_at {
+        let sorted_by_size = compared_size.and_then(|size| nearest_replayed_size(results, size));
+        let sorted_by_size = sorted_by_size.or(grid.sizes.last().copied());
+        if let Some(size) = sorted_by_size {
             let mut policies = std::mem::take(&mut grid.policies);
             policies.sort_by_key(|&policy| {
                 let row = grid.find(policy, size);
@@ -58,7 +58,10 @@ impl<'a> Grid<'a> {
             });
             grid.policies = policies;
         }
-        Self { ranked_at, ..grid }
+        Self {
+            sorted_by_size,
+            ..grid
+        }
     }
 
     /// The grid as a table: one row per policy, one column per size.
@@ -74,7 +77,7 @@ impl<'a> Grid<'a> {
                 .chain(cells)
                 .collect()
         };
-        let order = self.ranked_at.map(|size| {
+        let order = self.sorted_by_size.map(|size| {
             let size = size_text(trace.mode(), size);
             format!(", fewest misses at {size} first")
         });

@@ -63,7 +63,7 @@ impl Counts {
 
 /// Reads a key stream and returns what it holds.
 pub(super) fn inspect(path: &Path, input: &InputArgs) -> Result<Contents, Failure> {
-    let mut stream = input.open_raw(path, Columns::ALL)?;
+    let mut stream = input.open_with_unconverted_times(path, Columns::ALL)?;
     let (mut counts, mut interner, mut batch) =
         (Counts::default(), Interner::new(), Batch::default());
     while stream.read(&mut batch)? > 0 {

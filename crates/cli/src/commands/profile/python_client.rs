@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use glasscache_lab::access::Protocol;
-use glasscache_lab::profile::{CallBlock, CallError, Caller, Cell, Split};
+use glasscache_lab::profile::{CallBlock, CallError, CallTimes, Caller, Cell};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -122,7 +122,7 @@ impl Caller for PythonClient<'_> {
         self.request("clear", cell, 0).map(|_| ())
     }
 
-    fn split(&mut self, bytes: usize, calls: usize) -> Result<Split, CallError> {
+    fn measure_parts(&mut self, bytes: usize, calls: usize) -> Result<CallTimes, CallError> {
         let reply = self.request("read", Cell::Bytes(bytes), calls)?;
         let us_per_call =
             |name: &str| reply.parts.get(name).copied().unwrap_or(0.0) * 1e6 / calls.max(1) as f64;
@@ -130,9 +130,9 @@ impl Caller for PythonClient<'_> {
         let block = PythonClient::parse_block(reply)?;
         let total_us = block.latencies_ns.iter().sum::<u64>() as f64 / 1e3 / calls.max(1) as f64;
         self.rust_client.fill(Cell::Bytes(bytes))?;
-        let direct = self.rust_client.split(bytes, calls)?;
+        let direct = self.rust_client.measure_parts(bytes, calls)?;
         self.rust_client.clear(Cell::Bytes(bytes))?;
-        Ok(Split {
+        Ok(CallTimes {
             total_us,
             serialise_us,
             compress_us,

@@ -6,7 +6,7 @@ use glasscache_client::costs::CostPart;
 use glasscache_client::request::Item;
 use glasscache_client::{Client, Error, Options, StoreMode};
 use glasscache_lab::load::{Arrivals, Pool, mix};
-use glasscache_lab::profile::{CallBlock, CallError, Caller, Cell, Split, WIDTH_VALUE_BYTES};
+use glasscache_lab::profile::{CallBlock, CallError, CallTimes, Caller, Cell, WIDTH_VALUE_BYTES};
 
 use crate::live_client::{call_budget, call_error, connect, plain_key};
 use crate::live_target::LiveTarget;
@@ -227,7 +227,7 @@ impl Caller for RustClient<'_> {
         Ok(())
     }
 
-    fn split(&mut self, bytes: usize, calls: usize) -> Result<Split, CallError> {
+    fn measure_parts(&mut self, bytes: usize, calls: usize) -> Result<CallTimes, CallError> {
         let total_part_ns = |client: &Client, part: CostPart| -> u64 {
             let call_classes = client.costs().by_size();
             call_classes
@@ -246,7 +246,7 @@ impl Caller for RustClient<'_> {
         let is_server_cpu_visible = self.target.meter.workers() > 0;
         let server_us = is_server_cpu_visible
             .then(|| (used_cpu.server.cpu_s() * 1e6 / calls.max(1) as f64).min(wire_us));
-        Ok(Split {
+        Ok(CallTimes {
             bytes,
             total_us,
             client_us: total_us - wire_us,

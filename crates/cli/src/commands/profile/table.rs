@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use glasscache_lab::profile::{CellPercentiles, Percentile, Profile, ProfileMeasurement, Split};
+use glasscache_lab::profile::{
+    CallTimes, CellPercentiles, Percentile, Profile, ProfileMeasurement,
+};
 use glasscache_lab::statistics::SteadinessKind;
 
 use crate::live_target::LiveTarget;
@@ -117,7 +119,7 @@ pub(super) fn sentence(targets: &[LiveTarget], profile: &Profile) -> String {
     format!("{sentence} {steadiness}")
 }
 
-fn largest_part(split: &Split) -> Option<(&'static str, f64)> {
+fn largest_part(split: &CallTimes) -> Option<(&'static str, f64)> {
     let longest = named_parts(split)
         .into_iter()
         .max_by(|a, b| a.1.total_cmp(&b.1))?;
@@ -125,7 +127,7 @@ fn largest_part(split: &Split) -> Option<(&'static str, f64)> {
 }
 
 /// The parts of a get, in the order of its way.
-pub(super) fn named_parts(split: &Split) -> Vec<(&'static str, f64)> {
+pub(super) fn named_parts(split: &CallTimes) -> Vec<(&'static str, f64)> {
     let mut parts = vec![("client", split.client_us)];
     match split.server_us {
         Some(server_us) => parts.extend([("network", split.network_us), ("server", server_us)]),
@@ -138,7 +140,7 @@ pub(super) fn named_parts(split: &Split) -> Vec<(&'static str, f64)> {
     parts
 }
 
-fn parts_table(split: &Split) -> String {
+fn parts_table(split: &CallTimes) -> String {
     let mut table = Table::new(&["", "us", "share"]);
     for (name, us) in named_parts(split) {
         table.row([

@@ -91,16 +91,16 @@ pub(crate) struct Args {
 
 /// How much the tables have.
 #[derive(Debug, Clone, Copy)]
-struct Extent {
+struct TableLimits {
     /// Items of a fixed set.
     items_max: usize,
     /// Every column.
     wide: bool,
 }
 
-impl Extent {
+impl TableLimits {
     /// What a page has: its tables scroll, and lists of items stay short.
-    const PAGE: Self = Self {
+    const HTML: Self = Self {
         items_max: ROWS_WITHOUT_ALL,
         wide: true,
     };
@@ -159,7 +159,13 @@ impl Args {
                 &routes.names,
             ));
         } else {
-            let page = table::page(&loaded, &prepared, &replays, &routes.names, self.extent());
+            let page = table::page(
+                &loaded,
+                &prepared,
+                &replays,
+                &routes.names,
+                self.table_limits(),
+            );
             // Strategies that are named are all of interest.
             let prints_strategies = self.all || !self.strategies.is_empty();
             print(out, &page, (prints_strategies, self.all))?;
@@ -182,8 +188,8 @@ impl Args {
         })
     }
 
-    fn extent(&self) -> Extent {
-        Extent {
+    fn table_limits(&self) -> TableLimits {
+        TableLimits {
             items_max: usize::MAX,
             wide: self.wide,
         }

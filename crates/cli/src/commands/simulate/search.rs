@@ -16,7 +16,7 @@ use super::describe::describe;
 use super::fixed_items::{FixedItems, unknown_sizes};
 use super::load::LoadedLog;
 use super::table::{left_out_notes, percent, percent_with_interval, with_columns};
-use super::{Args, Extent, NamedStrategy, choice, document, print};
+use super::{Args, NamedStrategy, TableLimits, choice, document, print};
 use crate::files::write_atomically;
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
@@ -80,10 +80,10 @@ pub(super) fn run(
         (hindsight_bound, is_stopped) = (hindsight_result.best_so_far, hindsight_result.is_stopped);
     }
     let points = evaluate_front(args, loaded, prepared, front_candidates, &hindsight_bound)?;
-    let page = |extent| {
+    let page = |table_limits| {
         page(
             args,
-            (loaded, prepared, extent),
+            (loaded, prepared, table_limits),
             &points,
             tried_count,
             is_stopped,
@@ -98,10 +98,10 @@ pub(super) fn run(
         document["fixed_set"] = json!(fixed_items.map(|fixed_items| fixed_items.document()));
         out.document(&document);
     } else {
-        print(out, &page(args.extent()), (args.all, args.all))?;
+        print(out, &page(args.table_limits()), (args.all, args.all))?;
     }
     if let Some(file) = &args.html {
-        page_file::write(file, page(Extent::PAGE), &[&args.log])?;
+        page_file::write(file, page(TableLimits::HTML), &[&args.log])?;
     }
     if let (Some(file), Some(best)) = (&args.save, points.into_iter().next_back()) {
         let text = choice::strategy_file(&(best.named, best.report), loaded, prepared);
@@ -210,7 +210,7 @@ fn evaluate_front(
 
 fn page(
     args: &Args,
-    (loaded, prepared, extent): (&LoadedLog, &PreparedLog<'_>, Extent),
+    (loaded, prepared, table_limits): (&LoadedLog, &PreparedLog<'_>, TableLimits),
     points: &[FrontPoint],
     tried_count: usize,
     is_stopped: bool,
@@ -227,11 +227,11 @@ fn page(
     notes.extend(left_out_notes(loaded));
     let best = points.last();
     let fixed_items = best.and_then(|best| FixedItems::of_strategy(&best.named, loaded, prepared));
-    let mut tables = vec![table(points, extent)];
+    let mut tables = vec![table(points, table_limits)];
     tables.extend(
         fixed_items
             .iter()
-            .flat_map(|items| items.tables(extent.items_max)),
+            .flat_map(|items| items.tables(table_limits.items_max)),
     );
     Page {
         title: format!("Best use of memory: {}", loaded.name),
@@ -272,7 +272,7 @@ fn sentence(args: &Args, points: &[FrontPoint]) -> String {
 /// The columns of the front that fit 80 characters.
 const NARROW_COLUMNS: [usize; 5] = [0, 1, 2, 3, 7];
 
-fn table(points: &[FrontPoint], extent: Extent) -> Table {
+fn table(points: &[FrontPoint], table_limits: TableLimits) -> Table {
     let header = [
         "memory",
         "strategy",
@@ -308,7 +308,7 @@ fn table(points: &[FrontPoint], extent: Extent) -> Table {
         header: header.map(String::from).to_vec(),
         rows: points.iter().rev().map(row).collect(),
     };
-    if extent.wide {
+    if table_limits.wide {
         table
     } else {
         with_columns(&table, &NARROW_COLUMNS, title)

@@ -8,7 +8,7 @@ use glasscache_sim::strategy::report::Report;
 use super::describe::describe;
 use super::fixed_items::{FixedItems, unknown_sizes};
 use super::load::LoadedLog;
-use super::{Extent, NamedStrategy, Replays, choice, has_parents};
+use super::{NamedStrategy, Replays, TableLimits, choice, has_parents};
 
 /// With fewer requests on either side of a share its interval is not meaningful.
 const SAMPLES_MIN: f64 = 10.0;
@@ -23,9 +23,9 @@ pub(super) fn page(
     prepared: &PreparedLog<'_>,
     replays: &Replays,
     routes: &[String],
-    extent: Extent,
+    table_limits: TableLimits,
 ) -> Page {
-    let mut tables = vec![strategies_table(replays, extent)];
+    let mut tables = vec![strategies_table(replays, table_limits)];
     if !routes.is_empty() {
         tables.push(route_table(replays, routes));
     }
@@ -36,7 +36,7 @@ pub(super) fn page(
     tables.extend(
         fixed_items
             .iter()
-            .flat_map(|items| items.tables(extent.items_max)),
+            .flat_map(|items| items.tables(table_limits.items_max)),
     );
     Page {
         title: format!("What requests wait for: {}", loaded.name),
@@ -72,9 +72,9 @@ fn best_first(replays: &Replays) -> Vec<&(NamedStrategy, Report)> {
     reports
 }
 
-fn strategies_table(replays: &Replays, extent: Extent) -> Table {
+fn strategies_table(replays: &Replays, table_limits: TableLimits) -> Table {
     let table = wide_strategies_table(replays);
-    if extent.wide {
+    if table_limits.wide {
         return table;
     }
     let title = "Second half of the requests, least added time first. Per request: calls, keys, added ms. p95: added / \

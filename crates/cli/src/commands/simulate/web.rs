@@ -6,7 +6,7 @@ use glasscache_sim::strategy::report::Report;
 
 use super::describe::describe;
 use super::load::LoadedLog;
-use super::{Extent, NamedStrategy, Replays, table};
+use super::{NamedStrategy, Replays, TableLimits, table};
 
 /// Maximum number of curves on one chart.
 const CURVES_MAX: usize = 10;
@@ -19,7 +19,7 @@ pub(super) fn page(
     routes: &[String],
     seed: u64,
 ) -> Page {
-    let mut page = table::page(loaded, prepared, replays, routes, Extent::PAGE);
+    let mut page = table::page(loaded, prepared, replays, routes, TableLimits::HTML);
     page.charts = vec![slowdown_chart(replays), memory_chart(replays)];
     let row = |(named, report): &(NamedStrategy, Report)| {
         vec![

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use glasscache_lab::load::Error as LoadError;
 use glasscache_lab::proc::{Meter, own_resident_bytes};
-use glasscache_lab::target::{ServerCommand, find_memcached, send_line};
+use glasscache_lab::server_process::{ServerCommand, find_memcached, send_line};
 use glasscache_lab::tour::{Folder, Stage, TourFigures, requested_keys, run_stage};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;

@@ -11,7 +11,7 @@ mod writes;
 use serde::Serialize;
 
 use super::{Error, ServerPair};
-use crate::target::send_line;
+use crate::server_process::send_line;
 use one_key::check_one_key;
 use stalled::check_stalled_clients;
 use ttls::check_ttls;
@@ -24,28 +24,31 @@ const MEMORY_MIB: u64 = 64;
 #[derive(Debug, Clone, Serialize)]
 pub struct Finding {
     /// The workload.
-    pub what: String,
+    #[serde(rename = "what")]
+    pub name: String,
     /// The bound.
-    pub at_most: f64,
+    #[serde(rename = "at_most")]
+    pub bound: f64,
     /// The measured value.
-    pub found: f64,
+    #[serde(rename = "found")]
+    pub measured: f64,
     /// The unit, and what else a reader should know.
     pub note: String,
 }
 
 impl Finding {
-    fn new(what: &str, at_most: f64, found: f64, note: impl Into<String>) -> Self {
+    fn new(name: &str, bound: f64, measured: f64, note: impl Into<String>) -> Self {
         Self {
-            what: what.to_owned(),
-            at_most,
-            found,
+            name: name.to_owned(),
+            bound,
+            measured,
             note: note.into(),
         }
     }
 
     /// Whether the value is within the bound.
     pub fn is_met(&self) -> bool {
-        self.found <= self.at_most
+        self.measured <= self.bound
     }
 }
 
@@ -71,10 +74,10 @@ pub fn check_empty_server(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
 }
 
 /// One check.
-pub type Check = fn(&ServerPair) -> Result<Vec<Finding>, Error>;
+pub type BoundCheck = fn(&ServerPair) -> Result<Vec<Finding>, Error>;
 
 /// All checks, by name.
-pub const ALL_CHECKS: [(&str, Check); 5] = [
+pub const ALL_CHECKS: [(&str, BoundCheck); 5] = [
     ("empty", check_empty_server),
     ("one-key", check_one_key),
     ("ttls", check_ttls),

@@ -5,7 +5,7 @@ use glasscache_protocol::text::request::{self as text, StoreMode, TextStoreParam
 use super::super::{Error, ServerPair};
 use super::{Finding, MEMORY_MIB, budget_mib, bytes_to_mib};
 use crate::load::{self, Batch, KeyResult, NextStep, Plan, Tally, Workload};
-use crate::target::Server;
+use crate::server_process::ServerProcess;
 
 /// Appends, increments and touches of one key, compared with sets.
 pub(super) fn check_one_key(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
@@ -108,7 +108,7 @@ fn store_value_request(mode: StoreMode, value: &[u8]) -> Vec<u8> {
 /// Sends one request over and over on 8 connections.
 fn send_repeatedly(
     servers: &ServerPair,
-    server: &Server,
+    server: &ServerProcess,
     request: &[u8],
     count: u64,
 ) -> Result<Tally, Error> {

@@ -4,7 +4,7 @@ use super::super::{Error, ServerPair};
 use super::client::Client;
 use super::{Finding, MEMORY_MIB, budget_mib, bytes_to_mib};
 use crate::load::{self, Batch, KeyResult, NextStep, Plan, Rng, Size, Values, Workload, key_text};
-use crate::target::Server;
+use crate::server_process::ServerProcess;
 
 /// Fills the memory with items of 1,000 different TTLs; then checks the expiry of one key of each.
 pub(super) fn check_ttls(servers: &ServerPair) -> Result<Vec<Finding>, Error> {
@@ -102,7 +102,7 @@ impl Workload for ExpiringSets {
 ///
 /// Returns how many expired too early or too late. The server's clock also advances by itself, hence the tolerance
 /// for a key with `t0`; see `seconds_left`.
-fn count_wrong_expiries(server: &Server, ttls_s: &[u32]) -> std::io::Result<u64> {
+fn count_wrong_expiries(server: &ServerProcess, ttls_s: &[u32]) -> std::io::Result<u64> {
     let mut client = Client::connect(server.address)?;
     for (index, ttl_s) in ttls_s.iter().enumerate() {
         client.call(&format!("set ttl{index} 0 {ttl_s} 2\r\nhi"))?;

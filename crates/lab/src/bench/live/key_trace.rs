@@ -57,7 +57,7 @@ impl KeyTrace {
 
     /// The sizes as those of values; `None` if the trace has none.
     pub fn size(&self) -> Option<Size> {
-        (!self.value_bytes.is_empty()).then(|| Size::OfTrace(self.value_bytes.clone()))
+        (!self.value_bytes.is_empty()).then(|| Size::FromTrace(self.value_bytes.clone()))
     }
 }
 

@@ -59,8 +59,9 @@ pub struct TriedRate {
     pub rate: f64,
     /// Latency from the intended time at the objective's percentile, in microseconds.
     pub latency_us: f64,
-    /// Whether it holds the objective.
-    pub holds: bool,
+    /// Whether the rate meets the objective.
+    #[serde(rename = "holds")]
+    pub meets_objective: bool,
 }
 
 /// Finds the highest rate; returns what was tried, and the measurement of the best, if any rate holds.
@@ -93,13 +94,13 @@ pub fn search(
         let report = run_once(settings, target, traffic, pace_and_times, (step, steps))?;
         let latency_us = report.tally.latency_us(objective.percent);
         // A schedule that cannot be kept leaves requests unsent.
-        let holds = latency_us < objective.latency_us && report.rate() > 0.98 * rate;
+        let meets_objective = latency_us < objective.latency_us && report.rate() > 0.98 * rate;
         tried_rates.push(TriedRate {
             rate,
             latency_us,
-            holds,
+            meets_objective,
         });
-        if holds {
+        if meets_objective {
             low_rate = rate;
             let open_settings = Settings {
                 pace: Pace::Open(rate),

@@ -22,7 +22,7 @@ pub use trace::{Trace, trace_files_in};
 
 use super::{Error, ServerPair};
 use crate::load::{self, Batch, KEY_BYTES, KeyResult, NextStep, Plan, Pool, Workload, key_text};
-use crate::target::ServerCommand;
+use crate::server_process::ServerCommand;
 
 /// Longer values are cut: memcached's default item size must take them.
 const VALUE_BYTES_MAX: u32 = 1_000_000;
@@ -39,7 +39,8 @@ pub struct ReplayResult {
     /// Gets without a value.
     pub misses: u64,
     /// Misses of keys that had been stored.
-    pub avoidable: u64,
+    #[serde(rename = "avoidable")]
+    pub avoidable_misses: u64,
     /// Sets that were refused.
     pub refused: u64,
     /// `VmRSS` and huge pages at the end.
@@ -72,7 +73,8 @@ pub struct ReplayComparison {
     /// Miss ratios that `curve --server` forecasts, if they were requested.
     pub forecast: Option<Forecast>,
     /// Avoidable misses of an exact LRU that holds as many user bytes as glasscache did.
-    pub lru_avoidable: u64,
+    #[serde(rename = "lru_avoidable")]
+    pub lru_avoidable_misses: u64,
 }
 
 /// Miss ratios of both servers as forecast from the trace alone.
@@ -105,8 +107,8 @@ impl ReplayComparison {
 
     /// Avoidable misses, ours over memcached's; at least one miss is assumed on each side.
     pub fn ratio(&self) -> Option<f64> {
-        let theirs = self.theirs.as_ref()?.avoidable.max(1) as f64;
-        Some(self.ours.avoidable.max(1) as f64 / theirs)
+        let theirs = self.theirs.as_ref()?.avoidable_misses.max(1) as f64;
+        Some(self.ours.avoidable_misses.max(1) as f64 / theirs)
     }
 }
 
@@ -126,7 +128,7 @@ pub fn measure_point(
     } else {
         Some(replay(servers, &servers.theirs(memory_mib), trace)?)
     };
-    let lru_avoidable = lru_misses(trace, ours.user_bytes) - trace.first_uses();
+    let lru_avoidable_misses = lru_misses(trace, ours.user_bytes) - trace.first_uses();
     Ok(ReplayComparison {
         trace: trace.name.clone(),
         requests: trace.requests_of_all_copies(),
@@ -140,7 +142,7 @@ pub fn measure_point(
             ours: memory.glasscache_miss_ratio(memory_mib << 20, 1),
             theirs: memory.memcached_miss_ratio(memory_mib << 20),
         }),
-        lru_avoidable,
+        lru_avoidable_misses,
     })
 }
 
@@ -165,7 +167,7 @@ fn replay(
     let (report, mut workloads) = run(workload)?;
     if report.tally.wrong > 0 {
         let difference = report.tally.first_difference.unwrap_or_default();
-        return Err(Error::Wrong {
+        return Err(Error::WrongValues {
             server: server.name.to_owned(),
             count: report.tally.wrong,
             description: difference,
@@ -179,10 +181,10 @@ fn replay(
     let refused = workloads.iter().map(|workload| workload.refused).sum();
     let requests_per_s = trace.requests_of_all_copies() as f64 / report.seconds;
     // The same workload then reads every key once, without storing, to find the remaining items.
-    let (_, workloads) = run(workloads.remove(0).into_inventory())?;
+    let (_, workloads) = run(workloads.remove(0).into_final_read())?;
     Ok(ReplayResult {
         misses,
-        avoidable: misses.saturating_sub(trace.first_uses()),
+        avoidable_misses: misses.saturating_sub(trace.first_uses()),
         refused,
         resident_bytes,
         user_bytes: workloads.iter().map(|workload| workload.hit_bytes).sum(),
@@ -196,7 +198,7 @@ struct Replay {
     pool: Pool,
     cursors: Vec<Cursor>,
     /// Walks through each distinct key once instead of the requests, and stores nothing.
-    is_inventory: bool,
+    is_final_read: bool,
     misses: u64,
     refused: u64,
     hit_bytes: u64,
@@ -228,17 +230,17 @@ impl Replay {
             trace,
             pool,
             cursors,
-            is_inventory: false,
+            is_final_read: false,
             misses: 0,
             refused: 0,
             hit_bytes: 0,
         }
     }
 
-    fn into_inventory(self) -> Self {
+    fn into_final_read(self) -> Self {
         let connections = self.cursors.len() as u32;
         Self {
-            is_inventory: true,
+            is_final_read: true,
             ..Self::new(self.trace, connections)
         }
     }
@@ -246,9 +248,9 @@ impl Replay {
 
 impl Cursor {
     /// Fills the window with the next requests up to the first duplicate key.
-    fn advance(&mut self, trace: &Trace, is_inventory: bool) {
+    fn advance(&mut self, trace: &Trace, is_final_read: bool) {
         self.requested_slots.clear();
-        let end = if is_inventory {
+        let end = if is_final_read {
             trace.distinct_pairs
         } else {
             trace.requests.len()
@@ -259,7 +261,7 @@ impl Cursor {
                 continue;
             };
             let pair_number = match trace.requests.get(self.request_index) {
-                Some(&pair_number) if !is_inventory => pair_number as usize,
+                Some(&pair_number) if !is_final_read => pair_number as usize,
                 _ => self.request_index,
             };
             let slot = trace.slot_id(copy, pair_number);
@@ -286,7 +288,7 @@ impl Workload for Replay {
             cursor.is_reading = false;
             return NextStep::Wait;
         }
-        cursor.advance(&self.trace, self.is_inventory);
+        cursor.advance(&self.trace, self.is_final_read);
         if cursor.requested_slots.is_empty() {
             return NextStep::Finished;
         }
@@ -309,7 +311,7 @@ impl Workload for Replay {
 
     fn on_result(&mut self, connection: usize, id: u64, result: KeyResult) {
         match result {
-            KeyResult::Hit if self.is_inventory => {
+            KeyResult::Hit if self.is_final_read => {
                 self.hit_bytes += (KEY_BYTES + self.trace.bytes_of(id)) as u64;
             }
             KeyResult::Miss => {
@@ -317,7 +319,7 @@ impl Workload for Replay {
                 if let Some(cursor) = self
                     .cursors
                     .get_mut(connection)
-                    .filter(|_| !self.is_inventory)
+                    .filter(|_| !self.is_final_read)
                 {
                     cursor.slots_to_store.push(id);
                 }

@@ -12,8 +12,8 @@ use crate::load::Error;
 pub(super) const HEAD_BYTES_MAX: usize = REPLY_LINE_BYTES_MAX;
 
 /// The head of a reply.
-pub(super) struct Head<'a> {
-    pub(super) outcome: Outcome<'a>,
+pub(super) struct ReplyHead<'a> {
+    pub(super) kind: ReplyKind<'a>,
     /// Opcode and opaque of a response in binary.
     id: Option<RequestId>,
     /// The line, or in binary the text of an error.
@@ -22,7 +22,7 @@ pub(super) struct Head<'a> {
 
 /// What a reply means for a request.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Outcome<'a> {
+pub(super) enum ReplyKind<'a> {
     /// The write took effect.
     Done,
     /// It did not.
@@ -35,32 +35,32 @@ pub(super) enum Outcome<'a> {
     End,
 }
 
-impl<'a> Head<'a> {
-    /// Takes the head at the front of `input`, and how many bytes it has; `None` if it has not arrived whole.
-    pub(super) fn take(
+impl<'a> ReplyHead<'a> {
+    /// Parses the head at the front of `input`, and how many bytes it has; `None` if it has not arrived whole.
+    pub(super) fn parse(
         protocol: Protocol,
         input: &'a [u8],
     ) -> Result<Option<(Self, usize)>, Error> {
         if protocol == Protocol::Binary {
-            return Self::take_binary(input);
+            return Self::parse_binary(input);
         }
         let unexpected = || Error::Unexpected(excerpt(input));
         let Some((line, line_bytes)) = text::take_line(input).map_err(|_| unexpected())? else {
             return Ok(None);
         };
-        let outcome = match protocol {
+        let kind = match protocol {
             Protocol::Meta => parse_meta_line(line),
             Protocol::Text | Protocol::Binary => parse_text_line(line),
         };
         let head = Self {
-            outcome: outcome.ok_or_else(|| Error::Unexpected(excerpt(line)))?,
+            kind: kind.ok_or_else(|| Error::Unexpected(excerpt(line)))?,
             id: None,
             text: line,
         };
         Ok(Some((head, line_bytes)))
     }
 
-    fn take_binary(input: &'a [u8]) -> Result<Option<(Self, usize)>, Error> {
+    fn parse_binary(input: &'a [u8]) -> Result<Option<(Self, usize)>, Error> {
         let parsed = parse_head(input).map_err(|fault| Error::Unexpected(fault.to_string()))?;
         let Some((parsed, head_bytes)) = parsed else {
             return Ok(None);
@@ -68,7 +68,7 @@ impl<'a> Head<'a> {
         let value_bytes = parsed.value_bytes as usize;
         let opcode = opcode::without_quiet(parsed.id.opcode);
         let mut head = Self {
-            outcome: Outcome::Value {
+            kind: ReplyKind::Value {
                 key: None,
                 bytes: value_bytes,
             },
@@ -90,11 +90,11 @@ impl<'a> Head<'a> {
         } else {
             text
         };
-        head.outcome = match (opcode, parsed.status) {
-            (opcode::GET, BinaryStatus::NotFound) => Outcome::Miss,
-            (opcode::NOOP, BinaryStatus::Success) => Outcome::End,
-            (opcode::SET | opcode::DELETE, BinaryStatus::Success) => Outcome::Done,
-            _ => Outcome::NotDone,
+        head.kind = match (opcode, parsed.status) {
+            (opcode::GET, BinaryStatus::NotFound) => ReplyKind::Miss,
+            (opcode::NOOP, BinaryStatus::Success) => ReplyKind::End,
+            (opcode::SET | opcode::DELETE, BinaryStatus::Success) => ReplyKind::Done,
+            _ => ReplyKind::NotDone,
         };
         Ok(Some((head, response_bytes)))
     }
@@ -121,35 +121,35 @@ impl<'a> Head<'a> {
     }
 }
 
-fn parse_text_line(line: &[u8]) -> Option<Outcome<'_>> {
+fn parse_text_line(line: &[u8]) -> Option<ReplyKind<'_>> {
     Some(match text::parse(line).ok()? {
         text::Line::Value {
             key, value_bytes, ..
-        } => Outcome::Value {
+        } => ReplyKind::Value {
             key: Some(key),
             bytes: usize::try_from(value_bytes).ok()?,
         },
-        text::Line::End => Outcome::End,
-        text::Line::Status(WriteStatus::Done) | text::Line::Number(_) => Outcome::Done,
-        text::Line::Status(_) | text::Line::Error(_) => Outcome::NotDone,
+        text::Line::End => ReplyKind::End,
+        text::Line::Status(WriteStatus::Done) | text::Line::Number(_) => ReplyKind::Done,
+        text::Line::Status(_) | text::Line::Error(_) => ReplyKind::NotDone,
         text::Line::Version(_) | text::Line::Stat(..) => return None,
     })
 }
 
-fn parse_meta_line(line: &[u8]) -> Option<Outcome<'_>> {
+fn parse_meta_line(line: &[u8]) -> Option<ReplyKind<'_>> {
     Some(match meta::parse(line).ok()? {
         meta::Line::Reply {
             code, value_bytes, ..
         } => match code {
-            meta::MetaCode::Value => Outcome::Value {
+            meta::MetaCode::Value => ReplyKind::Value {
                 key: None,
                 bytes: usize::try_from(value_bytes).ok()?,
             },
-            meta::MetaCode::Miss => Outcome::Miss,
-            meta::MetaCode::Done => Outcome::Done,
-            _ => Outcome::NotDone,
+            meta::MetaCode::Miss => ReplyKind::Miss,
+            meta::MetaCode::Done => ReplyKind::Done,
+            _ => ReplyKind::NotDone,
         },
-        meta::Line::Error(_) => Outcome::NotDone,
+        meta::Line::Error(_) => ReplyKind::NotDone,
     })
 }
 

@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 use super::socket::Socket;
 use super::tally::Tally;
 use super::workload::{Batch, KeyTexts, NextStep, Workload, value_end};
-use super::{Check, Error};
+use super::{Error, ValueCheck};
 use crate::access::{Access, Protocol};
 pub(crate) use replies::Clock;
 use replies::Replies;
@@ -42,7 +42,7 @@ impl Connection {
     pub(crate) fn open(
         target: &Access,
         index: usize,
-        check: Check,
+        check: ValueCheck,
         measures_delay: bool,
     ) -> io::Result<Self> {
         Ok(Self {

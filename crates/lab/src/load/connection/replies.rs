@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 
-use super::head::{HEAD_BYTES_MAX, Head, Outcome, excerpt};
+use super::head::{HEAD_BYTES_MAX, ReplyHead, ReplyKind, excerpt};
 use crate::access::Protocol;
 use crate::load::tally::Tally;
 use crate::load::workload::{KeyResult, Request, RequestKind, Workload, value_end};
-use crate::load::{Check, Error};
+use crate::load::{Error, ValueCheck};
 
-/// How many bytes of each end of a value are compared by [`Check::Edges`].
+/// How many bytes of each end of a value are compared by [`ValueCheck::Edges`].
 const EDGE_BYTES: usize = 16;
 
 /// State of the parser between two reads.
@@ -52,7 +52,7 @@ pub(super) struct Replies {
     /// Index of the connection, for the workload.
     pub(super) index: usize,
     protocol: Protocol,
-    check: Check,
+    check: ValueCheck,
     /// Requests in flight, oldest first.
     pub(super) requests: VecDeque<Request>,
     /// Their keys.
@@ -66,7 +66,7 @@ pub(super) struct Replies {
 }
 
 impl Replies {
-    pub(super) fn new(index: usize, protocol: Protocol, check: Check) -> Self {
+    pub(super) fn new(index: usize, protocol: Protocol, check: ValueCheck) -> Self {
         Self {
             index,
             protocol,
@@ -97,7 +97,7 @@ impl Replies {
             if let ParserState::Value { .. } = self.state {
                 data = self.consume_value(data, workload, clock, tally)?;
             } else if self.partial_head.is_empty() {
-                let Some((head, head_bytes)) = Head::take(self.protocol, data)? else {
+                let Some((head, head_bytes)) = ReplyHead::parse(self.protocol, data)? else {
                     self.partial_head.extend_from_slice(data);
                     break;
                 };
@@ -124,7 +124,7 @@ impl Replies {
             data.get(..data.len().min(HEAD_BYTES_MAX))
                 .unwrap_or_default(),
         );
-        let Some((head, head_bytes)) = Head::take(self.protocol, &whole_head)? else {
+        let Some((head, head_bytes)) = ReplyHead::parse(self.protocol, &whole_head)? else {
             self.partial_head = whole_head;
             return Ok(&[]);
         };
@@ -213,7 +213,7 @@ impl Replies {
 
     fn handle_head<W: Workload>(
         &mut self,
-        head: &Head<'_>,
+        head: &ReplyHead<'_>,
         workload: &mut W,
         clock: &Clock,
         tally: &mut Tally,
@@ -221,17 +221,17 @@ impl Replies {
         let Some(request) = self.requests.front().copied() else {
             return Err(head.unexpected());
         };
-        let result = match (head.outcome, request.kind) {
-            (Outcome::Value { key, bytes }, RequestKind::Get | RequestKind::Gets) => {
+        let result = match (head.kind, request.kind) {
+            (ReplyKind::Value { key, bytes }, RequestKind::Get | RequestKind::Gets) => {
                 self.start_value(head, (key, bytes), workload, tally)?;
                 return match bytes + value_end(self.protocol).len() {
                     0 => self.consume_value(&[], workload, clock, tally).map(|_| ()),
                     _ => Ok(()),
                 };
             }
-            (Outcome::Done, RequestKind::Write) => KeyResult::Stored,
-            (Outcome::NotDone, RequestKind::Write) => KeyResult::Refused,
-            (Outcome::Miss, RequestKind::Get) | (Outcome::End, RequestKind::Gets) => {
+            (ReplyKind::Done, RequestKind::Write) => KeyResult::Stored,
+            (ReplyKind::NotDone, RequestKind::Write) => KeyResult::Refused,
+            (ReplyKind::Miss, RequestKind::Get) | (ReplyKind::End, RequestKind::Gets) => {
                 KeyResult::Miss
             }
             _ => return Err(head.unexpected()),
@@ -250,7 +250,7 @@ impl Replies {
     /// The head of a value: keys of a request in text or binary before it are misses.
     fn start_value<W: Workload>(
         &mut self,
-        head: &Head<'_>,
+        head: &ReplyHead<'_>,
         (key, bytes): (Option<&[u8]>, usize),
         workload: &mut W,
         tally: &mut Tally,
@@ -306,7 +306,7 @@ impl Replies {
     }
 }
 
-impl Check {
+impl ValueCheck {
     /// Whether `body`, which starts `matched_bytes` bytes into a value, agrees with what was expected there.
     fn matches(self, expected: &[u8], matched_bytes: usize, body: &[u8]) -> bool {
         let Some(expected_slice) = expected.get(matched_bytes..matched_bytes + body.len()) else {

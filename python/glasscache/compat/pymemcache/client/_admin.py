@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import glasscache
 from glasscache.compat._flagged import all_or_raise
-from glasscache.compat.pymemcache.client._core import Core, Key, checked_integer
+from glasscache.compat.pymemcache.client._base_client import ClientBase, Key, checked_integer
 from glasscache.compat.pymemcache.exceptions import (
     MemcacheClientError,
     MemcacheServerError,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Admin(Core):
+class Admin(ClientBase):
     """`stats`, `version`, `flush_all`, `raw_command` and their kin."""
 
     @translate_errors

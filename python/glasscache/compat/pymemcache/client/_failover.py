@@ -40,7 +40,7 @@ class Failover:
             self.dead[server] = now
             return True
 
-    def note_success(self, server: Hashable) -> None:
+    def record_success(self, server: Hashable) -> None:
         """Forget the failures of a server."""
         self._failures_by_server.pop(server, None)
 

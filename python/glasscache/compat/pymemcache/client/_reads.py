@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import glasscache
 from glasscache.compat._flagged import ttl_from_exptime
-from glasscache.compat.pymemcache.client._core import Core, Key
+from glasscache.compat.pymemcache.client._base_client import ClientBase, Key
 from glasscache.compat.pymemcache.exceptions import translate_errors
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _MISSING: Final = object()
 
 
-class Reads(Core):
+class Reads(ClientBase):
     """`get` and its kin."""
 
     @translate_errors
@@ -72,7 +72,7 @@ class Reads(Core):
             except glasscache.GlasscacheError as error:
                 if not self.ignore_exc:
                     raise
-                self._note_failure(error)
+                self._record_failure(error)
                 found_items = error.arrived
             for full_key, item in found_items.items():
                 key = keys_by_full_key[full_key]

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import glasscache
 from glasscache.compat._flagged import ttl_from_exptime
-from glasscache.compat.pymemcache.client._core import Core, Key, checked_integer
+from glasscache.compat.pymemcache.client._base_client import ClientBase, Key, checked_integer
 from glasscache.compat.pymemcache.exceptions import MemcacheIllegalInputError, translate_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
-class Writes(Core):
+class Writes(ClientBase):
     """`set`, `delete`, `incr` and their kin."""
 
     def _store(
@@ -153,7 +153,7 @@ class Writes(Core):
                 if not isinstance(error, glasscache.NotStored):
                     if not self.ignore_exc:
                         raise error
-                    self._note_failure(error)
+                    self._record_failure(error)
                 failed_keys.append(keys_by_full_key[full_key])
         return failed_keys
 

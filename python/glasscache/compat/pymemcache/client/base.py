@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import glasscache
 from glasscache.compat._flagged import FlaggedCodec
 from glasscache.compat.pymemcache.client._admin import Admin
-from glasscache.compat.pymemcache.client._core import Key
+from glasscache.compat.pymemcache.client._base_client import Key
 from glasscache.compat.pymemcache.client._pool import ClientPool
 from glasscache.compat.pymemcache.client._reads import Reads
 from glasscache.compat.pymemcache.client._specs import (

@@ -135,7 +135,7 @@ class HashClient(PooledClient):
     def _dead_clients(self) -> dict[Any, float]:
         return self._failover.dead
 
-    def _note_failure(self, error: glasscache.GlasscacheError) -> None:
+    def _record_failure(self, error: glasscache.GlasscacheError) -> None:
         if isinstance(error, glasscache.ServerUnavailable | glasscache.DeadlineExceeded):
             client = self.clients.get(error.server)
             if client is not None:
@@ -222,7 +222,7 @@ class HashClient(PooledClient):
         if not self._failover.has_no_failures:
             client = self._get_client(args[0])
             if client is not None:
-                self._failover.note_success(client.server)
+                self._failover.record_success(client.server)
         return result
 
     def set_many(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from session import Killed, Session
 
 if TYPE_CHECKING:
-    from ledger import Ledger
     from session import Plan
+    from shared_versions import SharedVersions
 
 # The clock of a memcached ticks once a second, so an item lives up to a second less or more.
 TICK_SECONDS = 1.3
@@ -18,29 +18,29 @@ LOG_RECORDS = 400
 EXPIRING_KEPT = 250
 
 
-class Sequences(Session):
+class OrderedOperations(Session):
     """Counts, appends, stores for seconds and sends without replies."""
 
-    def __init__(self, plan: Plan, number: int, ledger: Ledger) -> None:
-        super().__init__(plan, number, ledger)
+    def __init__(self, plan: Plan, number: int, shared_versions: SharedVersions) -> None:
+        super().__init__(plan, number, shared_versions)
         self.seen = [0] * plan.counters * 2
         self.log_generation = 0
         self.log_next = 0
         self.expiring: list[tuple[bytes, float, float, int]] = []
 
-    def observe(self, counter: int, number: int, what: str) -> None:
+    def check_monotonic(self, counter: int, number: int, what: str) -> None:
         """A counter never goes back in the eyes of one process."""
         if number < self.seen[counter]:
             self.violation(f"{what} went back from {self.seen[counter]} to {number}")
         self.seen[counter] = number
 
-    def restart(self, name: bytes, counter: int) -> None:
+    def restore_counter(self, name: bytes, counter: int) -> None:
         """Stores a counter that is not there, with a number above all earlier ones."""
-        number = self.ledger.fresh_number(counter, self.seen[counter])
+        number = self.shared_versions.number_above_all(counter, self.seen[counter])
         self.kill_next = False
         reply = self.send_request(b"add %s 0 0 %d\r\n%d\r\n" % (name, len(str(number)), number))
         if reply not in (b"STORED", b"NOT_STORED") and not reply.startswith(b"SERVER_ERROR"):
-            self.violation(f"add of {name!r} answered {reply[:60]!r}")
+            self.violation(f"add of {name!r}: reply {reply[:60]!r}")
 
     def cas_counter(self) -> None:
         """gets, then cas of the next number: no number is reached twice."""
@@ -48,23 +48,23 @@ class Sequences(Session):
         name = b"cas%d" % counter
         head = self.send_request(b"gets %s\r\n" % name)
         if head == b"END":
-            self.restart(name, counter)
+            self.restore_counter(name, counter)
             return
         parts = head.split()
-        number = int(self.wire.block(int(parts[3])))
-        if self.wire.line() != b"END":
+        number = int(self.connection.read_value(int(parts[3])))
+        if self.connection.read_line() != b"END":
             raise ValueError("no END after gets")
-        self.observe(counter, number, "the cas counter")
+        self.check_monotonic(counter, number, "the cas counter")
         after = b"%d" % (number + 1)
         reply = self.send_request(
             b"cas %s 0 0 %d %s\r\n%s\r\n" % (name, len(after), parts[4], after)
         )
         if reply == b"STORED":
-            if not self.ledger.claim(counter, number + 1):
+            if not self.shared_versions.mark_used(counter, number + 1):
                 self.violation(f"two cas succeeded from {number} to {number + 1}")
-            self.observe(counter, number + 1, "the cas counter")
+            self.check_monotonic(counter, number + 1, "the cas counter")
         elif reply not in (b"EXISTS", b"NOT_FOUND") and not reply.startswith(b"SERVER_ERROR"):
-            self.violation(f"cas answered {reply[:60]!r}")
+            self.violation(f"cas: reply {reply[:60]!r}")
 
     def incr_counter(self) -> None:
         """incr or meta arithmetic: each number is returned once."""
@@ -75,18 +75,18 @@ class Sequences(Session):
         else:
             reply = self.send_request(b"ma %s v\r\n" % name)
             if reply.startswith(b"VA "):
-                reply = self.wire.block(int(reply.split()[1]))
+                reply = self.connection.read_value(int(reply.split()[1]))
         if reply in (b"NOT_FOUND", b"NF"):
-            self.restart(name, counter)
+            self.restore_counter(name, counter)
             return
         if not reply.strip().isdigit():
             if not reply.startswith(b"SERVER_ERROR"):
-                self.violation(f"incr answered {reply[:60]!r}")
+                self.violation(f"incr: reply {reply[:60]!r}")
             return
         number = int(reply)
-        if not self.ledger.claim(counter, number):
+        if not self.shared_versions.mark_used(counter, number):
             self.violation(f"incr returned {number} twice")
-        self.observe(counter, number, "the incr counter")
+        self.check_monotonic(counter, number, "the incr counter")
 
     def log_name(self) -> bytes:
         """The present append log of this process."""
@@ -113,7 +113,7 @@ class Sequences(Session):
         elif reply == b"NOT_STORED" or reply.startswith(b"SERVER_ERROR"):
             self.log_next += LOG_RECORDS - self.log_next % LOG_RECORDS
         else:
-            self.violation(f"append answered {reply[:60]!r}")
+            self.violation(f"append: reply {reply[:60]!r}")
 
     def read_log(self) -> None:
         """The log holds every acknowledged record, once, in order."""

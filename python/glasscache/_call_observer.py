@@ -56,16 +56,16 @@ class FinishedCall(NamedTuple):
         return repr(self.args[0])[:200] if self.args else ""
 
 
-Report = Callable[[FinishedCall], None]
+CallObserver = Callable[[FinishedCall], None]
 
 
 class ObserverSettings(NamedTuple):
     """Which calls are reported."""
 
-    report: Callable[[str], Report]
-    """Returns the function that reports the calls of one method."""
-    is_idle: Callable[[], bool]
-    """Whether reports would be dropped just now."""
+    observer_for: Callable[[str], CallObserver]
+    """Returns the observer of the calls of one method."""
+    is_disabled: Callable[[], bool]
+    """Whether observed calls would be dropped just now."""
     slow_ns: int = 0
     """Calls that take less and do not fail are not reported ..."""
     sample: float = 0.0
@@ -90,13 +90,13 @@ def _wrap_get(
     name: str, call: Callable[..., Any], settings: ObserverSettings
 ) -> Callable[..., Any]:
     """As `_wrap_blocking`; with its parameters named it costs half, and a get is what a cache is for."""
-    report, is_idle, slow_ns, sample = settings.report(name), *settings[1:]
+    observe, is_disabled, slow_ns, sample = settings.observer_for(name), *settings[1:]
 
     def get(
         key: Any, default: Any = None, *, deadline: float | None = None, parent: Any = None
     ) -> Any:
         has_options = deadline is not None or parent is not None
-        if is_idle():
+        if is_disabled():
             if has_options:
                 return call(key, default, deadline=deadline, parent=parent)
             return call(key, default)
@@ -107,11 +107,11 @@ def _wrap_get(
             else:
                 result = call(key, default)
         except BaseException as error:
-            report(FinishedCall(name, (key, default), {}, start_ns, time_ns(), None, error))
+            observe(FinishedCall(name, (key, default), {}, start_ns, time_ns(), None, error))
             raise
         end_ns = time_ns()
         if end_ns - start_ns >= slow_ns or (sample and random() < sample):  # noqa: S311 - a share
-            report(FinishedCall(name, (key, default), {}, start_ns, end_ns, result, None))
+            observe(FinishedCall(name, (key, default), {}, start_ns, end_ns, result, None))
         return result
 
     return get
@@ -120,20 +120,20 @@ def _wrap_get(
 def _wrap_blocking(
     name: str, call: Callable[..., Any], settings: ObserverSettings
 ) -> Callable[..., Any]:
-    report, is_idle, slow_ns, sample = settings.report(name), *settings[1:]
+    observe, is_disabled, slow_ns, sample = settings.observer_for(name), *settings[1:]
 
     def observed_call(*args: Any, **kwargs: Any) -> Any:
-        if is_idle():
+        if is_disabled():
             return call(*args, **kwargs)
         start_ns = time_ns()
         try:
             result = call(*args, **kwargs)
         except BaseException as error:
-            report(FinishedCall(name, args, kwargs, start_ns, time_ns(), None, error))
+            observe(FinishedCall(name, args, kwargs, start_ns, time_ns(), None, error))
             raise
         end_ns = time_ns()
         if end_ns - start_ns >= slow_ns or (sample and random() < sample):  # noqa: S311 - a share
-            report(FinishedCall(name, args, kwargs, start_ns, end_ns, result, None))
+            observe(FinishedCall(name, args, kwargs, start_ns, end_ns, result, None))
         return result
 
     return observed_call
@@ -142,20 +142,20 @@ def _wrap_blocking(
 def _wrap_async(
     name: str, call: Callable[..., Any], settings: ObserverSettings
 ) -> Callable[..., Any]:
-    report, is_idle, slow_ns, sample = settings.report(name), *settings[1:]
+    observe, is_disabled, slow_ns, sample = settings.observer_for(name), *settings[1:]
 
     async def observed_call(*args: Any, **kwargs: Any) -> Any:
-        if is_idle():
+        if is_disabled():
             return await call(*args, **kwargs)
         start_ns = time_ns()
         try:
             result = await call(*args, **kwargs)
         except BaseException as error:
-            report(FinishedCall(name, args, kwargs, start_ns, time_ns(), None, error))
+            observe(FinishedCall(name, args, kwargs, start_ns, time_ns(), None, error))
             raise
         end_ns = time_ns()
         if end_ns - start_ns >= slow_ns or (sample and random() < sample):  # noqa: S311 - a share
-            report(FinishedCall(name, args, kwargs, start_ns, end_ns, result, None))
+            observe(FinishedCall(name, args, kwargs, start_ns, end_ns, result, None))
         return result
 
     return observed_call

@@ -24,7 +24,7 @@ FLAG_ZLIB: Final = 8
 FLAG_TEXT: Final = 16
 
 
-class Core:
+class ClientBase:
     """A client that knows no command."""
 
     def __init__(
@@ -145,7 +145,7 @@ class Core:
     def clone(self) -> Any:
         """Return another client of the same servers and behaviors."""
         copy = self.__class__.__new__(self.__class__)
-        Core.__init__(copy, self._servers, behaviors=self._behaviors)
+        ClientBase.__init__(copy, self._servers, behaviors=self._behaviors)
         return copy
 
 

@@ -1,9 +1,9 @@
-"""Small histories with known verdicts: what `linear` must accept, and what it must find."""
+"""Small histories with known results: what `linearizability` must accept, and what it must find."""
 
 from __future__ import annotations
 
-import linear
-from linear import NEVER, Operation
+import linearizability
+from linearizability import NEVER, Operation
 
 
 def op(
@@ -85,17 +85,17 @@ WRONG: dict[str, list[Operation]] = {
 
 
 def run() -> None:
-    """Raises where a verdict is not the known one."""
+    """Raises where a result is not the known one."""
     for name, history in RIGHT.items():
-        result = linear.check(history)
+        result = linearizability.check(history)
         assert not result.violation, f"{name}: {result}"
         assert not result.is_undecided, name
     for name, history in WRONG.items():
-        assert linear.check(history).violation, f"{name} is not found"
-    assert linear.reused_unique(
+        assert linearizability.check(history).violation, f"{name} is not found"
+    assert linearizability.reused_unique(
         [op(0, 1, "get", value=1, unique=7), op(2, 3, "get", value=2, unique=7)]
     )
     lived = [op(0, 1, "set", value=1, ttl_s=2), op(2, 3, "get", value=1)]
-    assert not linear.outlived(lived, 1.3)
-    assert linear.outlived([*lived, op(5, 6, "get", value=1)], 1.3)
+    assert not linearizability.found_expired(lived, 1.3)
+    assert linearizability.found_expired([*lived, op(5, 6, "get", value=1)], 1.3)
     print(f"{len(RIGHT)} right and {len(WRONG)} wrong histories are decided as they must be")

@@ -1,4 +1,4 @@
-//! The client's counters as plain Python tables; names and order come from the client.
+//! The client's counters as plain Python dicts; names and order come from the client.
 
 use std::sync::atomic::Ordering;
 

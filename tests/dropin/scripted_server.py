@@ -1,4 +1,4 @@
-"""A server that plays canned replies over TCP, one for each classic command it gets."""
+"""A server that sends scripted replies over TCP, one for each classic command it gets."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _LINES = re.compile(rb"(VALUE|STAT|ITEM|END)\b")
 _CLOSING_SECONDS = 0.2
 
 
-class Played:
-    """Listens on a port of its own, with a thread until the replies are played and the client gone.
+class ScriptedServer:
+    """Listens on a port of its own, with a thread until the replies are sent and the client gone.
 
     What is not bytes among the replies, an exception that the mocked socket would raise, closes
-    the connection at its turn.
+    the connection in its place.
     """
 
     def __init__(self, replies: list[object], path: str | None = None) -> None:
@@ -40,17 +40,17 @@ class Played:
             self.connections += 1
             with peer, peer.makefile("rb") as requests:
                 try:
-                    self._converse(peer, requests)
+                    self._serve_connection(peer, requests)
                 except OSError:
                     pass
                 finally:
                     self.connections -= 1
 
-    def _converse(self, peer: socket.socket, requests: BinaryIO) -> None:
+    def _serve_connection(self, peer: socket.socket, requests: BinaryIO) -> None:
         while line := requests.readline():
             words = line.split()
             if _META.match(line):
-                return  # As a proxy that knows no meta commands.
+                return  # As a proxy that has no meta commands.
             self.requests += line
             if words[0] in _STORES:
                 self.requests += requests.read(int(words[4]) + 2)
@@ -58,14 +58,14 @@ class Played:
                 continue
             reply = self._next(words[0])
             if reply is None:
-                return  # Nothing is left to play: the connection ends, as a mock's does.
+                return  # No reply is left: the connection ends, as a mock's does.
             peer.sendall(reply)
             if self._replies and not isinstance(self._replies[0], bytes):
                 self._replies.pop(0)
                 return
 
     def _next(self, command: bytes) -> bytes | None:
-        """The bytes that answer one command, off the front of what is to be played."""
+        """The reply to one command, off the front of what is to be sent."""
         head = b""
         while self._replies and isinstance(self._replies[0], bytes):
             head += self._replies.pop(0)
@@ -74,7 +74,7 @@ class Played:
             reply, found, rest = head.partition(until)
             if found:
                 if command not in (*_STORES, *_MANY_LINES):
-                    return head  # As it was canned, with what follows the reply.
+                    return head  # As it was given, with what follows the reply.
                 if rest:
                     self._replies.insert(0, rest)
                 return reply + found
@@ -82,15 +82,15 @@ class Played:
             self._replies.pop(0)
         return head or None
 
-    def socket(self) -> Observed | None:
+    def socket(self) -> RecordedRequests | None:
         """What a test may ask of a mocked socket; None when the client has closed its connection."""
         ends = time.monotonic() + _CLOSING_SECONDS
         while self.connections and time.monotonic() < ends:
             time.sleep(0.005)
-        return Observed(self.requests) if self.connections else None
+        return RecordedRequests(self.requests) if self.connections else None
 
 
-class Observed:
+class RecordedRequests:
     """A connection as its other end sees it: open, and what came over it."""
 
     closed = False

@@ -49,32 +49,32 @@ class State(NamedTuple):
     value: Value
     unique: int | None = None
     is_stale: bool = False
-    is_won: bool = False
+    is_leased: bool = False
     is_short: bool = False
     # The unique before an invalidation, which gives a new one.
-    former: int | None = None
+    previous_unique: int | None = None
 
 
-Maybe = State | None
+MaybeState = State | None
 
 
-def bound(state: State, unique: int | None) -> Maybe:
+def with_known_unique(state: State, unique: int | None) -> MaybeState:
     """The state with its unique known, or `None` if it is another one."""
     if unique is None or state.unique == unique:
         return state
-    if state.unique is not None or state.former == unique:
+    if state.unique is not None or state.previous_unique == unique:
         return None
     return state._replace(unique=unique)
 
 
-def stored(operation: Operation) -> State:
-    """What a successful store leaves."""
+def stored_state(operation: Operation) -> State:
+    """The state after a successful store."""
     assert operation.value is not None
     is_short = "S" in operation.flags
     return State(operation.value, operation.unique, is_short=is_short)
 
 
-def after(operation: Operation, state: Maybe) -> Iterator[Maybe]:
+def successors(operation: Operation, state: MaybeState) -> Iterator[MaybeState]:
     """The states in which the key may be after the operation gave its result in this state."""
     match operation.result:
         case "miss":
@@ -82,51 +82,53 @@ def after(operation: Operation, state: Maybe) -> Iterator[Maybe]:
         case "refused":
             yield state
         case "unknown":
-            yield from after_unknown(operation, state)
+            yield from successors_of_unknown(operation, state)
         case "done":
-            yield from after_done(operation, state)
+            yield from successors_of_done(operation, state)
         case "exists" if state is not None:
             # add, replace of nothing, or a cas whose unique is not the present one.
             if operation.verb != "cas" or state.unique is None or state.unique != operation.unique:
                 yield state
 
 
-def stub() -> State:
-    """What a meta get with N leaves after a miss."""
-    return State(STUB, is_won=True)
+def vivified_state() -> State:
+    """The state that a meta get with N leaves after a miss: an empty item with a lease."""
+    return State(STUB, is_leased=True)
 
 
-def after_done(operation: Operation, state: Maybe) -> Iterator[Maybe]:
+def successors_of_done(operation: Operation, state: MaybeState) -> Iterator[MaybeState]:
     """The state after a success."""
     verb = operation.verb
     if verb in {"set", "add"}:
         # Before an add the cache may have forgotten what was there.
-        yield stored(operation)
+        yield stored_state(operation)
     elif verb == "flush":
         yield None
     elif verb == "lease":
-        yield from after_lease(operation, state)
+        yield from successors_of_lease(operation, state)
     elif state is not None:
-        yield from after_change(operation, state)
+        yield from successors_of_change(operation, state)
 
 
-def after_change(  # noqa: C901 - a case for each command
+def successors_of_change(  # noqa: C901 - a case for each command
     operation: Operation, state: State
-) -> Iterator[Maybe]:
+) -> Iterator[MaybeState]:
     """The state after a success that only an item that is there allows."""
     match operation.verb:
         case "get" | "gat":
-            if state.value == operation.value and (known := bound(state, operation.unique)):
+            if state.value == operation.value and (
+                known := with_known_unique(state, operation.unique)
+            ):
                 yield known
         case "touch":
             yield state
         case "delete":
             yield None
         case "replace":
-            yield stored(operation)
+            yield stored_state(operation)
         case "cas":
             is_owner = operation.owner is None or operation.owner == state.value
-            if is_owner and bound(state, operation.unique):
+            if is_owner and with_known_unique(state, operation.unique):
                 yield State(operation.value or STUB, is_short="S" in operation.flags)
         case "append":
             if isinstance(state.value, bytes) and isinstance(operation.value, bytes):
@@ -136,10 +138,10 @@ def after_change(  # noqa: C901 - a case for each command
                 yield State(state.value + 1)
         case "invalidate":
             # Sent with T600, so it is no longer nearly dead.
-            yield State(state.value, is_stale=True, former=state.unique)
+            yield State(state.value, is_stale=True, previous_unique=state.unique)
 
 
-def after_lease(operation: Operation, state: Maybe) -> Iterator[Maybe]:
+def successors_of_lease(operation: Operation, state: MaybeState) -> Iterator[MaybeState]:
     """The state after a meta get that may win: W, X and Z must be as the item's marks say."""
     flags = operation.flags
     is_winner, is_late = "W" in flags, "Z" in flags
@@ -152,37 +154,37 @@ def after_lease(operation: Operation, state: Maybe) -> Iterator[Maybe]:
             and not is_late
             and "X" not in flags
         ):
-            yield stub()._replace(unique=operation.unique)
+            yield vivified_state()._replace(unique=operation.unique)
         if state is None:
             return
-    known = bound(state, operation.unique)
+    known = with_known_unique(state, operation.unique)
     if state.value != operation.value or known is None or ("X" in flags) != state.is_stale:
         return
     may_win = state.is_stale or ("R" in flags and state.is_short)
-    if is_late == state.is_won and is_winner == (may_win and not state.is_won):
-        yield known._replace(is_won=state.is_won or is_winner)
+    if is_late == state.is_leased and is_winner == (may_win and not state.is_leased):
+        yield known._replace(is_leased=state.is_leased or is_winner)
 
 
-def after_unknown(operation: Operation, state: Maybe) -> Iterator[Maybe]:
+def successors_of_unknown(operation: Operation, state: MaybeState) -> Iterator[MaybeState]:
     """The states after an operation that was run without anybody seeing its reply."""
     verb = operation.verb
     if verb in {"set", "add"}:
-        yield stored(operation)
+        yield stored_state(operation)
     elif verb == "lease":
         if "N" in operation.flags:
-            yield stub()
+            yield vivified_state()
         if (
             state
-            and not state.is_won
+            and not state.is_leased
             and (state.is_stale or ("R" in operation.flags and state.is_short))
         ):
-            yield state._replace(is_won=True)
+            yield state._replace(is_leased=True)
     elif state is None:
         return
     elif verb == "incr" and isinstance(state.value, int):
         yield State(state.value + 1)
     elif verb != "incr":
-        yield from after_change(operation, state)
+        yield from successors_of_change(operation, state)
 
 
 # What was cut off and changes nothing that a later reply could show, other than by forgetting.
@@ -191,7 +193,7 @@ WITHOUT_EFFECT = {"get", "gat", "touch", "delete", "flush"}
 
 @dataclass
 class CheckResult:
-    """What the check of one history says: a violation, or that it was too dear to decide."""
+    """The result of checking one history: a violation, or that it was too expensive to decide."""
 
     violation: str = ""
     is_undecided: bool = False
@@ -203,19 +205,19 @@ class Search:
 
     def __init__(self) -> None:
         self.running: dict[int, Operation] = {}
-        self.reached: set[tuple[int, Maybe]] = {(0, None)}
+        self.reached: set[tuple[int, MaybeState]] = {(0, None)}
         self.configurations = 0
 
     def begin(self, operation: Operation) -> int:
-        """Adds a running operation; returns its place."""
+        """Adds a running operation; returns its index."""
         index = next(index for index in range(len(self.running) + 1) if index not in self.running)
         self.running[index] = operation
         return index
 
     def end(self, index: int) -> bool:
-        """Keeps the configurations in which this operation has happened; false when it became too dear."""
+        """Keeps the configurations in which this operation has happened; false if too expensive."""
         bit = 1 << index
-        kept: set[tuple[int, Maybe]] = set()
+        kept: set[tuple[int, MaybeState]] = set()
         seen = set(self.reached)
         stack = list(self.reached)
         while stack:
@@ -226,8 +228,8 @@ class Search:
             for other, operation in self.running.items():
                 if happened >> other & 1:
                     continue
-                for following in after(operation, state):
-                    reached = (happened | 1 << other, following)
+                for successor in successors(operation, state):
+                    reached = (happened | 1 << other, successor)
                     if reached not in seen:
                         seen.add(reached)
                         stack.append(reached)
@@ -243,11 +245,11 @@ def check(operations: Iterable[Operation]) -> CheckResult:
     """Whether one cache that may forget explains these operations on one key, empty at first."""
     events: list[tuple[float, int, int, Operation]] = []
     operations = list(operations)
-    owners = owners_of(operations)
+    value_by_unique = values_by_unique(operations)
     for number, recorded in enumerate(operations):
         operation = recorded
         if recorded.verb == "cas":
-            operation = recorded._replace(owner=owners.get(recorded.unique))
+            operation = recorded._replace(owner=value_by_unique.get(recorded.unique))
         if operation.result == "unknown" and operation.verb in WITHOUT_EFFECT:
             continue
         events.append((operation.start, 0, number, operation))
@@ -280,17 +282,17 @@ def describe(operation: Operation) -> str:
     return f"{' '.join(parts)} from {operation.start:.6f} to {operation.end:.6f}"
 
 
-def owners_of(operations: Iterable[Operation]) -> dict[int | None, Value]:
+def values_by_unique(operations: Iterable[Operation]) -> dict[int | None, Value]:
     """The first value with which each unique was seen."""
-    owners: dict[int | None, Value] = {}
+    value_by_unique: dict[int | None, Value] = {}
     for operation in operations:
-        if shows_unique(operation) and operation.value is not None:
-            owners.setdefault(operation.unique, operation.value)
-    return owners
+        if has_unique(operation) and operation.value is not None:
+            value_by_unique.setdefault(operation.unique, operation.value)
+    return value_by_unique
 
 
-def shows_unique(operation: Operation) -> bool:
-    """Whether the reply told which unique a value has."""
+def has_unique(operation: Operation) -> bool:
+    """Whether the reply has the unique of a value."""
     is_reported = operation.unique is not None and operation.result == "done"
     return is_reported and operation.verb in {"get", "set", "lease"}
 
@@ -298,15 +300,15 @@ def shows_unique(operation: Operation) -> bool:
 def reused_unique(operations: Iterable[Operation]) -> str:
     """A unique that two different values of the key have shown, or nothing."""
     operations = list(operations)
-    owners = owners_of(operations)
+    value_by_unique = values_by_unique(operations)
     for operation in operations:
-        owner = owners.get(operation.unique)
-        if shows_unique(operation) and owner != operation.value:
+        owner = value_by_unique.get(operation.unique)
+        if has_unique(operation) and owner != operation.value:
             return f"unique {operation.unique} belongs to {owner!r} and to {operation.value!r}"
     return ""
 
 
-def outlived(operations: list[Operation], tolerance_s: float) -> str:
+def found_expired(operations: list[Operation], tolerance_s: float) -> str:
     """A hit that began after the latest expiry that a store or touch before it could have set, or nothing.
 
     For keys whose every store and touch has a TTL. A touch counts for all values, so the rule never errs.

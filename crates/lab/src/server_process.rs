@@ -74,7 +74,7 @@ impl ServerCommand {
     }
 
     /// Starts the server and waits until it responds.
-    pub fn start(&self) -> io::Result<Server> {
+    pub fn start(&self) -> io::Result<ServerProcess> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         let mut command = Command::new(&self.program);
         command.args(&self.leading_arguments);
@@ -107,7 +107,7 @@ impl ServerCommand {
         let child = command.spawn().map_err(|error| {
             io::Error::new(error.kind(), format!("{}: {error}", self.program.display()))
         })?;
-        let mut server = Server {
+        let mut server = ServerProcess {
             name: self.name,
             address,
             child,
@@ -122,7 +122,7 @@ impl ServerCommand {
 
 /// A running server; it is stopped when dropped.
 #[derive(Debug)]
-pub struct Server {
+pub struct ServerProcess {
     /// The name in tables.
     pub name: &'static str,
     /// Where it listens.
@@ -133,7 +133,7 @@ pub struct Server {
     workers: usize,
 }
 
-impl Server {
+impl ServerProcess {
     /// Its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -192,7 +192,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         if let Some(pid) = Pid::from_raw(self.pid().cast_signed()) {
             // The server may have exited already.

@@ -191,18 +191,18 @@ def test_bulk_reads_take_encoded_keys(server: Server) -> None:
         assert client.gets_many(["a b"]) == {"a b": client.gets("a b")}
 
 
-@pytest.mark.parametrize("word", ["version", "flush", "server_stats", "delete_many", "get"])
-def test_a_closed_client_sends_no_request(server: Server, word: str) -> None:
-    arguments = {"delete_many": [["k"]], "get": ["k"]}.get(word, [])
+@pytest.mark.parametrize("method", ["version", "flush", "server_stats", "delete_many", "get"])
+def test_a_closed_client_sends_no_request(server: Server, method: str) -> None:
+    arguments = {"delete_many": [["k"]], "get": ["k"]}.get(method, [])
     client = Client(server.address, timeout=5)
     client.close()
     with pytest.raises(ClientClosed):
-        getattr(client, word)(*arguments)
+        getattr(client, method)(*arguments)
 
     async def awaited() -> None:
         client = AsyncClient(server.address, timeout=5)
         await client.close()
-        await getattr(client, word)(*arguments)
+        await getattr(client, method)(*arguments)
 
     with pytest.raises(ClientClosed):
         asyncio.run(awaited())
@@ -332,7 +332,7 @@ def test_a_counter_is_read_as_other_numbers_are(server: Server, dialect: str) ->
     assert asyncio.run(awaited()) == steps
 
 
-def test_pipelines_of_both_clients_have_the_same_words(server: Server) -> None:
+def test_pipelines_of_both_clients_have_the_same_methods(server: Server) -> None:
     def write_down(pipeline: Any, unique: int) -> None:
         pipeline.append("joined", "c")
         pipeline.prepend("joined", b"a")

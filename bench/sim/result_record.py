@@ -1,4 +1,4 @@
-"""Results that are kept: figures with date, machine and versions, in the form of the other benchmarks."""
+"""Writes results: figures with date, machine and versions, in the form of the other benchmarks."""
 
 import datetime as dt
 import json
@@ -11,8 +11,8 @@ import subprocess
 def commit() -> str:
     """Returns the commit of the tree, with `+` when it has changes."""
     git = ["git", "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
-    done = subprocess.run(git, capture_output=True, text=True, check=False)
-    return done.stdout.strip()
+    completed = subprocess.run(git, capture_output=True, text=True, check=False)
+    return completed.stdout.strip()
 
 
 def processor() -> str:
@@ -22,7 +22,7 @@ def processor() -> str:
     return names[0].split(": ", 1)[1] if names else platform.processor()
 
 
-def keep(folder: str, name: str, settings: dict, figures: dict) -> None:
+def write_record(folder: str, name: str, settings: dict, figures: dict) -> None:
     """Writes folder/DATE-NAME.json; a second run of a day replaces the first."""
     now = dt.datetime.now(dt.UTC)
     record = {

@@ -12,7 +12,7 @@ use crate::bulk::FoundValues;
 
 /// A read under way, between the calls that it makes.
 #[pyclass(module = "glasscache._native")]
-pub(crate) struct NearCall {
+pub(crate) struct PendingNearRead {
     /// `None`: its values were taken.
     pub(super) read: Option<NearRead>,
     pub(super) keys: Vec<Py<PyAny>>,
@@ -22,7 +22,7 @@ pub(crate) struct NearCall {
 
 /// One call of a read, and what it has brought so far.
 pub(super) struct NearFetch {
-    pub(super) call: Py<NearCall>,
+    pub(super) pending_read: Py<PendingNearRead>,
     pub(super) fetch: Fetch,
     pub(super) bulk_fetch: BulkFetch,
     pub(super) fetched: FetchedItems,
@@ -31,7 +31,7 @@ pub(super) struct NearFetch {
 impl NearFetch {
     /// Passes what came to the read, which may name a further call.
     pub(super) fn finish_call(self, py: Python<'_>, failures: Failures) {
-        if let Some(read) = &mut self.call.borrow_mut(py).read {
+        if let Some(read) = &mut self.pending_read.borrow_mut(py).read {
             read.finish_fetch(&self.fetch, self.fetched, failures, Instant::now());
         }
     }

@@ -13,7 +13,7 @@ use glasscache_sim::policy::PolicyKind;
 use crate::output::Failure;
 
 /// When settings of a command have no effect.
-struct Rule {
+struct IneffectiveRule {
     /// The words of the command.
     command: &'static str,
     /// The settings, by the names of their fields.
@@ -36,20 +36,20 @@ const TRACE_FORM_SETTINGS: &[&str] = &[
     "time_unit",
 ];
 
-const RULES: &[Rule] = &[
-    Rule {
+const RULES: &[IneffectiveRule] = &[
+    IneffectiveRule {
         command: "curve",
         settings: &["time"],
         is_without_effect: |matches| !matches.get_flag("json"),
         reason: "the CPU seconds are in the JSON results: add --json",
     },
-    Rule {
+    IneffectiveRule {
         command: "curve",
         settings: &["capacities"],
         is_without_effect: |matches| has_matching_value(matches, "policies", |text| text == "none"),
         reason: "no policy is replayed at these sizes: leave out --policies none",
     },
-    Rule {
+    IneffectiveRule {
         command: "curve",
         settings: &["size_column"],
         is_without_effect: |matches| {
@@ -58,7 +58,7 @@ const RULES: &[Rule] = &[
         },
         reason: "objects are counted, not their bytes: add --mode bytes or --server, or leave it out",
     },
-    Rule {
+    IneffectiveRule {
         command: "curve",
         settings: &["seed"],
         is_without_effect: |matches| {
@@ -68,7 +68,7 @@ const RULES: &[Rule] = &[
         },
         reason: "nothing is drawn, neither a sample nor by a policy: leave it out",
     },
-    Rule {
+    IneffectiveRule {
         command: "curve",
         settings: &["misses", "at", "cost_per_gb"],
         is_without_effect: |matches| {
@@ -79,7 +79,7 @@ const RULES: &[Rule] = &[
         },
         reason: "the JSON results of named policies are their misses alone: leave out --policies or --json",
     },
-    Rule {
+    IneffectiveRule {
         command: "curve",
         settings: &["all"],
         is_without_effect: |matches| {
@@ -88,7 +88,7 @@ const RULES: &[Rule] = &[
         },
         reason: "only without the names of policies is any left out: leave one out",
     },
-    Rule {
+    IneffectiveRule {
         command: "inspect",
         settings: TRACE_FORM_SETTINGS,
         is_without_effect: |matches| {
@@ -96,13 +96,13 @@ const RULES: &[Rule] = &[
         },
         reason: "a folder is a request log, whose files have one form: leave it out",
     },
-    Rule {
+    IneffectiveRule {
         command: "inspect",
         settings: &["time_unit"],
         is_without_effect: |_| true,
         reason: "times are printed as they are in the file: leave it out",
     },
-    Rule {
+    IneffectiveRule {
         command: "inspect",
         settings: &["all"],
         is_without_effect: |matches| {
@@ -110,19 +110,19 @@ const RULES: &[Rule] = &[
         },
         reason: "everything is printed of a key stream: leave it out",
     },
-    Rule {
+    IneffectiveRule {
         command: "slabs",
         settings: &["time_column", "op_column", "ttl_column", "time_unit"],
         is_without_effect: |_| true,
         reason: "of a trace only keys and sizes are read: leave it out",
     },
-    Rule {
+    IneffectiveRule {
         command: "slabs",
         settings: &["memory", "classes", "key_bytes", "all", "html"],
         is_without_effect: |matches| !is_given(matches, "source"),
         reason: "the classes alone have no items: name a server, a trace or a histogram",
     },
-    Rule {
+    IneffectiveRule {
         command: "slabs",
         settings: TRACE_FORM_SETTINGS,
         is_without_effect: |matches| {
@@ -130,7 +130,7 @@ const RULES: &[Rule] = &[
         },
         reason: "no trace is read: name one",
     },
-    Rule {
+    IneffectiveRule {
         command: "slabs",
         settings: &[
             "factor",
@@ -143,13 +143,13 @@ const RULES: &[Rule] = &[
         is_without_effect: |matches| has_matching_value(matches, "source", is_server),
         reason: "the settings and sizes of the server are used: leave it out",
     },
-    Rule {
+    IneffectiveRule {
         command: "slabs",
         settings: &["factor", "chunk"],
         is_without_effect: |matches| is_given(matches, "slab_sizes"),
         reason: "the classes are given by --slab-sizes: leave one out",
     },
-    Rule {
+    IneffectiveRule {
         command: "bench",
         settings: &["keys_per_get"],
         is_without_effect: |matches| {
@@ -157,13 +157,13 @@ const RULES: &[Rule] = &[
         },
         reason: "no multi-get is sent: give it a share, such as --mix multi-get=1",
     },
-    Rule {
+    IneffectiveRule {
         command: "bench",
         settings: &["keys_per_get"],
         is_without_effect: |matches| has_matching_value(matches, "protocol", |text| text == "meta"),
         reason: "a get has one key in meta: leave it out, or choose another --protocol",
     },
-    Rule {
+    IneffectiveRule {
         command: "bench",
         settings: &["ttl"],
         is_without_effect: |matches| {
@@ -172,7 +172,7 @@ const RULES: &[Rule] = &[
         },
         reason: "nothing is set while measuring: give set a share in --mix, or add --fill",
     },
-    Rule {
+    IneffectiveRule {
         command: "bench",
         settings: &["fill"],
         is_without_effect: |matches| {

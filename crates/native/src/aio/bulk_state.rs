@@ -12,12 +12,12 @@ use glasscache_client::request::Request;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::near_call::NearFetch;
+use super::pending_near_read::NearFetch;
 use crate::bulk::{EncodedItems, FoundValues, failures_by_key};
 use crate::keys::key_bytes;
 use crate::misses::Misses;
 use crate::settings::Codec;
-use crate::{error, tables};
+use crate::{error, stats_dicts};
 
 /// A request to every server.
 pub(super) enum AdminRequest {
@@ -43,8 +43,8 @@ impl AdminRequest {
     }
 }
 
-/// The kind of a call, and its results so far.
-pub(super) enum BulkKind {
+/// What a call requests, its keys or items, and its results so far.
+pub(super) enum BulkState {
     Read(BulkRead, FoundValues),
     Store(BulkStore, EncodedItems, StoreFailures),
     /// What follows a store, step by step.
@@ -52,11 +52,11 @@ pub(super) enum BulkKind {
     Remove(BulkDelete, WireKeys, Failures),
     /// A call of a read under a strategy.
     Near(Box<NearFetch>),
-    Servers(AdminRequest, Vec<String>, Py<PyDict>),
+    AllServers(AdminRequest, Vec<String>, Py<PyDict>),
     Finished,
 }
 
-impl BulkKind {
+impl BulkState {
     /// Builds a request and passes it to `write_request`, which writes it.
     pub(super) fn with_request(
         &self,
@@ -86,7 +86,7 @@ impl BulkKind {
                     bulk_fetch.entries_of(index, |key_index| keys.get(key_index).copied());
                 write_request(&bulk_fetch.request(index, &entries))
             }
-            Self::Servers(admin, ..) => write_request(&admin.request()),
+            Self::AllServers(admin, ..) => write_request(&admin.request()),
             Self::FollowUpSteps(_) | Self::Finished => match self.step() {
                 Some(step) => write_request(&step.request()),
                 None => Ok(Err(Error::Closed)),
@@ -109,7 +109,7 @@ impl BulkKind {
                     let key = keys.get(index).map(|key| key.bind(py));
                     if let Some(key) = key.filter(|_| raised.is_ok()) {
                         let flags_and_cas = (found.flags, found.cas);
-                        raised = found_values.take(codec, (index, key), flags_and_cas, body);
+                        raised = found_values.add_value(codec, (index, key), flags_and_cas, body);
                     }
                 });
                 raised?;
@@ -125,13 +125,13 @@ impl BulkKind {
                 let taken = near.bulk_fetch.add_reply(reply, &mut near.fetched);
                 return Ok(taken.map(|()| 0));
             }
-            Self::Servers(admin, names, replies) => {
+            Self::AllServers(admin, names, replies) => {
                 let parsed = match interpret::refusal_to_error(reply.parsed, reply.server) {
                     Ok(parsed) => parsed,
                     Err(error) => return Ok(Err(error)),
                 };
                 if let Some(name) = names.get(reply.request) {
-                    let parsed = tables::admin_reply(py, &admin.request(), parsed)?;
+                    let parsed = stats_dicts::admin_reply(py, &admin.request(), parsed)?;
                     replies.bind(py).set_item(name, parsed)?;
                 }
             }
@@ -162,7 +162,7 @@ impl BulkKind {
                 }
                 Self::FollowUpSteps(steps)
             }
-            kind => kind,
+            state => state,
         }
     }
 
@@ -202,7 +202,7 @@ impl BulkKind {
                 near.finish_call(py, failures);
                 Ok(PyDict::new(py))
             }
-            Self::Servers(_, names, replies) => {
+            Self::AllServers(_, names, replies) => {
                 let replies = replies.into_bound(py);
                 for (name, result) in names.iter().zip(results) {
                     if let Some(error) = &result.error {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import glasscache
 from figures import record
 from peers import host_and_port, installed
-from rounds import rotated
+from rounds import rotate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,14 +25,16 @@ def threads_row(address: str, repetitions: int, scale: float) -> dict[str, Any]:
     shared = glasscache.Client(address, timeout=5)
     shared.set("one", os.urandom(1024))
     count = max(1, int(2000 * scale))
-    contenders: dict[str, Callable[[], Callable[[str], Any]]] = {"glasscache": lambda: shared.get}
+    calls_by_client: dict[str, Callable[[], Callable[[str], Any]]] = {
+        "glasscache": lambda: shared.get
+    }
     if pylibmc := installed("pylibmc"):
-        contenders["pylibmc"] = lambda: pylibmc.Client([address]).get
-    rates: dict[str, list[float]] = {client_name: [] for client_name in contenders}
+        calls_by_client["pylibmc"] = lambda: pylibmc.Client([address]).get
+    rates: dict[str, list[float]] = {client_name: [] for client_name in calls_by_client}
     pinned = os.sched_getaffinity(0)
     os.sched_setaffinity(0, range(os.cpu_count() or 1))  # on one CPU there is nothing to share
     for round_number in range(repetitions):
-        for client_name, make in rotated(contenders, round_number):
+        for client_name, make in rotate(calls_by_client, round_number):
             gets = [make() for _ in range(8)]
             threads = [
                 threading.Thread(target=lambda get=get: [get("one") for _ in range(count)])
@@ -73,7 +75,7 @@ async def asyncio_rows(address: str, repetitions: int, scale: float) -> list[dic
     for name, calls in rows.items():
         rates: dict[str, list[float]] = {client_name: [] for client_name in calls}
         for round_number in range(repetitions):
-            for client_name, call in rotated(calls, round_number):
+            for client_name, call in rotate(calls, round_number):
                 begin = time.perf_counter()
                 await asyncio.gather(*(work(call) for _ in range(32)))
                 rates[client_name].append(32 * count / (time.perf_counter() - begin))

@@ -21,7 +21,7 @@ settings.configure(CACHES=CACHES)
 from django.core.cache import cache  # noqa: E402
 
 
-class Asyncs(unittest.IsolatedAsyncioTestCase):
+class AsyncCacheMethodsTests(unittest.IsolatedAsyncioTestCase):
     async def asyncSetUp(self) -> None:
         await cache.aclear()
 

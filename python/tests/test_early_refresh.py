@@ -14,7 +14,7 @@ import pytest
 from glasscache import AsyncClient, Client, Codec, Server, leases
 from glasscache._native import ComputedValue
 from glasscache._plans import Call, CallFunction, Sleep
-from glasscache._refresh import Lease
+from glasscache._refresh import GetOrSetOptions
 from glasscache._types import Item
 
 if TYPE_CHECKING:
@@ -94,26 +94,26 @@ def test_every_process_refreshes_by_the_cost_that_was_stored(glasscache_server: 
 
 
 def test_the_servers_seconds_bound_a_clock_that_is_wrong() -> None:
-    lease = Lease(ttl=60, early=True)
+    options = GetOrSetOptions(ttl=60, early=True)
     item = Item("v", 1, 36, 0, False, False, 1, (1000.0, 0.5))
-    assert lease.fresh_seconds_left(item, 1030.0) == 30
-    assert lease.fresh_seconds_left(item, 5000.0) == 28
-    assert lease.fresh_seconds_left(item, 10.0) == 32
-    assert lease.fresh_seconds_left(item._replace(compute_info=None), 10.0) == 36
-    assert lease.fresh_seconds_left(item._replace(ttl=None), 10.0) is None
+    assert options.fresh_seconds_left(item, 1030.0) == 30
+    assert options.fresh_seconds_left(item, 5000.0) == 28
+    assert options.fresh_seconds_left(item, 10.0) == 32
+    assert options.fresh_seconds_left(item._replace(compute_info=None), 10.0) == 36
+    assert options.fresh_seconds_left(item._replace(ttl=None), 10.0) is None
 
 
 def test_a_constant_needs_no_stored_cost() -> None:
-    lease = Lease(ttl=60, early=2)
-    assert lease.is_due_for_refresh(3, chance=0.1, cost=1e9)
-    assert not lease.is_due_for_refresh(3, chance=0.9, cost=1e9)
-    measured = Lease(ttl=60, early=True)
-    assert measured.is_due_for_refresh(3, chance=0.1, cost=2)
-    assert not measured.is_due_for_refresh(3, chance=0.9, cost=2)
-    assert not measured.is_due_for_refresh(3, chance=1e-9, cost=0)
+    options = GetOrSetOptions(ttl=60, early=2)
+    assert options.is_due_for_refresh(3, random_fraction=0.1, cost=1e9)
+    assert not options.is_due_for_refresh(3, random_fraction=0.9, cost=1e9)
+    measured = GetOrSetOptions(ttl=60, early=True)
+    assert measured.is_due_for_refresh(3, random_fraction=0.1, cost=2)
+    assert not measured.is_due_for_refresh(3, random_fraction=0.9, cost=2)
+    assert not measured.is_due_for_refresh(3, random_fraction=1e-9, cost=0)
 
 
-class World:
+class SimulatedStore:
     """Time that only the simulation moves, and a server that counts whole seconds."""
 
     has_reservations = True
@@ -154,13 +154,13 @@ class World:
         if found is None or isinstance(found[0], tuple):
             return None
         value, unique, ends = found
-        making = None
+        computation = None
         if type(value) is ComputedValue:
-            making = self.makings[unique]
+            computation = self.computations[unique]
             value = value.value
-        return Item(value, unique, ends - int(self.now), 0, True, False, 1, making)
+        return Item(value, unique, ends - int(self.now), 0, True, False, 1, computation)
 
-    makings: dict[int, tuple[float, float]]
+    computations: dict[int, tuple[float, float]]
 
     def add(self, key: str, value: Any, ttl: float) -> bool:
         return self.find(key) is None and self.put(key, value, ttl)
@@ -185,30 +185,30 @@ class World:
 
 
 class Requests:
-    """Requests at a rate, each a plan of `get_or_set`, on the time of a world."""
+    """Requests at a rate, each a plan of `get_or_set`, on the time of a simulated store."""
 
-    def __init__(self, world: World, cost: float) -> None:
-        self.world, self.cost = world, cost
+    def __init__(self, store: SimulatedStore, cost: float) -> None:
+        self.store, self.cost = store, cost
         self.events: list[tuple[float, int, Generator[Any, Any, Any], Any]] = []
         self.number = itertools.count()
-        self.made: list[float] = []
-        self.running = self.most_running = self.waits = 0
+        self.computed_at: list[float] = []
+        self.running = self.concurrent_computations_max = self.waits = 0
         self.ages: list[float] = []
 
-    def at(self, when: float, plan: Generator[Any, Any, Any], outcome: Any = None) -> None:
+    def run_at(self, when: float, plan: Generator[Any, Any, Any], outcome: Any = None) -> None:
         heapq.heappush(self.events, (when, next(self.number), plan, outcome))
 
     def run(self) -> None:
-        world = self.world
+        store = self.store
         while self.events:
-            world.now, _, plan, outcome = heapq.heappop(self.events)
+            store.now, _, plan, outcome = heapq.heappop(self.events)
             if outcome == "made":
                 self.running -= 1
-                outcome = world.now
+                outcome = store.now
             self.advance(plan, outcome)
 
     def advance(self, plan: Generator[Any, Any, Any], outcome: Any) -> None:
-        world = self.world
+        store = self.store
         try:
             step = plan.send(outcome)
             while type(step) is Call:
@@ -218,21 +218,21 @@ class Requests:
                     and done is True
                     and type(step.arguments[1]) is ComputedValue
                 ):
-                    unique = world.items[step.arguments[0]][1]
-                    world.makings[unique] = (world.now, self.cost)
+                    unique = store.items[step.arguments[0]][1]
+                    store.computations[unique] = (store.now, self.cost)
                 step = plan.send(done)
         except StopIteration as end:
-            self.ages.append(world.now - end.value)
+            self.ages.append(store.now - end.value)
             return
         if type(step) is CallFunction:
-            self.made.append(world.now)
+            self.computed_at.append(store.now)
             self.running += 1
-            self.most_running = max(self.most_running, self.running)
-            self.at(world.now + self.cost, plan, "made")
+            self.concurrent_computations_max = max(self.concurrent_computations_max, self.running)
+            self.run_at(store.now + self.cost, plan, "made")
         else:
             assert type(step) is Sleep
             self.waits += 1
-            self.at(world.now + step.seconds, plan)
+            self.run_at(store.now + step.seconds, plan)
 
 
 @pytest.mark.parametrize("ttl", [2, 2.5, 10])
@@ -241,32 +241,36 @@ def test_of_500_requests_a_second_none_waits_after_the_first(
 ) -> None:
     seed = random.randrange(2**32)
     monkeypatch.setattr(random, "random", random.Random(seed).random)
-    world = World()
-    world.makings = {}
-    monkeypatch.setattr(leases, "time", world)
-    requests, seconds, rate = Requests(world, 0.05), 60, 500
-    lease = Lease(ttl=ttl, early=True)
+    store = SimulatedStore()
+    store.computations = {}
+    monkeypatch.setattr(leases, "time", store)
+    requests, seconds, rate = Requests(store, 0.05), 60, 500
+    options = GetOrSetOptions(ttl=ttl, early=True)
     for number in range(seconds * rate):
-        plan = leases._plan_get_or_set(world, "k", lease, lambda: None)
-        requests.at(1000.25 + 1 + number / rate, plan)
-    first = leases._plan_get_or_set(world, "k", lease, lambda: None)
-    requests.at(1000.25, first)
+        plan = leases._plan_get_or_set(store, "k", options, lambda: None)
+        requests.run_at(1000.25 + 1 + number / rate, plan)
+    first = leases._plan_get_or_set(store, "k", options, lambda: None)
+    requests.run_at(1000.25, first)
     requests.run()
     assert requests.waits == 0, seed
-    assert requests.most_running == 1, seed
-    assert len(requests.made) <= 1.15 * (seconds + 1) / ttl + 1, (seed, len(requests.made))
+    assert requests.concurrent_computations_max == 1, seed
+    assert len(requests.computed_at) <= 1.15 * (seconds + 1) / ttl + 1, (
+        seed,
+        len(requests.computed_at),
+    )
     assert max(requests.ages) <= ttl, seed
-    assert world.unstored == 0
+    assert store.unstored == 0
 
 
 def test_without_early_refresh_the_same_requests_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
-    world.makings = {}
-    monkeypatch.setattr(leases, "time", world)
-    requests = Requests(world, 0.05)
+    store = SimulatedStore()
+    store.computations = {}
+    monkeypatch.setattr(leases, "time", store)
+    requests = Requests(store, 0.05)
     for number in range(10 * 500):
-        requests.at(
-            1001 + number / 500, leases._plan_get_or_set(world, "k", Lease(ttl=2), lambda: None)
+        requests.run_at(
+            1001 + number / 500,
+            leases._plan_get_or_set(store, "k", GetOrSetOptions(ttl=2), lambda: None),
         )
     requests.run()
     assert requests.waits > 100
@@ -276,17 +280,17 @@ def test_past_its_end_a_value_is_waited_for_and_not_served(monkeypatch: pytest.M
     """The others wait for a refresh that outlives the value, unless `stale` lets them go on."""
     monkeypatch.setattr(random, "random", lambda: 0.0)  # no refresh before the end
     for stale in (0, 30):
-        world = World()
-        world.makings = {}
-        monkeypatch.setattr(leases, "time", world)
-        requests = Requests(world, 0.5)
-        lease = Lease(ttl=2, early=True, stale=stale)
-        requests.at(1000.25, leases._plan_get_or_set(world, "k", lease, lambda: None))
+        store = SimulatedStore()
+        store.computations = {}
+        monkeypatch.setattr(leases, "time", store)
+        requests = Requests(store, 0.5)
+        options = GetOrSetOptions(ttl=2, early=True, stale=stale)
+        requests.run_at(1000.25, leases._plan_get_or_set(store, "k", options, lambda: None))
         for number in range(100):  # the first request after the end makes it, for half a second
-            requests.at(
-                1002.8 + number / 1000, leases._plan_get_or_set(world, "k", lease, lambda: None)
+            requests.run_at(
+                1002.8 + number / 1000, leases._plan_get_or_set(store, "k", options, lambda: None)
             )
         requests.run()
-        assert len(requests.made) == 2
+        assert len(requests.computed_at) == 2
         assert (requests.waits == 0) == (stale > 0)
         assert (max(requests.ages) <= 2) == (stale == 0)

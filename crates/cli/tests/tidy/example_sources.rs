@@ -6,12 +6,12 @@ use super::graph::{Use, cycles, uses};
 use super::modules::{cycle, impure_names, violations};
 use super::{python_imports, rust_imports};
 
-fn rust(files: &[(&str, &str)]) -> Vec<Use> {
-    let (modules, imports) = rust_imports::read(&planted(files));
+fn uses_of_rust_files(files: &[(&str, &str)]) -> Vec<Use> {
+    let (modules, imports) = rust_imports::read(&source_map(files));
     uses(&modules, &imports)
 }
 
-fn planted(files: &[(&str, &str)]) -> BTreeMap<String, String> {
+fn source_map(files: &[(&str, &str)]) -> BTreeMap<String, String> {
     let owned = |(path, text): &(&str, &str)| ((*path).to_owned(), (*text).to_owned());
     files.iter().map(owned).collect()
 }
@@ -35,7 +35,7 @@ fn finds_cycles_in_every_syntax() {
         ("use crate::c::B;", "use crate::a::A;"),
         ("use crate::B;", "use crate::a::A;"),
     ] {
-        let found = cycles(&rust(&[
+        let found = cycles(&uses_of_rust_files(&[
             ("lib.rs", "mod a; mod b; mod c; pub use b::B;"),
             ("a/mod.rs", a),
             ("b.rs", b),
@@ -58,7 +58,7 @@ fn ignores_names_that_are_not_uses() {
         "#[cfg(all(test, not(loom)))]\n#[allow(unused)]\nuse crate::a::A;",
         "use other::a::A; fn f() { a::f() }",
     ] {
-        let found = cycles(&rust(&[
+        let found = cycles(&uses_of_rust_files(&[
             ("lib.rs", "mod a; mod b;"),
             ("a.rs", "use crate::b::B;"),
             ("b.rs", b),
@@ -70,7 +70,7 @@ fn ignores_names_that_are_not_uses() {
 #[test]
 fn ignores_test_only_files() {
     for (declaration, loops) in [("#[cfg(test)]\nmod checks;", 0), ("mod checks;", 1)] {
-        let found = cycles(&rust(&[
+        let found = cycles(&uses_of_rust_files(&[
             ("lib.rs", "mod a; mod b;"),
             ("a.rs", "use crate::b::B;"),
             ("b.rs", declaration),
@@ -82,7 +82,7 @@ fn ignores_test_only_files() {
 
 #[test]
 fn finds_nested_cycles_at_their_level() {
-    let found = cycles(&rust(&[
+    let found = cycles(&uses_of_rust_files(&[
         ("lib.rs", "mod a;"),
         ("a/mod.rs", "mod b; mod c; pub use b::B; use self::c::C;"),
         ("a/b.rs", "use super::C; use super::c::D;"),
@@ -93,7 +93,7 @@ fn finds_nested_cycles_at_their_level() {
 
 #[test]
 fn finds_cycles_with_the_root() {
-    let found = cycles(&rust(&[
+    let found = cycles(&uses_of_rust_files(&[
         ("main.rs", "mod a; struct Own; fn main() { a::run() }"),
         ("a.rs", "use crate::Own;"),
     ]));
@@ -121,7 +121,7 @@ fn finds_python_cycles_in_every_syntax() {
             ("a.py", "from glasscache.b import B"),
             ("b.py", imports),
         ];
-        let (modules, imported) = python_imports::read("glasscache", &planted(&files));
+        let (modules, imported) = python_imports::read("glasscache", &source_map(&files));
         let found = cycles(&uses(&modules, &imported));
         assert_eq!(!found.is_empty(), is_loop, "{imports}: {found:?}");
     }
@@ -138,7 +138,7 @@ fn finds_sockets_in_pure_folders_but_not_in_comments() {
 #[test]
 fn finds_upward_uses_and_unlisted_modules() {
     let rows: &[&[&str]] = &[&["upper"], &["lower", "beside"]];
-    let uses = rust(&[
+    let uses = uses_of_rust_files(&[
         ("lib.rs", "mod upper; mod lower; mod beside; mod new;"),
         ("upper.rs", "use crate::lower::L; use crate::new::N;"),
         ("lower.rs", "use crate::upper::U;"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import socket
 
-from harness import Failed, Server, case, demand
+from harness import RequirementFailed, Server, case, require
 
 RANDOM_SEED = 20
 
@@ -13,12 +13,12 @@ RANDOM_SEED = 20
 @case()
 def ten_thousand_unknown_commands(server: Server) -> None:
     """Each has its error."""
-    with server.connect(30) as wire:
-        wire.send(b"nonsense here\r\n" * 10_000 + b"mn\r\n")
+    with server.connect(30) as connection:
+        connection.send(b"nonsense here\r\n" * 10_000 + b"mn\r\n")
         for number in range(10_000):
-            line = wire.line()
-            demand(line == b"ERROR", f"reply {number} is {line!r}")
-        demand(wire.line() == b"MN", "out of step")
+            line = connection.read_line()
+            require(line == b"ERROR", f"reply {number} is {line!r}")
+        require(connection.read_line() == b"MN", "out of step")
 
 
 @case()
@@ -26,13 +26,13 @@ def random_bytes(server: Server) -> None:
     """2.5 MB of random bytes, over many connections: the server lives."""
     source = random.Random(RANDOM_SEED)
     for _ in range(50):
-        with server.connect(0.2) as wire:
+        with server.connect(0.2) as connection:
             try:
-                wire.send(source.randbytes(50_000))
-                wire.rest(0.05)
+                connection.send(source.randbytes(50_000))
+                connection.read_rest(0.05)
             except (ConnectionError, TimeoutError):
                 pass
-    demand(server.is_alive(), "the server is gone")
+    require(server.is_alive(), "the server is gone")
 
 
 GOOD = [
@@ -86,61 +86,65 @@ def mutated_commands(server: Server) -> None:
     source = random.Random(RANDOM_SEED)
     before = server.resident_mb()
     for _ in range(300):
-        with server.connect(0.2) as wire:
+        with server.connect(0.2) as connection:
             try:
-                wire.send(b"".join(mutate(source, source.choice(GOOD)) for _ in range(20)))
-                wire.rest(0.02)
+                connection.send(b"".join(mutate(source, source.choice(GOOD)) for _ in range(20)))
+                connection.read_rest(0.02)
             except (ConnectionError, TimeoutError):
                 pass
-    demand(server.is_alive(), "the server is gone")
-    demand(server.resident_mb() - before < 32, "memory grew")
+    require(server.is_alive(), "the server is gone")
+    require(server.resident_mb() - before < 32, "memory grew")
 
 
-def foreign(server: Server, data: bytes) -> None:
+def send_other_protocol(server: Server, data: bytes) -> None:
     """Another protocol gets ERROR lines, or is closed; the server lives."""
-    with server.connect() as wire:
-        wire.send(data)
-        reply = wire.rest(0.5)
+    with server.connect() as connection:
+        connection.send(data)
+        reply = connection.read_rest(0.5)
     lines = [line for line in reply.split(b"\r\n") if line]
-    demand(
+    require(
         all(line.startswith((b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR")) for line in lines),
-        f"answered {reply[:80]!r}",
+        f"reply {reply[:80]!r}",
     )
-    demand(server.is_alive(), "the server is gone")
+    require(server.is_alive(), "the server is gone")
 
 
 @case()
 def tls_hello(server: Server) -> None:
     """The first bytes of a TLS client."""
-    foreign(server, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(32)) + b"\n")
+    send_other_protocol(
+        server, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(32)) + b"\n"
+    )
 
 
 @case()
 def ssh_banner(server: Server) -> None:
     """The banner of an SSH client."""
-    foreign(server, b"SSH-2.0-OpenSSH_9.2p1\r\n")
+    send_other_protocol(server, b"SSH-2.0-OpenSSH_9.2p1\r\n")
 
 
 @case()
 def redis_command(server: Server) -> None:
     """A RESP array."""
-    foreign(server, b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n")
+    send_other_protocol(server, b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n")
 
 
 @case()
 def http_request_with_commands_in_its_body(server: Server) -> None:
     """Closed at the first line, so that a browser cannot be made to speak memcached."""
-    with server.connect() as wire:
+    with server.connect() as connection:
         body = b"set from_http 0 0 3\r\nbad\r\n"
-        wire.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-        demand(wire.is_closed(), "still open")
-    with server.connect() as wire:
-        demand(wire.get(b"from_http") is None, "the body ran")
+        connection.send(
+            b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        )
+        require(connection.is_closed(), "still open")
+    with server.connect() as connection:
+        require(connection.get(b"from_http") is None, "the body ran")
 
 
 @case()
 def udp_is_silent(server: Server) -> None:
-    """A datagram to the port is never answered."""
+    """A datagram to the port never has a reply."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.settimeout(0.5)
         probe.sendto(b"\x00\x00\x00\x00\x00\x01\x00\x00stats\r\n", ("127.0.0.1", server.port))
@@ -148,10 +152,10 @@ def udp_is_silent(server: Server) -> None:
             data, _ = probe.recvfrom(1 << 16)
         except (TimeoutError, ConnectionError):
             return
-        raise Failed(f"UDP answered {data[:40]!r}")
+        raise RequirementFailed(f"UDP: reply {data[:40]!r}")
 
 
-ADMIN_JUNK = [
+INVALID_ADMIN_COMMANDS = [
     "shutdown", "shutdown now please", "stats " + "x" * 200, "stats \x7f", "stats maps",
     "stats detail", "stats detail sideways", "stats cachedump", "stats cachedump -1 -1",
     "stats cachedump 99999999999 1", "stats reset reset", "stats conns conns", "stats sizes x",
@@ -168,10 +172,10 @@ ADMIN_JUNK = [
 
 
 @case()
-def junk_to_the_admin_commands(server: Server) -> None:
-    """Missing and senseless arguments to stats, slabs, lru, lru_crawler, watch and the like are answered."""
-    for text in ADMIN_JUNK:
-        with server.connect() as wire:
-            wire.send(text.encode() + b"\r\n")
-            demand(wire.line() != b"", f"{text!r} was not answered")
-    demand(server.is_alive(), "the server is gone")
+def invalid_arguments_of_admin_commands(server: Server) -> None:
+    """Missing and senseless arguments to stats, slabs, lru, lru_crawler, watch and the like have a reply."""
+    for text in INVALID_ADMIN_COMMANDS:
+        with server.connect() as connection:
+            connection.send(text.encode() + b"\r\n")
+            require(connection.read_line() != b"", f"{text!r} has no reply")
+    require(server.is_alive(), "the server is gone")

@@ -112,21 +112,27 @@ def test_a_text_for_keys_fails_type_checking(tmp_path: Path) -> None:
     assert not {line for line in lines if line > 11}, done.stdout
 
 
-@pytest.mark.parametrize("word", ["expire", "ex", "time", "exptime", "expiration", "timeout"])
+@pytest.mark.parametrize(
+    "foreign_name", ["expire", "ex", "time", "exptime", "expiration", "timeout"]
+)
 @pytest.mark.parametrize("method", ["set", "add", "replace", "set_many", "touch", "gat", "incr"])
-def test_another_clients_word_for_ttl_names_ours(either: Any, method: str, word: str) -> None:
+def test_another_clients_name_of_ttl_suggests_ours(
+    either: Any, method: str, foreign_name: str
+) -> None:
     arguments: list[Any] = {
         "set_many": [{"k": 1}],
         "touch": ["k"],
         "gat": ["k"],
         "incr": ["k"],
     }.get(method, ["k", 1])
-    error = error_of(lambda client: getattr(client, method)(*arguments, **{word: 60}), either)
+    error = error_of(
+        lambda client: getattr(client, method)(*arguments, **{foreign_name: 60}), either
+    )
     assert isinstance(error, TypeError)
     assert "ttl" in str(error)
 
 
-def test_an_unknown_word_is_named(either: Any) -> None:
+def test_an_unknown_keyword_is_named(either: Any) -> None:
     error = error_of(lambda client: client.set("k", 1, colour="red"), either)
     assert isinstance(error, TypeError)
     assert str(error) == "set() got an unexpected keyword argument 'colour'"
@@ -210,7 +216,7 @@ def test_a_setting_of_no_value_lists_those_there_are(settings: Any, listed: list
     for kind in (Client, AsyncClient):
         with pytest.raises(BadSetting, match=f"^{name}=") as raised:
             kind("127.0.0.1:1", **settings)
-        assert [word for word in listed if word not in str(raised.value)] == []
+        assert [name for name in listed if name not in str(raised.value)] == []
 
 
 def test_a_codecs_settings_list_their_values() -> None:

@@ -1,7 +1,8 @@
-"""A Django site of one backend, as a process: it stores, or finds, values of every kind and says how it went.
+"""A Django site of one backend as a process that stores, or finds, values of every kind.
 
-`moving.py` calls it with JSON: the cache's settings, a folder for the sessions' cookies, how many values of
-each kind, and `work`: "store", "find", or "mix", which does both at random until its standard input ends.
+`backend_migration.py` calls it with JSON: the settings of the cache, a folder for the cookies of sessions,
+how many values of each kind, and `mode`: "store", "find", or "mix", which does both at random until its
+standard input ends.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-ORDER = json.loads(sys.argv[1])
+SITE_SETTINGS = json.loads(sys.argv[1])
 
 
 class Count(logging.Handler):
@@ -42,7 +43,7 @@ settings.configure(
     ALLOWED_HOSTS=["*"],
     SECRET_KEY="the same in all processes",  # noqa: S106 - of a test
     ROOT_URLCONF=__name__,
-    CACHES={"default": ORDER["cache"]},
+    CACHES={"default": SITE_SETTINGS["cache"]},
     INSTALLED_APPS=["django.contrib.sessions"],
     SESSION_ENGINE="django.contrib.sessions.backends.cache",
     MIDDLEWARE=["django.contrib.sessions.middleware.SessionMiddleware"],
@@ -59,29 +60,29 @@ from django.urls import path  # noqa: E402
 from django.utils.safestring import SafeString, mark_safe  # noqa: E402
 from django.views.decorators.cache import cache_page  # noqa: E402
 
-WRITER = ORDER["writer"]
+WRITER = SITE_SETTINGS["writer"]
 
 
-class Thing:
+class ExampleObject:
     """An object of the application's own class."""
 
     def __init__(self, number: int) -> None:
         self.number, self.name = number, f"thing {number}"
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is Thing and vars(other) == vars(self)
+        return type(other) is ExampleObject and vars(other) == vars(self)
 
     __hash__ = None  # type: ignore[assignment]
 
 
-def made(kind: str, n: int) -> Any:
+def test_value(kind: str, n: int) -> Any:
     """Return the value of a kind and number."""
     day = dt.datetime(2026, 1, 1, tzinfo=dt.UTC) + dt.timedelta(hours=n)
     inner = [n, (n, "b"), {n, -n}, day, decimal.Decimal(n) / 7, uuid.UUID(int=n), None, True, n / 3]
     values = {
         "text": f"täxt {n} " * (1 + n % 200),
         "object": {
-            "things": [Thing(n)],
+            "things": [ExampleObject(n)],
             n: inner,
             "ids": list(range(n % 90)),
             "pad": "x" * (n * 17 % 5000),
@@ -143,19 +144,19 @@ def key_of(kind: str, n: int, writer: str) -> str:
 
 def is_same(a: Any, b: Any) -> bool:
     # What pylibmc itself does not keep: it has a subclass of str as str, and reads a truth as a number.
-    lost = [{str, SafeString}, {bool, int}] if ORDER["name"] == "pylibmc" else []
+    lost = [{str, SafeString}, {bool, int}] if SITE_SETTINGS["name"] == "pylibmc" else []
     return a == b and (type(a) is type(b) or {type(a), type(b)} in lost)
 
 
 def store(kind: str, n: int, writer: str) -> None:
     if kind in VALUES:
-        value = made(kind, n)
+        value = test_value(kind, n)
         if n % 3:
             cache.set(key_of(kind, n, writer), value, 600)
         else:
             cache.set_many({key_of(kind, n, writer): value}, 600)
     else:
-        visit(kind, n)
+        request_page(kind, n)
 
 
 def find(kind: str, n: int, writer: str) -> None:
@@ -165,12 +166,12 @@ def find(kind: str, n: int, writer: str) -> None:
         # Django's PyMemcacheCache cannot tell a stored None from a miss, nor could it ever.
         is_found = found is not missing
         counts["found" if is_found else "missed"] += 1
-        if is_found and not is_same(found, made(kind, n)):
+        if is_found and not is_same(found, test_value(kind, n)):
             counts["wrong"] += 1
             if len(first_errors) < 3:
                 first_errors.append(f"{key}: {found!r:.100} of {type(found).__name__}")
         return
-    content = visit(kind, n)
+    content = request_page(kind, n)
     by_writer = {"session": f"session {n}"}.get(
         kind, f"{'part' if kind == 'fragment' else kind} {n} by {writer}"
     )
@@ -188,7 +189,7 @@ def find(kind: str, n: int, writer: str) -> None:
 cookies: dict[int, str] = {}
 
 
-def visit(kind: str, n: int) -> str | None:
+def request_page(kind: str, n: int) -> str | None:
     """Request a page; None if the site answered 500."""
     browser = Client(raise_request_exception=False)
     if kind == "session" and n in cookies:
@@ -204,51 +205,51 @@ def visit(kind: str, n: int) -> str | None:
     return response.content.decode()
 
 
-def visit_any(kind: str, n: int) -> None:
+def request_any_page(kind: str, n: int) -> None:
     """Request a page that any process may have stored last."""
-    content = visit(kind, n)
+    content = request_page(kind, n)
     by = [f"{'part' if kind == 'fragment' else kind} {n} by {writer}" for writer in ("old", "new")]
     if content is not None:
         counts["found" if content in by else "wrong"] += 1
 
 
-def done(work: Any, *arguments: Any) -> None:
+def count_exceptions(function: Any, *arguments: Any) -> None:
     try:
-        work(*arguments)
+        function(*arguments)
     except Exception as error:  # noqa: BLE001 - what is counted
         failed(error)
 
 
 def main() -> None:
-    values = ORDER["values"]
+    values = SITE_SETTINGS["values"]
     numbers = range(values)
-    if ORDER["work"] == "store":
+    if SITE_SETTINGS["mode"] == "store":
         for kind in KINDS:
             for n in numbers:
-                done(store, kind, n, WRITER)
-        Path(ORDER["folder"], WRITER).write_text(json.dumps(cookies))
-    elif ORDER["work"] == "find":
-        known = json.loads(Path(ORDER["folder"], OTHER).read_text())
+                count_exceptions(store, kind, n, WRITER)
+        Path(SITE_SETTINGS["folder"], WRITER).write_text(json.dumps(cookies))
+    elif SITE_SETTINGS["mode"] == "find":
+        known = json.loads(Path(SITE_SETTINGS["folder"], OTHER).read_text())
         cookies.update({int(n): cookie for n, cookie in known.items()})
         for kind in KINDS:
             for n in numbers:
-                done(find, kind, n, OTHER)
+                count_exceptions(find, kind, n, OTHER)
     else:
-        rng = random.Random(ORDER["seed"])
+        rng = random.Random(SITE_SETTINGS["seed"])
         ended = threading.Event()
         threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
         while not ended.is_set():
             kind, n = rng.choice(MIXED), rng.choice(numbers)
             if kind not in VALUES:
-                done(visit_any, kind, n)
+                count_exceptions(request_any_page, kind, n)
             elif rng.random() < 0.3:
-                done(store, kind, n, rng.choice([WRITER, OTHER]))
+                count_exceptions(store, kind, n, rng.choice([WRITER, OTHER]))
             else:
-                done(find, kind, n, rng.choice([WRITER, OTHER]))
+                count_exceptions(find, kind, n, rng.choice([WRITER, OTHER]))
     print(json.dumps({**counts, "warnings": Count.count, "errors": first_errors}))
 
 
 if __name__ == "__main__":
-    sys.modules["moving_site"] = sys.modules["__main__"]
-    Thing.__module__ = "moving_site"
+    sys.modules["migrating_site"] = sys.modules["__main__"]
+    ExampleObject.__module__ = "migrating_site"
     main()

@@ -1,4 +1,4 @@
-//! One of the two nodes: its address, a connection, and the commands whose replies are lines.
+//! One of the two servers: its address, a connection, and the commands whose replies are lines.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,8 +14,8 @@ use crate::access::Access;
 /// Characters of a reply that an error message quotes.
 const QUOTED_CHARACTERS_MAX: usize = 100;
 
-/// A node with an open connection.
-pub(super) struct Node {
+/// A server with an open connection.
+pub(super) struct WarmServer {
     name: String,
     connection: Connection,
 }
@@ -36,7 +36,7 @@ pub(super) struct Reply {
     pub(super) is_stale: bool,
 }
 
-/// What comes next from a node that executes a batch.
+/// What comes next from a server that executes a batch.
 #[derive(Debug)]
 pub(super) enum BatchReply {
     /// A reply to one of its commands.
@@ -47,24 +47,24 @@ pub(super) enum BatchReply {
     End,
 }
 
-impl Node {
-    /// Connects, and verifies that the node takes meta commands.
+impl WarmServer {
+    /// Connects, and verifies that the server takes meta commands.
     pub(super) fn open(access: &Access) -> Result<Self, WarmError> {
         let name = access.endpoint.to_string();
         let opened = Connection::open(access);
         let connection = opened.map_err(|reason| WarmError::Connection {
-            node: name.clone(),
+            server: name.clone(),
             reason,
         })?;
-        let mut node = Self { name, connection };
+        let mut server = Self { name, connection };
         // Of a server that wants a login, the longer line gets a reply; at one as short as `mn` it closes.
         for (command, reply_start) in [("version", "VERSION "), ("mn", "MN")] {
-            let reply = node.request_line(command)?;
+            let reply = server.request_line(command)?;
             if !reply.starts_with(reply_start) {
-                return Err(node.refused_error(command, reply));
+                return Err(server.refused_error(command, reply));
             }
         }
-        Ok(node)
+        Ok(server)
     }
 
     /// Writes bytes of requests.
@@ -84,7 +84,7 @@ impl Node {
         let name = &self.name;
         let line = self.connection.read_line();
         let line = line.map_err(|reason| WarmError::Connection {
-            node: name.clone(),
+            server: name.clone(),
             reason,
         })?;
         match parse(line) {
@@ -101,7 +101,7 @@ impl Node {
                 Ok(BatchReply::Reply(reply))
             }
             _ => Err(WarmError::Unexpected {
-                node: name.clone(),
+                server: name.clone(),
                 command,
                 reply: quote(line),
             }),
@@ -132,7 +132,7 @@ impl Node {
         let name = &self.name;
         let line = self.connection.read_line();
         line.map_err(|reason| WarmError::Connection {
-            node: name.clone(),
+            server: name.clone(),
             reason,
         })
     }
@@ -162,16 +162,16 @@ impl Node {
     /// The error of a reply that does not match its request.
     pub(super) fn unexpected_error(&self, command: &'static str, reply: String) -> WarmError {
         WarmError::Unexpected {
-            node: self.name.clone(),
+            server: self.name.clone(),
             command,
             reply,
         }
     }
 
-    /// The error of a command that the node does not take.
+    /// The error of a command that the server does not take.
     pub(super) fn refused_error(&self, command: &'static str, reply: String) -> WarmError {
         WarmError::Refused {
-            node: self.name.clone(),
+            server: self.name.clone(),
             command,
             reply,
         }
@@ -179,7 +179,7 @@ impl Node {
 
     fn connection_error(&self, reason: io::Error) -> WarmError {
         WarmError::Connection {
-            node: self.name.clone(),
+            server: self.name.clone(),
             reason,
         }
     }

@@ -25,7 +25,7 @@ _DEFAULT_TIMEOUT_S: Final = 1.0
 """The bound of a call when the program gives none; pymemcache would wait for ever."""
 
 
-class Core:
+class ClientBase:
     """The part of a client that knows no command."""
 
     def __init__(
@@ -107,12 +107,12 @@ class Core:
         try:
             return read()
         except glasscache.GlasscacheError as error:
-            self._note_failure(error)
+            self._record_failure(error)
         except Exception:  # noqa: BLE001, S110 - whatever a serde raises: ignoring it is configured
             pass
         return default
 
-    def _note_failure(self, error: glasscache.GlasscacheError) -> None:
+    def _record_failure(self, error: glasscache.GlasscacheError) -> None:
         """Learn of a call that failed; a client of many servers counts them."""
 
     def _keys_grouped_by_client(

@@ -1,7 +1,7 @@
 """Moves a Django site from its old backend to `GlassCache` and back, processes of both running together.
 
 `make django-moving`: PyMemcacheCache and PyLibMCCache, one and three servers, memcached and ours, with `like`
-and without. Each line says what a process found of what the other's wrote: with `like` everything, without it
+and without. Each line lists what a process found of the other's values: with `like` everything, without it
 nothing, and in neither case an exception, a response of 500 or a wrong value.
 """
 
@@ -42,7 +42,7 @@ class Site:
     def __init__(
         self, writer: str, name: str, cache: dict[str, Any], folder: str, values: int
     ) -> None:
-        self.order = {
+        self.site_settings = {
             "writer": writer,
             "name": name,
             "cache": cache,
@@ -50,16 +50,16 @@ class Site:
             "values": values,
         }
 
-    def start(self, work: str, seed: int = 0) -> subprocess.Popen[str]:
-        order = json.dumps({**self.order, "work": work, "seed": seed})
-        command = [sys.executable, str(HERE / "moving_site.py"), order]
+    def start(self, mode: str, seed: int = 0) -> subprocess.Popen[str]:
+        settings = json.dumps({**self.site_settings, "mode": mode, "seed": seed})
+        command = [sys.executable, str(HERE / "migrating_site.py"), settings]
         environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
         return subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
 
-    def run(self, work: str) -> dict[str, Any]:
-        return result_of(self.start(work))
+    def run(self, mode: str) -> dict[str, Any]:
+        return result_of(self.start(mode))
 
 
 def result_of(process: subprocess.Popen[str]) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def result_of(process: subprocess.Popen[str]) -> dict[str, Any]:
     )
 
 
-def mixed(old: Site, new: Site, seconds: float) -> list[dict[str, Any]]:
+def run_mixed(old: Site, new: Site, seconds: float) -> list[dict[str, Any]]:
     """Two processes of each backend at once, storing and finding under the same keys."""
     running = [site.start("mix", seed) for seed, site in enumerate([old, new, old, new])]
     time.sleep(seconds)
@@ -84,20 +84,24 @@ def check(label: str, results: list[dict[str, Any]], *, shares: bool, expected: 
         for name in ("found", "missed", "wrong", "exceptions", "500")
     }
     warnings = max(r.get("warnings", 0) for r in results)
-    good = not total["wrong"] and not total["exceptions"] and not total["500"] and warnings <= 1
+    has_passed = (
+        not total["wrong"] and not total["exceptions"] and not total["500"] and warnings <= 1
+    )
     if shares:
-        good &= total["missed"] == 0 and (
+        has_passed &= total["missed"] == 0 and (
             total["found"] == expected if expected else total["found"] > 0
         )
     elif expected:
-        good &= total["found"] == 0 and total["missed"] == expected
+        has_passed &= total["found"] == 0 and total["missed"] == expected
     displayed = ", ".join(f"{name} {count}" for name, count in total.items())
-    print(f"{'ok ' if good else 'NOT'} {label:62} {displayed}, warnings {warnings}", flush=True)
-    if not good:
+    print(
+        f"{'ok ' if has_passed else 'NOT'} {label:62} {displayed}, warnings {warnings}", flush=True
+    )
+    if not has_passed:
         for result in results:
             for error in result.get("errors", []):
                 print(f"      {error}")
-    return good
+    return has_passed
 
 
 def move(
@@ -119,19 +123,19 @@ def move(
         with_what = f"{'like' if like else 'no like'}, {'options' if options else 'none'}"
         label = f"{name}, {len(servers)} of {of}, {with_what}"
         expected = KINDS * arguments.values
-        good = True
-        for writer, reader, way in ((old, new, "moving"), (new, old, "rolling back")):
+        has_passed = True
+        for writer, reader, direction in ((old, new, "moving"), (new, old, "rolling back")):
             flush(servers)
             wrote = writer.run("store")
-            good &= check(
-                f"{label}: {way}", [wrote, reader.run("find")], shares=like, expected=expected
+            has_passed &= check(
+                f"{label}: {direction}", [wrote, reader.run("find")], shares=like, expected=expected
             )
         # What the new process wrote is there; now what the old one wrote as well.
         old.run("store")
-        good &= check(
-            f"{label}: together", mixed(old, new, arguments.seconds), shares=like, expected=None
+        has_passed &= check(
+            f"{label}: together", run_mixed(old, new, arguments.seconds), shares=like, expected=None
         )
-    return good
+    return has_passed
 
 
 def flush(servers: list[str]) -> None:
@@ -157,7 +161,7 @@ def main() -> int:
     )
     parser.add_argument("--counts", type=int, nargs="*", default=[1, 3], help="of servers")
     parser.add_argument(
-        "--short", action="store_true", help="one and three servers in turn, not each with each"
+        "--short", action="store_true", help="one and three servers, not every combination"
     )
     arguments = parser.parse_args()
     if arguments.django:
@@ -167,7 +171,7 @@ def main() -> int:
         path = [str(django), os.environ.get("PYTHONPATH", "")]
         os.environ["PYTHONPATH"] = os.pathsep.join(path)
         print(f"{django.name}, Python {sys.version.split()[0]}", flush=True)
-    good = True
+    has_passed = True
     programs = [program for program in (arguments.memcached, arguments.server) if program]
     for program in programs:
         of = Path(program.split()[0]).name
@@ -176,9 +180,11 @@ def main() -> int:
                 for name in OLD:
                     for like in (True, False):
                         options = DOCUMENTED[name] if count == 3 else {}
-                        for each in [options] if arguments.short or count == 1 else [{}, options]:
-                            good &= move(name, each, servers, like, arguments, of)
-    return 0 if good else 1
+                        for tested_options in (
+                            [options] if arguments.short or count == 1 else [{}, options]
+                        ):
+                            has_passed &= move(name, tested_options, servers, like, arguments, of)
+    return 0 if has_passed else 1
 
 
 if __name__ == "__main__":
