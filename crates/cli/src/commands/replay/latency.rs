@@ -1,21 +1,22 @@
-//! The latency table of a replay: what reads of the log's own items cost, so that nothing has to be stored for it.
+//! The latency table of a replay: what calls for the log's own items cost, so that nothing has to be stored for it.
 //!
-//! A table has a row for single gets by size and one for multi-gets by number of keys (docs/reference/formats.md,
-//! section 3). A multi-get of the log's items has bytes, too: what it costs beyond one get of as many bytes goes into the
-//! row of its number of keys; where it has more bytes than the largest item, it is the row of its size as well. So a
-//! call that resembles a measured one has the price that was measured.
+//! A table has rows of single gets by size and of multi-gets by number of keys (docs/reference/formats.md, section 3). The
+//! calls are those of a rehearsal. What a multi-get costs beyond one get of as many bytes belongs to its number of keys;
+//! beyond the largest single gets, each further byte costs what it does between the smallest and the largest. A strategy
+//! that makes few single gets has some read for the table.
 
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use glasscache_client::WireKey;
 use glasscache_sim::strategy::cost::CostModel;
-use glasscache_sim::strategy::noise::{AddedNs, ROUNDS, RoundForecasts, added_ns};
+use glasscache_sim::strategy::noise::{RoundForecasts, added_ns};
 use glasscache_sim::strategy::run::RequestStats;
 use serde_json::{Map, Value, json};
 
 use super::super::target::wire_key;
 use super::process::Process;
+use super::rehearsal::{Rehearsal, TimedCall};
 use crate::output::{Exit, Failure};
 
 /// Rows of single gets.
@@ -32,39 +33,35 @@ const PERCENTILES: [usize; 29] = [
     920, 940, 950, 960, 970, 980, 985, 990, 995, 999,
 ];
 
-/// The reads that are measured.
-pub(super) struct Cells<'l> {
-    /// One item of each size, ascending.
-    single_gets: Vec<Vec<(&'l str, u32)>>,
-    /// Several items.
-    multi_gets: Vec<Vec<(&'l str, u32)>>,
-}
+/// The fewest calls of a row.
+const CALLS_PER_ROW: usize = 20;
+
+/// The most rows of multi-gets.
+const KEY_ROWS: usize = 24;
+
+/// Single gets to be read for the table: one item of each size (key, bytes), ascending.
+pub(super) struct SingleGets<'l>(Vec<(&'l str, u32)>);
 
 /// What was measured.
 pub(super) struct LatencyTable {
     /// As `latency.json` has it.
     pub(super) document: Value,
-    /// The median of each cell, in microseconds.
-    medians_us: Vec<f64>,
+    cost: CostModel,
+    /// Keys and bytes of a call like those of each row.
+    typical_calls: Vec<(u64, u64)>,
     /// The table of each round alone.
-    rounds: Vec<Value>,
+    rounds: Vec<CostModel>,
 }
 
-/// The times of calls, in nanoseconds: a list for each cell.
-type CellSamples = Vec<Vec<u64>>;
-
-impl<'l> Cells<'l> {
-    /// The cells for items (key, bytes), with calls of up to this many keys.
-    pub(super) fn new(items: &[(&'l str, u32)], keys_max: usize) -> Result<Self, Failure> {
+impl<'l> SingleGets<'l> {
+    /// Gets of these items (key, bytes), from the smallest to the largest.
+    pub(super) fn new(items: &[(&'l str, u32)]) -> Result<Self, Failure> {
         let mut items_by_size = items.to_vec();
         items_by_size.sort_by_key(|&(_, bytes)| bytes);
-        let item_at_share = |share: f64| {
-            items_by_size
-                .get((share * items_by_size.len() as f64) as usize)
-                .or(items_by_size.last())
-        };
         let mut single_gets: Vec<(&str, u32)> = (0..SIZE_ROWS)
-            .filter_map(|n| item_at_share(n as f64 / (SIZE_ROWS - 1) as f64))
+            .filter_map(|n| {
+                items_by_size.get(n * items_by_size.len().saturating_sub(1) / (SIZE_ROWS - 1))
+            })
             .copied()
             .collect();
         single_gets.dedup_by_key(|&mut (_, bytes)| bytes.max(1));
@@ -72,157 +69,246 @@ impl<'l> Cells<'l> {
             let message = "measuring the latency failed: no request of the log reads an item";
             return Err(Failure::new(Exit::BadData, message));
         }
-        let widths = (1..).map(|power| 1_usize << power);
-        let widths = widths.take_while(|&keys| keys < 2 * keys_max && keys <= items.len());
-        // Evenly over the sizes, so that a call has about as many bytes as one of the replay.
-        let items_over_sizes = |keys: usize| -> Vec<(&str, u32)> {
-            let middle_share = |n: usize| (n as f64 + 0.5) / keys as f64;
-            (0..keys)
-                .filter_map(|n| item_at_share(middle_share(n)))
-                .copied()
-                .collect()
-        };
-        Ok(Self {
-            single_gets: single_gets.into_iter().map(|item| vec![item]).collect(),
-            multi_gets: widths.map(items_over_sizes).collect(),
-        })
+        Ok(Self(single_gets))
     }
 
-    /// Measures every cell, with one process on each thread at the same time. Each cell is read in as many blocks as there
-    /// are rounds, between those of the others: a disturbance meets all of them.
-    pub(super) fn measure(&self, processes: &[Process]) -> Result<LatencyTable, Failure> {
-        let cells: Vec<&Vec<_>> = self.single_gets.iter().chain(&self.multi_gets).collect();
-        let mut rounds: Vec<CellSamples> = vec![vec![Vec::new(); cells.len()]; ROUNDS];
+    /// Measures the calls of a rehearsal and, if it makes too few, these single gets, with one process on each thread at
+    /// the same time.
+    pub(super) fn measure(
+        &self,
+        processes: &[Process],
+        rehearsal: &Rehearsal<'_>,
+    ) -> Result<LatencyTable, Failure> {
+        let mut rounds = rehearsal.measure()?;
         for round in &mut rounds {
-            for (cell, samples) in cells.iter().zip(round) {
-                let keys: Vec<WireKey<'_>> = cell
-                    .iter()
-                    .map(|(key, _)| wire_key(key))
-                    .collect::<Result<_, _>>()?;
-                let blocks = std::thread::scope(|scope| {
-                    let keys = &keys;
-                    let spawn_block = |process| scope.spawn(move || read_block(process, keys));
-                    let threads: Vec<_> = processes.iter().map(spawn_block).collect();
-                    let thread_results = threads.into_iter().map(ScopedJoinHandle::join);
-                    thread_results.collect::<Vec<_>>()
-                });
-                for block in blocks {
-                    let panic_failure =
-                        |_| Failure::new(Exit::Finding, "measuring the latency failed");
-                    samples.extend(block.map_err(panic_failure)??);
-                }
+            if round.iter().filter(|call| call.keys == 1).count() < SIZE_ROWS * CALLS_PER_ROW {
+                round.retain(|call| call.keys > 1);
+                self.read_single_gets(processes, round)?;
             }
         }
-        let samples_of_all_rounds = (0..cells.len()).map(|cell| {
-            let blocks = rounds.iter().filter_map(|round| round.get(cell));
-            blocks.flatten().copied().collect()
-        });
-        let mut table = self.latency_table(samples_of_all_rounds.collect());
+        let mut table = latency_table(rounds.concat())?;
         table.rounds = rounds
             .into_iter()
-            .map(|round| self.latency_table(round).document)
-            .collect();
+            .map(|calls| Ok(latency_table(calls)?.cost))
+            .collect::<Result<_, Failure>>()?;
         Ok(table)
     }
 
-    /// The table of these samples.
-    fn latency_table(&self, mut samples_ns: CellSamples) -> LatencyTable {
-        for samples in &mut samples_ns {
-            samples.sort_unstable();
-        }
-        let medians_us: Vec<f64> = samples_ns
-            .iter()
-            .map(|sorted| percentile_us(sorted, 500))
-            .collect();
-        let bytes_of = |cell: &Vec<(&str, u32)>| -> u64 {
-            cell.iter()
-                .map(|&(_, bytes)| u64::from(bytes))
-                .sum::<u64>()
-                .max(1)
-        };
-        let cells = || self.single_gets.iter().chain(&self.multi_gets);
-        let mut size_rows: Vec<(u64, usize)> = Vec::new();
-        for (index, cell) in cells().enumerate() {
-            let bytes = bytes_of(cell);
-            if size_rows.last().is_none_or(|&(before, _)| bytes > before) {
-                size_rows.push((bytes, index));
+    /// Reads a block of gets of each size.
+    fn read_single_gets(
+        &self,
+        processes: &[Process],
+        timed_calls: &mut Vec<TimedCall>,
+    ) -> Result<(), Failure> {
+        for &(key, bytes) in &self.0 {
+            let keys = [wire_key(key)?];
+            let blocks = std::thread::scope(|scope| {
+                let keys = &keys;
+                let spawn_block = |process| scope.spawn(move || read_block(process, keys));
+                let threads: Vec<_> = processes.iter().map(spawn_block).collect();
+                let thread_results = threads.into_iter().map(ScopedJoinHandle::join);
+                thread_results.collect::<Vec<_>>()
+            });
+            for block in blocks {
+                let panic_failure = |_| Failure::new(Exit::Finding, "measuring the latency failed");
+                let times_ns = block.map_err(panic_failure)??;
+                timed_calls.extend(times_ns.into_iter().map(|ns| TimedCall {
+                    keys: 1,
+                    bytes: u64::from(bytes),
+                    ns,
+                }));
             }
         }
-        let single_us: Vec<(f64, f64)> = size_rows
+        Ok(())
+    }
+}
+
+/// The table of these calls, of which some are single gets.
+fn latency_table(mut calls: Vec<TimedCall>) -> Result<LatencyTable, Failure> {
+    for call in &mut calls {
+        call.bytes = call.bytes.max(1);
+    }
+    calls.sort_unstable_by_key(|call| (call.keys, call.bytes));
+    let (single_gets, multi_gets) = calls.split_at(calls.partition_point(|call| call.keys == 1));
+    let mut size_rows: Vec<SizeRow> = rows_of(single_gets, SIZE_ROWS, |call| call.bytes)
+        .map(SizeRow::new)
+        .collect();
+    let mut typical_calls: Vec<(u64, u64)> = size_rows.iter().map(|row| (1, row.bytes)).collect();
+    let measured_rows = size_rows.len();
+    let most_bytes = calls.iter().map(|call| call.bytes).max();
+    size_rows.extend(rows_beyond(&size_rows, most_bytes.unwrap_or(0)));
+    let single_us: Vec<(f64, f64)> = size_rows
+        .iter()
+        .map(|row| (row.bytes as f64, row.median_us))
+        .collect();
+    let single_cost = cost_model(&single_us, &[(1.0, 0.0)])?;
+
+    let extra_us =
+        |call: &TimedCall| (call.ns as f64 - single_cost.call_ns(1, call.bytes) as f64) / 1e3;
+    let mut batch_us = vec![(1.0, 0.0)];
+    for calls in rows_of(multi_gets, KEY_ROWS, |call| call.keys) {
+        let keys = mean(calls, |call| call.keys);
+        let mut extra_us: Vec<f64> = calls.iter().map(extra_us).collect();
+        extra_us.sort_unstable_by(f64::total_cmp);
+        batch_us.push((keys, nearest_rank(&extra_us, 500)));
+        let bytes = mean(calls, |call| call.bytes);
+        typical_calls.push((keys.round() as u64, bytes.round() as u64));
+    }
+    // Only differences count, and no row may be below 0.
+    let lowest = batch_us.iter().fold(0.0, |low: f64, &(_, us)| low.min(us));
+    for (_, us) in &mut batch_us {
+        *us = round_to_ns(*us - lowest);
+    }
+    let cost = cost_model(&single_us, &batch_us)?;
+    spread_by_multi_gets(&mut size_rows, measured_rows, multi_gets, &cost);
+    let single_pct: Map<String, Value> = size_rows
+        .iter()
+        .map(|row| (row.bytes.to_string(), row.percentiles()))
+        .collect();
+    let document = json!({
+        "unit": "us", "single_us": single_us, "batch_us": batch_us, "single_pct": single_pct,
+    });
+    Ok(LatencyTable {
+        cost: parse_table(&document)?,
+        document,
+        typical_calls,
+        rounds: Vec::new(),
+    })
+}
+
+/// A row of the table of single gets.
+struct SizeRow {
+    bytes: u64,
+    median_us: f64,
+    percentiles_us: [f64; PERCENTILES.len()],
+}
+
+impl SizeRow {
+    fn new(single_gets: &[TimedCall]) -> Self {
+        let mut times_us: Vec<f64> = single_gets
             .iter()
-            .map(|&(bytes, index)| (bytes as f64, medians_us[index]))
+            .map(|call| call.ns as f64 / 1e3)
             .collect();
-        let single_cost = CostModel::new(&single_us, &[(1.0, 0.0)]).ok();
-        let single_get_us = |bytes: u64| {
-            single_cost
-                .as_ref()
-                .map_or(0.0, |model| model.call_ns(1, bytes) as f64 / 1e3)
-        };
-        let multi_get_medians = self
-            .multi_gets
-            .iter()
-            .zip(&medians_us[self.single_gets.len()..]);
-        let mut batch_us: Vec<(usize, f64)> = multi_get_medians
-            .map(|(cell, us)| (cell.len(), us - single_get_us(bytes_of(cell))))
-            .collect();
-        batch_us.insert(0, (1, 0.0));
-        // Only differences count, and no row may be below 0.
-        let lowest = batch_us.iter().fold(0.0, |low: f64, &(_, us)| low.min(us));
-        for (_, us) in &mut batch_us {
-            *us -= lowest;
-        }
-        let by_percent = |index: usize| -> Map<String, Value> {
-            let percentile_entry = |thousandths: usize| {
-                let percent = (thousandths as f64 / 10.0).to_string();
-                (
-                    percent,
-                    json!(percentile_us(&samples_ns[index], thousandths)),
-                )
-            };
-            PERCENTILES.into_iter().map(percentile_entry).collect()
-        };
-        let single_pct: Map<String, Value> = size_rows
-            .iter()
-            .map(|&(bytes, index)| (bytes.to_string(), json!(by_percent(index))))
-            .collect();
-        let table = json!({
-            "unit": "us", "single_us": single_us, "batch_us": batch_us, "single_pct": single_pct,
-        });
-        LatencyTable {
-            document: table,
-            medians_us,
-            rounds: Vec::new(),
+        times_us.sort_unstable_by(f64::total_cmp);
+        Self {
+            bytes: mean(single_gets, |call| call.bytes).round() as u64,
+            // A price is above 0.
+            median_us: nearest_rank(&times_us, 500).max(0.001),
+            percentiles_us: PERCENTILES
+                .map(|thousandths| nearest_rank(&times_us, thousandths).max(0.001)),
         }
     }
+
+    fn percentiles(&self) -> Value {
+        let entries = PERCENTILES.iter().zip(self.percentiles_us);
+        entries
+            .map(|(&thousandths, us)| ((thousandths as f64 / 10.0).to_string(), json!(us)))
+            .collect::<Map<String, Value>>()
+            .into()
+    }
+}
+
+/// Rows beyond the largest of `measured`, up to this many bytes, each half as large again as the one before.
+fn rows_beyond(measured: &[SizeRow], most_bytes: u64) -> Vec<SizeRow> {
+    let (Some(smallest), Some(largest)) = (measured.first(), measured.last()) else {
+        return Vec::new();
+    };
+    let us_per_byte =
+        (largest.median_us - smallest.median_us) / (largest.bytes - smallest.bytes).max(1) as f64;
+    let sizes = std::iter::successors(Some(largest.bytes), |&bytes| {
+        (bytes < most_bytes).then(|| bytes.saturating_add(bytes.div_ceil(2)))
+    });
+    let row = |bytes: u64| {
+        let further_us = us_per_byte.max(0.0) * (bytes - largest.bytes) as f64;
+        SizeRow {
+            bytes,
+            median_us: round_to_ns(largest.median_us + further_us),
+            percentiles_us: largest
+                .percentiles_us
+                .map(|us| round_to_ns(us + further_us)),
+        }
+    };
+    sizes.skip(1).map(row).collect()
+}
+
+/// Gives the rows from `first_beyond` on, beyond the largest single gets, the spread about their price of the multi-gets
+/// whose bytes are between those of the row before and of the row after.
+fn spread_by_multi_gets(
+    rows: &mut [SizeRow],
+    first_beyond: usize,
+    multi_gets: &[TimedCall],
+    cost: &CostModel,
+) {
+    for index in first_beyond..rows.len() {
+        let after = rows.get(index + 1).map_or(u64::MAX, |row| row.bytes);
+        let range = rows[index - 1].bytes..=after;
+        let calls = multi_gets.iter().filter(|call| range.contains(&call.bytes));
+        let mut above_price_us: Vec<f64> = calls
+            .map(|call| (call.ns as f64 - cost.call_ns(call.keys, call.bytes) as f64) / 1e3)
+            .collect();
+        if above_price_us.len() < CALLS_PER_ROW {
+            continue;
+        }
+        above_price_us.sort_unstable_by(f64::total_cmp);
+        let row = &mut rows[index];
+        row.percentiles_us = PERCENTILES.map(|thousandths| {
+            let us = row.median_us + nearest_rank(&above_price_us, thousandths);
+            round_to_ns(us.max(0.001))
+        });
+    }
+}
+
+/// Calls, ascending in a figure, cut into about as many rows: calls with an equal figure stay together.
+fn rows_of(
+    calls: &[TimedCall],
+    rows: usize,
+    figure: impl Fn(&TimedCall) -> u64,
+) -> impl Iterator<Item = &[TimedCall]> {
+    let calls_per_row = calls.len().div_ceil(rows).max(CALLS_PER_ROW);
+    let mut rest = calls;
+    std::iter::from_fn(move || {
+        let last = rest.get(..calls_per_row).unwrap_or(rest).last()?;
+        let row;
+        (row, rest) = rest.split_at(rest.partition_point(|call| figure(call) <= figure(last)));
+        Some(row)
+    })
+}
+
+fn mean(calls: &[TimedCall], figure: impl Fn(&TimedCall) -> u64) -> f64 {
+    calls.iter().map(|call| figure(call) as f64).sum::<f64>() / calls.len().max(1) as f64
 }
 
 impl LatencyTable {
     /// The prices of calls.
-    pub(super) fn cost_model(&self) -> Result<CostModel, Failure> {
-        parse_table(&self.document)
+    pub(super) fn cost_model(&self) -> &CostModel {
+        &self.cost
     }
 
     /// What the requests add that `run` returns for a table: by all rounds, and by each.
     pub(super) fn round_forecasts(
         &self,
         run: impl Fn(&CostModel) -> Vec<RequestStats>,
-    ) -> Result<RoundForecasts, Failure> {
-        let added_by = |table: &Value| -> Result<AddedNs, Failure> {
-            Ok(added_ns(&run(&parse_table(table)?)))
-        };
-        Ok(RoundForecasts {
-            whole: added_by(&self.document)?,
-            rounds: self.rounds.iter().map(added_by).collect::<Result<_, _>>()?,
-        })
+    ) -> RoundForecasts {
+        let added_by = |cost: &CostModel| added_ns(&run(cost));
+        RoundForecasts {
+            whole: added_by(&self.cost),
+            rounds: self.rounds.iter().map(added_by).collect(),
+        }
     }
 
-    /// How much slower the same reads were in `after`: the median over the cells, 0.1 for 10 %.
+    /// How much slower calls like those of the rows were in `after`: the median over them, 0.1 for 10 %.
     pub(super) fn drift(&self, after: &LatencyTable) -> f64 {
-        let pairs = self.medians_us.iter().zip(&after.medians_us);
-        let mut ratios: Vec<f64> = pairs.map(|(before, after)| after / before - 1.0).collect();
+        let price = |cost: &CostModel, (keys, bytes): (u64, u64)| cost.call_ns(keys, bytes) as f64;
+        let ratio = |&call| price(&after.cost, call) / price(&self.cost, call) - 1.0;
+        let mut ratios: Vec<f64> = self.typical_calls.iter().map(ratio).collect();
         ratios.sort_by(f64::total_cmp);
         ratios.get(ratios.len() / 2).copied().unwrap_or(0.0)
     }
+}
+
+fn cost_model(single_us: &[(f64, f64)], batch_us: &[(f64, f64)]) -> Result<CostModel, Failure> {
+    let cost = CostModel::new(single_us, batch_us);
+    cost.map_err(|error| Failure::new(Exit::BadData, error.to_string()))
 }
 
 fn parse_table(table: &Value) -> Result<CostModel, Failure> {
@@ -240,11 +326,15 @@ fn read_block(process: &Process, keys: &[WireKey<'_>]) -> Result<Vec<u64>, Failu
     Ok(samples)
 }
 
-/// The nearest rank, in microseconds of three decimals; at least one of them, for a price is above 0.
-fn percentile_us(sorted_ns: &[u64], thousandths: usize) -> f64 {
-    let rank = (thousandths * sorted_ns.len()).div_ceil(1000).max(1);
-    let ns = sorted_ns.get(rank - 1).copied().unwrap_or(0).max(1);
-    ns as f64 / 1e3
+/// The value at the nearest rank; the default if there is none.
+fn nearest_rank(sorted: &[f64], thousandths: usize) -> f64 {
+    let rank = (thousandths * sorted.len()).div_ceil(1000).max(1);
+    sorted.get(rank - 1).copied().unwrap_or_default()
+}
+
+/// Microseconds of three decimals.
+fn round_to_ns(us: f64) -> f64 {
+    (us * 1e3).round() / 1e3
 }
 
 #[cfg(test)]
@@ -252,59 +342,98 @@ mod tests {
     use super::*;
 
     /// Reads that take 10 us, 5 us for each further key, and 1 us for 100 bytes.
-    fn table_of(items: &[(&str, u32)], keys_max: usize) -> LatencyTable {
-        let cells = Cells::new(items, keys_max).unwrap();
-        let cell_samples = |cell: &Vec<(&str, u32)>| {
-            let bytes: u64 = cell.iter().map(|&(_, bytes)| u64::from(bytes)).sum();
-            vec![10_000 + (cell.len() as u64 - 1) * 5000 + bytes * 10; 100]
-        };
-        let samples: CellSamples = cells
-            .single_gets
-            .iter()
-            .chain(&cells.multi_gets)
-            .map(cell_samples)
-            .collect();
-        cells.latency_table(samples)
+    fn call_ns(keys: u64, bytes: u64) -> u64 {
+        10_000 + (keys - 1) * 5000 + bytes * 10
+    }
+
+    /// The table of some gets of each of these sizes, and of calls with these numbers of keys and bytes.
+    fn table_of(sizes: &[u64], multi_gets: &[(u64, u64)]) -> LatencyTable {
+        let calls = sizes.iter().map(|&bytes| (1, bytes));
+        let calls = calls.chain(multi_gets.iter().copied());
+        let timed_calls = calls.flat_map(|(keys, bytes)| {
+            let ns = call_ns(keys, bytes);
+            std::iter::repeat_n(TimedCall { keys, bytes, ns }, 100)
+        });
+        latency_table(timed_calls.collect()).unwrap()
+    }
+
+    fn assert_near(found: u64, expected: u64, share: f64) {
+        let error = (found as f64 / expected as f64 - 1.0).abs();
+        assert!(error <= share, "{found} ns, expected {expected} ns");
     }
 
     #[test]
-    fn a_call_like_a_measured_one_has_the_measured_price() {
-        let names: Vec<String> = (0..64).map(|n| format!("k{n}")).collect();
-        let items: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 1000)).collect();
-        let cost = table_of(&items, 16).cost_model().unwrap();
-        assert_eq!(cost.call_ns(1, 1000), 20_000);
-        for keys in [2_u64, 4, 8, 16] {
-            let expected = 10_000 + (keys - 1) * 5000 + keys * 1000 * 10;
-            let found = cost.call_ns(keys, keys * 1000);
-            assert!(found.abs_diff(expected) < 100, "{keys} keys: {found} ns");
+    fn a_multi_get_like_a_measured_one_has_the_measured_price() {
+        let calls: Vec<(u64, u64)> = [2, 4, 8, 16, 100].map(|keys| (keys, keys * 1000)).into();
+        let table = table_of(&[1000], &calls);
+        assert_eq!(table.cost_model().call_ns(1, 1000), 20_000);
+        for (keys, bytes) in calls {
+            assert_near(table.cost.call_ns(keys, bytes), call_ns(keys, bytes), 0.001);
+        }
+    }
+
+    #[test]
+    fn keys_and_bytes_have_prices_of_their_own() {
+        // Sizes from 100 bytes to 10 kB: the same number of keys has few bytes or many.
+        let sizes: Vec<u64> = (0..100).map(|n| 100 + n * 100).collect();
+        let calls: Vec<(u64, u64)> = [2, 8, 32, 128]
+            .into_iter()
+            .flat_map(|keys| [500, 3000].map(|bytes| (keys, keys * bytes)))
+            .collect();
+        let table = table_of(&sizes, &calls);
+        for (keys, bytes) in calls {
+            assert_near(table.cost.call_ns(keys, bytes), call_ns(keys, bytes), 0.06);
         }
     }
 
     #[test]
     fn small_items_and_one_large_one_keep_the_price_of_a_further_key() {
-        let names: Vec<String> = (0..9).map(|n| format!("k{n}")).collect();
-        let mut items: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 10)).collect();
-        items[3].1 = 100_000;
-        let cost = table_of(&items, 4).cost_model().unwrap();
-        assert_eq!(cost.call_ns(1, 10), 10_100);
-        let found = cost.call_ns(4, 40);
-        assert!(found.abs_diff(25_400) < 300, "{found} ns");
+        let table = table_of(&[10, 100_000], &[(4, 40)]);
+        assert_eq!(table.cost.call_ns(1, 10), 10_100);
+        assert_near(table.cost.call_ns(4, 40), 25_400, 0.01);
     }
 
     #[test]
-    fn items_of_unknown_size_count_a_byte_and_one_item_is_enough() {
-        let cost = table_of(&[("only", 0)], 50).cost_model().unwrap();
-        assert_eq!(cost.call_ns(1, 0), 10_000);
-    }
-
-    #[test]
-    fn the_drift_is_the_median_over_the_cells() {
-        let table = |medians_us: &[f64]| LatencyTable {
-            document: Value::Null,
-            medians_us: medians_us.to_vec(),
-            rounds: Vec::new(),
+    fn beyond_the_largest_item_the_spread_is_that_of_multi_gets() {
+        let single_get = TimedCall {
+            keys: 1,
+            bytes: 1000,
+            ns: 20_000,
         };
-        let drift = table(&[10.0, 10.0, 10.0]).drift(&table(&[11.0, 12.0, 30.0]));
+        let multi_get = |n: u64| TimedCall {
+            keys: 50,
+            bytes: 50_000,
+            ns: 100_000 + n * 100,
+        };
+        let mut timed_calls = vec![single_get; 100];
+        timed_calls.extend((0..1000).map(multi_get));
+        let table = latency_table(timed_calls).unwrap();
+        let quantiles = table.cost.quantiles().unwrap();
+        let drawn = |quantile| quantiles.single_ns(50_000, quantile) + table.cost.extra_keys_ns(50);
+        for (quantile, ns) in [(0.4, 140_000.0), (0.5, 150_000.0), (0.95, 195_000.0)] {
+            assert!((drawn(quantile) - ns).abs() < 2000.0, "{}", drawn(quantile));
+        }
+    }
+
+    #[test]
+    fn items_of_unknown_size_count_a_byte_and_one_size_is_enough() {
+        let table = table_of(&[0], &[]);
+        assert_eq!(table.cost.call_ns(1, 0), 10_000);
+        assert_eq!(table.document["batch_us"], json!([[1.0, 0.0]]));
+    }
+
+    #[test]
+    fn the_drift_is_the_median_over_the_rows() {
+        let table = |us: [f64; 3]| {
+            let single_us = [(1.0, us[0]), (10.0, us[1]), (100.0, us[2])];
+            LatencyTable {
+                document: Value::Null,
+                cost: cost_model(&single_us, &[(1.0, 0.0)]).unwrap(),
+                typical_calls: vec![(1, 1), (1, 10), (1, 100)],
+                rounds: Vec::new(),
+            }
+        };
+        let drift = table([10.0; 3]).drift(&table([11.0, 12.0, 30.0]));
         assert!((drift - 0.2).abs() < 1e-9);
     }
 }

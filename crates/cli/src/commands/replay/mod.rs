@@ -7,6 +7,7 @@ mod fill;
 mod forecast_file;
 mod latency;
 mod process;
+mod rehearsal;
 mod results;
 mod run;
 mod table;
@@ -34,8 +35,9 @@ use crate::table::counted;
 use crate::traces::read_log;
 use crate::word_wrap::wrap;
 use forecast_file::ForecastFile;
-use latency::Cells;
+use latency::SingleGets;
 use process::Process;
+use rehearsal::Rehearsal;
 use results::{ReplaySetup, Results};
 use run::{Processes, ReplayOptions, ReplayOutcome};
 
@@ -129,13 +131,17 @@ impl Args {
             fill::fill(&servers, &log.items)?;
         }
         let processes = Processes::load(&servers, &strategy_file, &log)?;
-        let cells = Cells::new(
-            &used_items(&prepared),
-            keys_per_call_max(&prepared, &strategy_file)?,
-        )?;
+        let single_gets = SingleGets::new(&used_items(&prepared))?;
         let uncached_processes = self.new_uncached_processes(&servers)?;
-        let latency_before = cells.measure(&uncached_processes)?;
-        let forecast = run_file(&prepared, &latency_before.cost_model()?, &strategy_file);
+        let rehearsal = Rehearsal {
+            servers: &servers,
+            strategy_file: &strategy_file,
+            log: &log,
+            prepared: &prepared,
+            thread_count: uncached_processes.len(),
+        };
+        let latency_before = single_gets.measure(&uncached_processes, &rehearsal)?;
+        let forecast = run_file(&prepared, latency_before.cost_model(), &strategy_file);
         let forecast_file = self.create_forecast_file()?;
         let setup = ReplaySetup {
             log_name: self.log.display().to_string(),
@@ -153,13 +159,13 @@ impl Args {
             &latency_before,
         ))?;
         let replay_outcome = self.replay(&processes, &log, &prepared)?;
-        let latency_after = cells.measure(&uncached_processes)?;
+        let latency_after = single_gets.measure(&uncached_processes, &rehearsal)?;
         let second_half = |cost: &CostModel| {
             run_file(&prepared, cost, &strategy_file).split_off(prepared.second_half_start())
         };
         let added_errors = error_intervals(
-            &latency_before.round_forecasts(second_half)?,
-            &latency_after.round_forecasts(second_half)?,
+            &latency_before.round_forecasts(second_half),
+            &latency_after.round_forecasts(second_half),
             &replay_outcome.request_stats[prepared.second_half_start()..],
         );
         let results = Results::new(
@@ -291,22 +297,6 @@ fn used_items<'l>(prepared: &PreparedLog<'l>) -> Vec<(&'l str, u32)> {
     items_in_use
         .map(|((key, &size), _)| (key.as_str(), size))
         .collect()
-}
-
-/// The most keys that a call may have: those of the request that fetches most.
-fn keys_per_call_max(
-    prepared: &PreparedLog<'_>,
-    strategy_file: &StrategyFile,
-) -> Result<usize, Failure> {
-    let placeholder_cost = CostModel::new(&[(1.0, 1.0)], &[(1.0, 1.0)]);
-    let placeholder_cost =
-        placeholder_cost.map_err(|error| Failure::new(Exit::BadData, error.to_string()))?;
-    let stats = run_file(prepared, &placeholder_cost, strategy_file);
-    let most_keys = stats
-        .iter()
-        .map(|stats| stats.keys / stats.calls.max(1))
-        .max();
-    Ok(most_keys.unwrap_or(1) as usize)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use glasscache_sim::strategy::StrategyFile;
 use glasscache_sim::strategy::run::RequestStats;
 
 use super::super::target::wire_key;
+use super::rehearsal::TimedCall;
 use super::{CALL_TIMEOUT, failure};
 use crate::output::Failure;
 
@@ -60,18 +61,37 @@ impl Process {
         self.read(&[], None).map(|_| ())
     }
 
-    /// Does what one request of the application did: about this page, it reads these keys one after the other.
+    /// Does what one request of the application did: about this page, it reads these keys one after the other. Its
+    /// calls are added to a list if there is one.
     pub(super) fn make_request<'k>(
         &self,
         page: Option<&str>,
         keys: impl Iterator<Item = &'k str>,
+        mut timed_calls: Option<&mut Vec<TimedCall>>,
     ) -> Result<(RequestStats, u64), Failure> {
         let counters_before = self.near.counters();
+        let mut counters = timed_calls.is_some().then(|| counters_before.clone());
+        let mut add_call = |read: ReadStats| {
+            if let (Some(timed_calls), Some(counters)) = (&mut timed_calls, &mut counters)
+                && !read.wait_time.is_zero()
+            {
+                let before = std::mem::replace(counters, self.near.counters());
+                if counters.calls - before.calls == 1 && counters.keys > before.keys {
+                    timed_calls.push(TimedCall {
+                        keys: counters.keys - before.keys,
+                        bytes: counters.bytes - before.bytes,
+                        ns: read.wait_time.as_nanos() as u64,
+                    });
+                }
+            }
+        };
         let scope = self.near.scope(page.map(str::as_bytes));
         let scope = Arc::new(scope.map_err(|error| failure(&error))?);
         let mut totals = self.read(&[], Some(&scope))?;
+        add_call(totals);
         for key in keys {
             let key_stats = self.read(&[wire_key(key)?], Some(&scope))?;
+            add_call(key_stats);
             totals.wait_time += key_stats.wait_time;
             totals.absent_keys += key_stats.absent_keys;
         }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use indicatif::ProgressBar;
 
 use super::Speed;
 use super::process::Process;
+use super::rehearsal::TimedCall;
 use crate::output::{Exit, Failure};
 
 /// What the requests needed.
@@ -46,6 +48,15 @@ pub(super) struct ReplayOptions<'r> {
     pub(super) stop: &'r AtomicBool,
     /// Counts the requests.
     pub(super) bar: &'r ProgressBar,
+}
+
+/// A request of the log, and the process that makes it.
+pub(super) struct RecordedRequest<'r> {
+    process: &'r Process,
+    log: &'r RequestLog,
+    log_row: usize,
+    /// Its recorded time, after the first request.
+    recorded_after: Duration,
 }
 
 /// The requests of one thread by their index, and how many reads found nothing.
@@ -130,35 +141,69 @@ impl Processes {
         started: Instant,
         is_stopped: &dyn Fn() -> bool,
     ) -> ThreadResult {
-        let requests = &log.requests;
-        let key = |item: u32| log.items.keys[item as usize].as_str();
-        let first = prepared.log_index.first();
-        let first_us = first.map_or(0, |&first| requests.time_us[first as usize]);
         let (mut stats, mut absent_reads) = (Vec::new(), 0);
-        for (request_index, &log_row) in prepared.log_index.iter().enumerate() {
-            let log_row = log_row as usize;
-            let process_index = self.index_by_instance[&requests.instance[log_row]];
-            if process_index % replay_options.thread_count != thread_index {
-                continue;
-            }
+        let requests = self.requests_of_thread(
+            (log, prepared),
+            0..prepared.len(),
+            (thread_index, replay_options.thread_count),
+        );
+        for (request_index, request) in requests {
             if is_stopped() {
                 break;
             }
             if let Speed::Recorded(factor) = replay_options.speed {
-                let after_s = (requests.time_us[log_row] - first_us) as f64 / 1e6 / factor;
-                let due_time = started + Duration::from_secs_f64(after_s);
-                std::thread::sleep(due_time.saturating_duration_since(Instant::now()));
+                let due_after = request.recorded_after.as_secs_f64() / factor;
+                let due_after = Duration::try_from_secs_f64(due_after).unwrap_or(Duration::MAX);
+                std::thread::sleep(due_after.saturating_sub(started.elapsed()));
             }
-            let page = requests.page[log_row];
-            let page = (page != NONE).then(|| key(page));
-            let items = requests.items_of(log_row).iter().map(|&item| key(item));
-            let (stats_of_request, absent_in_request) =
-                self.processes[process_index].make_request(page, items)?;
+            let (stats_of_request, absent_in_request) = request.make(None)?;
             stats.push((request_index, stats_of_request));
             absent_reads += absent_in_request;
             replay_options.bar.inc(1);
         }
         Ok((stats, absent_reads))
+    }
+
+    /// The requests of the processes that one of some threads has (its index, their number), with their index, in file
+    /// order.
+    pub(super) fn requests_of_thread<'r>(
+        &'r self,
+        (log, prepared): (&'r RequestLog, &'r PreparedLog<'_>),
+        requests: Range<usize>,
+        (thread_index, thread_count): (usize, usize),
+    ) -> impl Iterator<Item = (usize, RecordedRequest<'r>)> {
+        let recorded = &log.requests;
+        let first = prepared.log_index.first();
+        let first_us = first.map_or(0, |&first| recorded.time_us[first as usize]);
+        requests.filter_map(move |request_index| {
+            let log_row = prepared.log_index[request_index] as usize;
+            let process_index = self.index_by_instance[&recorded.instance[log_row]];
+            let request = RecordedRequest {
+                process: &self.processes[process_index],
+                log,
+                log_row,
+                recorded_after: Duration::from_micros(
+                    recorded.time_us[log_row].saturating_sub(first_us),
+                ),
+            };
+            (process_index % thread_count == thread_index).then_some((request_index, request))
+        })
+    }
+}
+
+impl RecordedRequest<'_> {
+    /// Makes it once more: what it needed, and how many of its reads found nothing. Its calls are added to a list if
+    /// there is one.
+    pub(super) fn make(
+        &self,
+        timed_calls: Option<&mut Vec<TimedCall>>,
+    ) -> Result<(RequestStats, u64), Failure> {
+        let key = |item: u32| self.log.items.keys[item as usize].as_str();
+        let page = self.log.requests.page[self.log_row];
+        let page = (page != NONE).then(|| key(page));
+        let items = self.log.requests.items_of(self.log_row).iter();
+        self.process
+            .make_request(page, items.map(|&item| key(item)), timed_calls)
     }
 }
 

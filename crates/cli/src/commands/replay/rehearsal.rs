@@ -1,0 +1,83 @@
+//! A rehearsal before a replay: requests made by the strategy itself, with a clock around each call.
+//!
+//! What a call costs depends on its keys and bytes, on what the client does for each key (looking up the children of a
+//! page, keeping values, dropping others) and on what ran before it. Calls made up for a table have none of that.
+
+use std::ops::Range;
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
+
+use glasscache_client::Address;
+use glasscache_sim::strategy::StrategyFile;
+use glasscache_sim::strategy::noise::ROUNDS;
+use glasscache_sim::strategy::prepare::PreparedLog;
+use glasscache_sim::trace::log::RequestLog;
+
+use super::run::Processes;
+use crate::output::{Exit, Failure};
+
+/// A round of a rehearsal ends after this time.
+const ROUND_TIME: Duration = Duration::from_secs(1);
+
+/// A call, its keys, their bytes, and how long it took.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TimedCall {
+    pub(super) keys: u64,
+    pub(super) bytes: u64,
+    pub(super) ns: u64,
+}
+
+/// What is rehearsed.
+pub(super) struct Rehearsal<'r> {
+    pub(super) servers: &'r [Address],
+    pub(super) strategy_file: &'r StrategyFile,
+    pub(super) log: &'r RequestLog,
+    pub(super) prepared: &'r PreparedLog<'r>,
+    pub(super) thread_count: usize,
+}
+
+impl Rehearsal<'_> {
+    /// The calls of each round: a tenth of the requests of the first half, or as many as the time of a round allows.
+    pub(super) fn measure(&self) -> Result<Vec<Vec<TimedCall>>, Failure> {
+        let processes = Processes::load(self.servers, self.strategy_file, self.log)?;
+        let bound = |n: usize| self.prepared.second_half_start() * n / ROUNDS;
+        (0..ROUNDS)
+            .map(|n| self.measure_round(&processes, bound(n)..bound(n + 1)))
+            .collect()
+    }
+
+    fn measure_round(
+        &self,
+        processes: &Processes,
+        requests: Range<usize>,
+    ) -> Result<Vec<TimedCall>, Failure> {
+        let started = Instant::now();
+        let thread = |thread_index: usize| {
+            let mut timed_calls = Vec::new();
+            let thread_requests = processes.requests_of_thread(
+                (self.log, self.prepared),
+                requests.clone(),
+                (thread_index, self.thread_count),
+            );
+            for (_, request) in thread_requests {
+                if started.elapsed() > ROUND_TIME {
+                    break;
+                }
+                request.make(Some(&mut timed_calls))?;
+            }
+            Ok::<_, Failure>(timed_calls)
+        };
+        let joined: Vec<Result<_, _>> = std::thread::scope(|scope| {
+            let thread = &thread;
+            let spawn_thread = |thread_index| scope.spawn(move || thread(thread_index));
+            let threads: Vec<_> = (0..self.thread_count).map(spawn_thread).collect();
+            threads.into_iter().map(ScopedJoinHandle::join).collect()
+        });
+        let mut timed_calls = Vec::new();
+        for joined in joined {
+            let panic_failure = |_| Failure::new(Exit::Finding, "measuring the latency failed");
+            timed_calls.extend(joined.map_err(panic_failure)??);
+        }
+        Ok(timed_calls)
+    }
+}
