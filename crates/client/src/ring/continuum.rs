@@ -34,7 +34,7 @@ enum PointSearch {
 }
 
 impl Continuum {
-    /// The weighted md5 ring; the weight_fraction of a server is computed in float32, as libmemcached does.
+    /// The weighted md5 ring; the weight of a server is computed in float32, as libmemcached does.
     pub(super) fn ketama(servers: &[RingServer]) -> Self {
         let total_weight: u64 = servers.iter().map(|server| u64::from(server.weight)).sum();
         let mut points = Vec::new();

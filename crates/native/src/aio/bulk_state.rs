@@ -116,7 +116,7 @@ impl BulkState {
                 return Ok(read);
             }
             Self::Store(bulk_store, items, store_failures) => {
-                bulk_store.add_reply(reply, items, store_failures)
+                bulk_store.add_reply(reply, items, store_failures);
             }
             Self::Remove(bulk_delete, _, failures) => {
                 failures.extend(bulk_delete.failure(reply));

@@ -182,10 +182,10 @@ impl Connection {
                     }
                 }
                 ConnectionEvent::Reply(ticket, reply) => {
-                    self.resolve(py, ticket, reply, arrived_at)?
+                    self.resolve(py, ticket, reply, arrived_at)?;
                 }
                 ConnectionEvent::Failed(ticket, failure) => {
-                    self.handle_failure(py, ticket, *failure)?
+                    self.handle_failure(py, ticket, *failure)?;
                 }
                 ConnectionEvent::NeedsBytes(_) | ConnectionEvent::Idle => break,
             }

@@ -68,7 +68,7 @@ impl Client {
         for (server, reply) in replies {
             match reply {
                 Ok(reply) => {
-                    dict.set_item(server, stats_dicts::admin_reply(py, &request, reply)?)?
+                    dict.set_item(server, stats_dicts::admin_reply(py, &request, reply)?)?;
                 }
                 Err(error) => dict.set_item(server, error::error_to_exception(py, &error)?)?,
             }

@@ -108,10 +108,10 @@ impl Network {
             }
             InjectedFault::Fill(server) => self.hosts[server].fill(now),
             InjectedFault::ServerClock(server, seconds) => {
-                self.hosts[server].advance_clock(seconds)
+                self.hosts[server].advance_clock(seconds);
             }
             InjectedFault::WallClock(server, seconds) => {
-                self.hosts[server].move_wall_clock(seconds, now)
+                self.hosts[server].move_wall_clock(seconds, now);
             }
             InjectedFault::Freeze(..) | InjectedFault::Fork(_) => {}
         }

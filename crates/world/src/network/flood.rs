@@ -120,7 +120,7 @@ mod tests {
             TEXT_REFUSAL
         );
         let request = |opaque| {
-            let mut packet = vec![0; HEADER_BYTES];
+            let mut packet = [0; HEADER_BYTES];
             packet[0] = MAGIC_REQUEST;
             packet[OPCODE_OFFSET] = 0x11;
             packet[OPAQUE_OFFSET - 1] = 2;

@@ -168,7 +168,7 @@ impl World {
             ReplyEffect::MoreReplies => self.parts[part].part_operation = Some(part_operation),
             ReplyEffect::NextExchange => self.next_exchange(connection, part, part_operation),
             ReplyEffect::Next(part_operation) => {
-                self.next_exchange(connection, part, part_operation)
+                self.next_exchange(connection, part, part_operation);
             }
             ReplyEffect::Ended(end) => {
                 if let Some(key) = part_operation.removed_key() {

@@ -239,7 +239,7 @@ fn handle_store_reply(
         }
         (WriteOutcome::Exists, _) => context.check_existed(key),
         (WriteOutcome::NotStored, None) if store.mode == StoreMode::Add => {
-            context.check_existed(key)
+            context.check_existed(key);
         }
         _ => {}
     }
@@ -344,7 +344,7 @@ fn handle_counter_reply(
     match &result {
         Ok(StepReply::Number(number)) => check_number_reply(key, bit, *number, context),
         Ok(StepReply::WriteOutcome(outcome)) => {
-            context.set_known_outcome(0, known_outcome_of(*outcome))
+            context.set_known_outcome(0, known_outcome_of(*outcome));
         }
         Ok(StepReply::ItemBytesMax(_)) => {}
         Err(_) => context.set_known_outcome(0, KnownOutcome::NotDone),

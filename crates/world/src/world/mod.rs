@@ -193,7 +193,7 @@ impl World {
             Event::SendOutput(process, connection) => {
                 self.run_when_awake(process, event, |world| {
                     world.send_shared(connection);
-                })
+                });
             }
             Event::Probe(process, server) => self.run_when_awake(process, event, |world| {
                 world.begin_probe(process, server);
@@ -260,7 +260,7 @@ impl World {
                     return self.network.schedule(time, Event::Task(task));
                 }
                 Some(TaskStep::Fault(wait, fault)) => {
-                    self.network.schedule(wait, Event::Fault(fault))
+                    self.network.schedule(wait, Event::Fault(fault));
                 }
                 Some(TaskStep::Call(call)) => return self.start_call(task, &call),
             }

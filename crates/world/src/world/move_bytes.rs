@@ -160,7 +160,7 @@ impl World {
         };
         match received {
             Received::Bytes(bytes) => {
-                feed_received(engine, &bytes, client_connection.owner.is_some())
+                feed_received(engine, &bytes, client_connection.owner.is_some());
             }
             Received::End(end) => {
                 let reason = if end == End::InOrder {

@@ -240,7 +240,7 @@ impl Shared {
             }
             Behaviour::Garbage => stream.write_all(&[&[0xfe; 90][..], b"\r\n", reply].concat())?,
             Behaviour::WrongKey => {
-                stream.write_all(text.replace("VALUE k", "VALUE x").as_bytes())?
+                stream.write_all(text.replace("VALUE k", "VALUE x").as_bytes())?;
             }
             Behaviour::Shifted => stream.write_all(&previous)?,
             Behaviour::Doubled => stream.write_all(&[reply, reply].concat())?,

@@ -63,10 +63,10 @@ fn every_own_write_is_seen_at_once() {
     let server = Server::start();
     let writes: [(&str, Write); 9] = [
         ("set", |either_client| {
-            _ = either_client.set("n:a", b"1").unwrap()
+            _ = either_client.set("n:a", b"1").unwrap();
         }),
         ("noreply", |either_client| {
-            _ = either_client.set_noreply("n:a", b"1").unwrap()
+            _ = either_client.set_noreply("n:a", b"1").unwrap();
         }),
         ("append", |either_client| {
             _ = either_client.store(StoreMode::Append, "n:a", b"1").unwrap();
@@ -75,16 +75,16 @@ fn every_own_write_is_seen_at_once() {
             _ = either_client.store_many(&[item("n:a", b"1")]).unwrap();
         }),
         ("incr", |either_client| {
-            _ = either_client.add_to("n:a", 1).unwrap()
+            _ = either_client.add_to("n:a", 1).unwrap();
         }),
         ("touch", |either_client| {
-            _ = either_client.touch("n:a", 100).unwrap()
+            _ = either_client.touch("n:a", 100).unwrap();
         }),
         ("get and touch", |either_client| {
             _ = either_client.get_and_touch("n:a", 100).unwrap();
         }),
         ("delete", |either_client| {
-            _ = either_client.delete("n:a").unwrap()
+            _ = either_client.delete("n:a").unwrap();
         }),
         ("delete many", |either_client| {
             _ = either_client.delete_many(&["n:a"]).unwrap();
@@ -149,7 +149,7 @@ fn threads_share_what_the_process_keeps() {
         .map(|_| {
             let either_client = either_client.clone();
             std::thread::spawn(move || {
-                (0..100).for_each(|_| assert!(either_client.bytes("n:a").is_some()))
+                (0..100).for_each(|_| assert!(either_client.bytes("n:a").is_some()));
             })
         })
         .collect();
