@@ -4,11 +4,17 @@ use std::collections::VecDeque;
 
 use glasscache_server::InMemoryConnection;
 
-use super::flood::Flood;
 use crate::plan::Micros;
 
 /// The number of a connection in its world.
 pub(crate) type LinkId = usize;
+
+/// What a server sends to one connection without end.
+#[derive(Debug)]
+pub(super) struct Flood {
+    pub(super) refusal: Vec<u8>,
+    pub(super) writes_left: u32,
+}
 
 /// A place in the order in which all servers of a world executed requests.
 pub(crate) type Position = u64;

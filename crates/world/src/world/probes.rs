@@ -2,23 +2,14 @@
 
 use glasscache_client::engine::health::{PROBE_TIMEOUT, probe_pause};
 
-use super::state::BadCalls;
+use super::state::{BadCalls, Probe};
 use super::{EventReceiver, World};
 use crate::checker::Invariant;
-use crate::network::{Event, LinkId, Received};
+use crate::network::{Event, Received};
 use crate::plan::{Micros, Sabotage};
 
 /// Bad calls in a row after which a server counts as down.
 const BAD_CALLS_MAX: u32 = 3;
-
-/// A probe under way.
-pub(super) struct Probe {
-    link: LinkId,
-    is_sent: bool,
-    /// What a good reply begins with.
-    expected_prefix: &'static [u8],
-    reply: Vec<u8>,
-}
 
 impl World {
     /// Sees to it that a server that is down is probed, and that no call meets its idle connections.

@@ -10,7 +10,6 @@ use glasscache_client::{Login, Protocol};
 
 use super::clock::instant;
 use super::part_operation::{PartOperation, ReadUnique};
-use super::probes::Probe;
 use crate::checker::RequestId;
 use crate::network::{LinkId, PASSWORD, Position, USER};
 use crate::plan::{Key, Micros, ProcessPlan, TaskStep};
@@ -45,6 +44,15 @@ pub(super) struct ServerPool {
     pub(super) needs_probe: bool,
     pub(super) probe: Option<Probe>,
     pub(super) bad_calls: BadCalls,
+}
+
+/// A probe under way.
+pub(super) struct Probe {
+    pub(super) link: LinkId,
+    pub(super) is_sent: bool,
+    /// What a good reply begins with.
+    pub(super) expected_prefix: &'static [u8],
+    pub(super) reply: Vec<u8>,
 }
 
 /// What may have made a server count as down, since its last good reply.

@@ -15,8 +15,8 @@ use glasscache_sim::strategy::run::RequestStats;
 use serde_json::{Map, Value, json};
 
 use super::super::target::wire_key;
-use super::process::Process;
-use super::rehearsal::{Rehearsal, TimedCall};
+use super::process::{Process, TimedCall};
+use super::rehearsal::Rehearsal;
 use crate::output::{Exit, Failure};
 
 /// Rows of single gets.

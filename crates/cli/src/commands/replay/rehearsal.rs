@@ -13,19 +13,12 @@ use glasscache_sim::strategy::noise::ROUNDS;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::trace::log::RequestLog;
 
+use super::process::TimedCall;
 use super::run::Processes;
 use crate::output::{Exit, Failure};
 
 /// A round of a rehearsal ends after this time.
 const ROUND_TIME: Duration = Duration::from_secs(1);
-
-/// A call, its keys, their bytes, and how long it took.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct TimedCall {
-    pub(super) keys: u64,
-    pub(super) bytes: u64,
-    pub(super) ns: u64,
-}
 
 /// What is rehearsed.
 pub(super) struct Rehearsal<'r> {

@@ -16,8 +16,7 @@ use glasscache_sim::trace::log::{NONE, RequestLog};
 use indicatif::ProgressBar;
 
 use super::Speed;
-use super::process::Process;
-use super::rehearsal::TimedCall;
+use super::process::{Process, TimedCall};
 use crate::output::{Exit, Failure};
 
 /// What the requests needed.

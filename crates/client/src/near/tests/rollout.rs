@@ -13,7 +13,7 @@ fn rolled_out(lines: &str, share: f64, by: ShareBy) -> TestClient {
         options.share = Some(RolloutShare {
             fraction: share,
             by,
-        })
+        });
     })
 }
 
