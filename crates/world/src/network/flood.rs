@@ -95,7 +95,7 @@ fn refusal_of(request: &[u8], is_of_first: bool) -> Vec<u8> {
         let length = &header[BODY_LENGTH_OFFSET..OPAQUE_OFFSET];
         let body_bytes = length
             .iter()
-            .fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+            .fold(0, |sum, byte| (sum << 8) | usize::from(*byte));
         remaining = body.get(body_bytes..).unwrap_or_default();
     }
     let Some(header) = refused_header else {
@@ -120,7 +120,7 @@ mod tests {
             TEXT_REFUSAL
         );
         let request = |opaque| {
-            let mut packet = vec![0; HEADER_BYTES];
+            let mut packet = [0; HEADER_BYTES];
             packet[0] = MAGIC_REQUEST;
             packet[OPCODE_OFFSET] = 0x11;
             packet[OPAQUE_OFFSET - 1] = 2;

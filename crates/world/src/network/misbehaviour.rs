@@ -59,10 +59,10 @@ pub(super) fn alter_reply(
         Misbehaviour::RepeatsPrevious if !previous_reply.is_empty() => {
             altered = previous_reply.to_vec();
         }
-        Misbehaviour::RepeatsPrevious => {}
+        // A flood comes behind replies.
+        Misbehaviour::RepeatsPrevious | Misbehaviour::Flood => {}
         Misbehaviour::Twice => altered.extend_from_slice(reply),
         Misbehaviour::Missing => altered.clear(),
-        Misbehaviour::Flood => {} // it sends more than replies
         Misbehaviour::Garbage => {
             altered = (0..random.between(1, 40))
                 .map(|_| random.next_u64() as u8)
