@@ -1,7 +1,7 @@
 //! A flood: a server sends refusals without end, to quiet writes as to requests that have a reply.
 
 use super::Network;
-use super::link::LinkId;
+use super::link::{Flood, LinkId};
 use super::queue::Event;
 use crate::plan::{Micros, Misbehaviour};
 
@@ -26,13 +26,6 @@ const OUT_OF_MEMORY: u8 = 0x82;
 const WRITES_MAX: u32 = 200;
 /// The longest time between two of these.
 const PAUSE_MAX_MICROS: Micros = 500;
-
-/// What a server sends to one connection without end.
-#[derive(Debug)]
-pub(super) struct Flood {
-    refusal: Vec<u8>,
-    writes_left: u32,
-}
 
 impl Network {
     /// Begins a flood behind `request`, if the server is to.

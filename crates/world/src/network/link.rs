@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use glasscache_server::ReplayConnection;
 
-use super::flood::Flood;
 use crate::plan::Micros;
 
 /// The number of a connection in its world.
@@ -47,6 +46,14 @@ impl Pipe {
         self.packets.clear();
         self.bytes = 0;
     }
+}
+
+/// What a server sends to one connection without end.
+#[derive(Debug)]
+pub(super) struct Flood {
+    pub(super) refusal: Vec<u8>,
+    /// How often it writes yet.
+    pub(super) writes_left: u32,
 }
 
 /// One connection.

@@ -3,6 +3,7 @@
 //! Clients move bytes, pass in the time and wait, as the drivers of the real client do; every decision is the
 //! client engine's.
 
+mod bad_calls;
 mod calls;
 mod clock;
 mod connections;

@@ -4,8 +4,8 @@ use glasscache_client::engine::connection::{self, Connection, Progress, Ticket};
 use glasscache_client::pipeline::Reply;
 use glasscache_client::request::Request;
 
+use super::bad_calls::BadCalls;
 use super::job::Job;
-use super::state::BadCalls;
 use super::{PartId, SocketId, World, error_name, instant, micros};
 use crate::checker::Invariant;
 use crate::network::{End, Event, LinkId, Network, Received};

@@ -2,7 +2,7 @@
 
 use glasscache_client::engine::health::{PROBE_TIMEOUT, probe_pause};
 
-use super::state::BadCalls;
+use super::bad_calls::BadCalls;
 use super::{EventReceiver, World};
 use crate::checker::Invariant;
 use crate::network::{Event, LinkId, Received};

@@ -8,6 +8,7 @@ use glasscache_client::engine::connection::{Attempt, Connection, Ticket};
 use glasscache_client::engine::server::ServerState;
 use glasscache_client::{Login, Protocol};
 
+use super::bad_calls::BadCalls;
 use super::clock::instant;
 use super::job::{Job, ReadUnique};
 use super::probes::Probe;
@@ -45,27 +46,6 @@ pub(super) struct ServerPool {
     pub(super) needs_probe: bool,
     pub(super) probe: Option<Probe>,
     pub(super) bad_calls: BadCalls,
-}
-
-/// What may have made a server count as down, since its last good reply.
-#[derive(Default)]
-pub(super) struct BadCalls {
-    /// How often calls on a connection failed; those that fail together count once.
-    pub(super) count: u32,
-    /// It could not be connected to.
-    pub(super) was_unreachable: bool,
-    last: Option<(SocketId, Micros, &'static str)>,
-}
-
-impl BadCalls {
-    /// Counts a failure of this name on a connection.
-    pub(super) fn add(&mut self, socket: SocketId, now: Micros, name: &'static str) {
-        let failure = Some((socket, now, name));
-        if self.last != failure {
-            self.last = failure;
-            self.count += 1;
-        }
-    }
 }
 
 /// A connection with its socket.
