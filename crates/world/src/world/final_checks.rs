@@ -5,6 +5,9 @@ use std::sync::atomic::Ordering;
 use super::{Process, ServerPool, World};
 use crate::checker::Invariant;
 
+/// More than any value has.
+const LONGEST_VALUE_BYTES: u64 = 1 << 20;
+
 impl World {
     /// What can be seen once all is over: connections are closed, and nothing is left open or uncounted.
     pub(super) fn end(&mut self) {
@@ -19,6 +22,7 @@ impl World {
         }
         for process in 0..self.processes.len() {
             self.check_quiet(process);
+            self.check_protocol_faults(process);
         }
         if self.calls.iter().any(|call| !call.is_ended) {
             self.checker
@@ -39,6 +43,22 @@ impl World {
         self.processes
             .first()
             .map_or(0, |process| process.servers.len())
+    }
+
+    /// A server that does not misbehave breaks no protocol, also where no call waits, unless a value is longer than its
+    /// reader takes.
+    fn check_protocol_faults(&mut self, process: usize) {
+        let Process { plan, servers, .. } = &self.processes[process];
+        let reads_all = plan.value_bytes_max > LONGEST_VALUE_BYTES;
+        let broken = servers.iter().enumerate().find(|(server, pool)| {
+            let faults = pool.server_state.faults.load(Ordering::Relaxed);
+            faults > 0 && reads_all && !self.network.has_misbehaved(*server)
+        });
+        if let Some((server, _)) = broken {
+            let text = format!("process {process}: server {server} broke the protocol");
+            self.checker
+                .report_broken(Invariant::ReusedConnectionIsInSync, text);
+        }
     }
 
     /// Quiet writes that were not executed must have been counted as failures.
