@@ -18,7 +18,7 @@ from pathlib import Path
 from glasscache import Client
 from glasscache.server import Server
 
-LEAST, MOST = 10, 1_000_000
+VALUE_BYTES_MIN, VALUE_BYTES_MAX = 10, 1_000_000
 READINGS = 100
 GROWTH_MAX = 1 << 20
 """Bytes by which the line may rise over all operations: less than one value of the largest size."""
@@ -29,9 +29,9 @@ def resident_bytes() -> int:
     return pages * 4096
 
 
-def size(chance: random.Random) -> int:
+def random_size(rng: random.Random) -> int:
     """Return a length whose probability falls as it grows."""
-    return int(1 / (1 / MOST + chance.random() * (1 / LEAST - 1 / MOST)))
+    return int(1 / (1 / VALUE_BYTES_MAX + rng.random() * (1 / VALUE_BYTES_MIN - 1 / VALUE_BYTES_MAX)))
 
 
 def main() -> None:
@@ -40,8 +40,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
-    chance = random.Random(arguments.seed)
-    blob = chance.randbytes(MOST)
+    rng = random.Random(arguments.seed)
+    blob = rng.randbytes(VALUE_BYTES_MAX)
     keys = [f"key{number}" for number in range(1000)]
     sizes = dict.fromkeys(keys, 0)
     readings: list[tuple[int, int]] = []
@@ -51,15 +51,15 @@ def main() -> None:
         while done < arguments.operations:
             goal = arguments.operations * (len(readings) + 1) // READINGS
             while done < goal:
-                some = [keys[chance.randrange(1000)] for _ in range(20)]
+                some = [keys[rng.randrange(1000)] for _ in range(20)]
                 for key in some[:5]:
-                    sizes[key] = size(chance)
+                    sizes[key] = random_size(rng)
                     client.set(key, blob[: sizes[key]])
                 for key in some[5:10]:
                     value = client.get(key)
                     assert value is None or value == blob[: sizes[key]], key
                 for key in some[10:12]:
-                    sizes[key] = size(chance)
+                    sizes[key] = random_size(rng)
                     client.set(key, blob[: sizes[key]], noreply=True)
                 found = client.get_many(some)
                 assert all(value == blob[: sizes[key]] for key, value in found.items())

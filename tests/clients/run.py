@@ -25,7 +25,7 @@ import suites  # noqa: E402
 from certificates import Authority  # noqa: E402
 from harness import Protection, Server, Tls, is_root, require  # noqa: E402
 from logins import PASSWORD, USER, sasl_environment  # noqa: E402
-from packets import GET, first, request  # noqa: E402
+from packets import GET, parse_first_packet, request  # noqa: E402
 from programs import (  # noqa: E402
     BUILD,
     Missing,
@@ -127,7 +127,7 @@ def require_login(server: Server) -> None:
     with server.connect() as connection:
         connection.send(request(GET, b"key"))
         received = b""
-        while not (packet := first(received)):
+        while not (packet := parse_first_packet(received)):
             piece = connection.socket.recv(4096)
             require(piece, "no reply to a get without a login")
             received += piece

@@ -15,7 +15,7 @@ SEED = 21
 def responses(connection: ServerConnection) -> list[packets.Packet]:
     """All that comes until the server closes."""
     received, found = connection.read_rest(2.0), []
-    while (packet := packets.first(received)) is not None:
+    while (packet := packets.parse_first_packet(received)) is not None:
         found.append(packet[0])
         received = received[packet[1] :]
     require(not received, f"a response is cut: {received[:40]!r}")

@@ -71,7 +71,7 @@ class BinaryRequestConnection(RequestConnection):
             self.socket.sendall(command + packets.request(packets.NOOP, opaque=packets.FENCE))
             received, lines = b"", []
             while True:
-                while (found := packets.first(received)) is not None:
+                while (found := packets.parse_first_packet(received)) is not None:
                     packet, length = found
                     received = received[length:]
                     if packet.opaque == packets.FENCE:
@@ -174,7 +174,7 @@ def run(commands: list[bytes], servers: tuple[Server, Server]) -> Difference | N
 # The two protocols: what makes a conversation, what runs it, how many commands it has.
 PROTOCOLS = {
     "text": (conversations.conversation, run, conversations.LENGTH),
-    "binary": (packets.conversation, run_packets, packets.LENGTH),
+    "binary": (packets.conversation, run_packets, packets.WRITES_PER_CONVERSATION),
 }
 # memcached pads a number that shrinks only if nothing refers to the item; its LRU thread does, for a while.
 PEER_OPTIONS = {"text": (), "binary": ("-o", "no_lru_maintainer")}

@@ -16,7 +16,7 @@ GETK, GETKQ, APPEND, PREPEND, STAT = range(0x0C, 0x11)
 SETQ, ADDQ, REPLACEQ, DELETEQ, INCRQ, DECRQ, QUITQ, FLUSHQ, APPENDQ, PREPENDQ = range(0x11, 0x1B)
 TOUCH, GAT, GATQ = range(0x1C, 0x1F)
 SASL_LIST, SASL_AUTH, SASL_STEP, GATK, GATKQ = range(0x20, 0x25)
-# The opaque of the noop that ends each command; no conversation uses it.
+# The opaque of the noop that ends each write; no conversation uses it.
 FENCE = 0xFEEDFACE
 
 
@@ -52,7 +52,7 @@ def request(
     return header + extras + key + value
 
 
-def first(received: bytes) -> tuple[Packet, int] | None:
+def parse_first_packet(received: bytes) -> tuple[Packet, int] | None:
     """The first packet of what was received and its length, or None while it is not complete."""
     if len(received) < HEADER.size:
         return None
@@ -72,19 +72,18 @@ def first(received: bytes) -> tuple[Packet, int] | None:
 
 KEYS = [b"a", b"b", b"key", b"k" * 250, b"n1", b"n2", b"a b", b"\r\n", b"\xc3\xa9\x00"]
 VALUES = [b"", b"5", b"10", b"99", b"18446744073709551615", b"abc", b"x" * 300, b"12  ", b"-3"]
-TIMES = [0, 0, 0, 1000, 2592000, 1000000000, 4000000000, 0xFFFFFFFF]
+EXPTIMES = [0, 0, 0, 1000, 2592000, 1000000000, 4000000000, 0xFFFFFFFF]
 NUMBERS = [0, 1, 7, 10, 2**33, 2**64 - 1]
 FLAGS = [0, 1, 65535, 0xFFFFFFFF]
-# Commands of one conversation.
-LENGTH = 12
+WRITES_PER_CONVERSATION = 12
 
 
 def conversation(rng: random.Random) -> list[bytes]:
-    """One conversation: each command is one to five packets, the last perhaps malformed."""
-    return [command(rng) for _ in range(LENGTH)]
+    """One conversation: each write is one to five packets, the last perhaps malformed."""
+    return [packets_sent_together(rng) for _ in range(WRITES_PER_CONVERSATION)]
 
 
-def command(rng: random.Random) -> bytes:
+def packets_sent_together(rng: random.Random) -> bytes:
     """One to five packets sent together.
 
     Arithmetic comes alone: memcached pads a number that shrinks only if no response still refers to the item.
@@ -96,7 +95,7 @@ def command(rng: random.Random) -> bytes:
 
 def packet(rng: random.Random) -> bytes:
     """One request."""
-    makers = [read, read, read, store, store, store, other, other, rare]
+    makers = [read, read, read, store, store, store, delete_or_arithmetic, delete_or_arithmetic, rare]
     return rng.choice(makers)(rng) if rng.random() > 0.01 else malformed(rng)
 
 
@@ -108,7 +107,7 @@ def read(rng: random.Random) -> bytes:
     """get, gat and touch, all forms."""
     opcode = rng.choice([GET, GETQ, GETK, GETKQ, GAT, GATQ, GATK, GATKQ, TOUCH])
     is_touch = opcode in (GAT, GATQ, GATK, GATKQ, TOUCH)
-    extras = struct.pack(">I", rng.choice(TIMES)) if is_touch else b""
+    extras = struct.pack(">I", rng.choice(EXPTIMES)) if is_touch else b""
     return request(opcode, pick_key(rng), b"", extras, rng.randrange(1000))
 
 
@@ -118,16 +117,16 @@ def store(rng: random.Random) -> bytes:
         [SET, SET, SET, ADD, REPLACE, SETQ, ADDQ, REPLACEQ, APPEND, PREPEND, APPENDQ, PREPENDQ]
     )
     is_joining = opcode in (APPEND, PREPEND, APPENDQ, PREPENDQ)
-    extras = b"" if is_joining else struct.pack(">II", rng.choice(FLAGS), rng.choice(TIMES))
+    extras = b"" if is_joining else struct.pack(">II", rng.choice(FLAGS), rng.choice(EXPTIMES))
     cas = 2**60 if rng.random() < 0.1 else 0
     return request(opcode, pick_key(rng), rng.choice(VALUES), extras, rng.randrange(1000), cas)
 
 
-def other(rng: random.Random) -> bytes:
+def delete_or_arithmetic(rng: random.Random) -> bytes:
     """delete, increment and decrement, all forms."""
     opcode = rng.choice([DELETE, DELETEQ, INCR, INCRQ, DECR, DECRQ])
     is_delete = opcode in (DELETE, DELETEQ)
-    numbers = (rng.choice(NUMBERS), rng.choice(NUMBERS), rng.choice(TIMES))
+    numbers = (rng.choice(NUMBERS), rng.choice(NUMBERS), rng.choice(EXPTIMES))
     extras = b"" if is_delete else struct.pack(">QQI", *numbers)
     cas = 2**60 if rng.random() < 0.1 else 0
     return request(opcode, pick_key(rng), b"", extras, rng.randrange(1000), cas)

@@ -23,7 +23,7 @@ const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated\r\n";
 const SHA_256: &str = "$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA";
 
 /// Settings with a file of users, and the folder of that file.
-fn settings(users: &str, protocol: Protocols) -> (TempDir, Config) {
+fn config_with_users(users: &str, protocol: Protocols) -> (TempDir, Config) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("users");
     fs::write(&path, users).unwrap();
@@ -42,8 +42,8 @@ fn settings(users: &str, protocol: Protocols) -> (TempDir, Config) {
     (folder, config)
 }
 
-fn in_memory_server() -> InMemorySession {
-    let (_folder, config) = settings("foo:bar\nbaaaz:quux\n", Protocols::Any);
+fn in_memory_session() -> InMemorySession {
+    let (_folder, config) = config_with_users("foo:bar\nbaaaz:quux\n", Protocols::Any);
     InMemorySession::new(config).unwrap()
 }
 
@@ -94,7 +94,7 @@ fn statuses(mut bytes: &[u8]) -> Vec<Status> {
 
 #[test]
 fn no_text_command_runs_before_the_login() {
-    let mut server = in_memory_server();
+    let mut session = in_memory_session();
     let commands = [
         "set a 0 0 2\r\nhi\r\n",
         "get a\r\n",
@@ -108,27 +108,27 @@ fn no_text_command_runs_before_the_login() {
         "      \r\n",
     ];
     for command in commands {
-        let reply = text_of(server.feed(command.as_bytes(), 2));
+        let reply = text_of(session.feed(command.as_bytes(), 2));
         assert!(reply.starts_with("CLIENT_ERROR"), "{command:?}: {reply}");
-        assert!(!server.is_closed(), "{command:?}");
+        assert!(!session.is_closed(), "{command:?}");
     }
-    assert_eq!(text_of(server.feed(LOGIN, 2)), "STORED\r\n");
-    assert_eq!(text_of(server.feed(b"get a auth\r\n", 2)), "END\r\n");
+    assert_eq!(text_of(session.feed(LOGIN, 2)), "STORED\r\n");
+    assert_eq!(text_of(session.feed(b"get a auth\r\n", 2)), "END\r\n");
 }
 
 #[test]
 fn empty_lines_and_endless_ones_close_before_the_login() {
     for line in [&b"\r\n"[..], b"\n", b"  \r\n", &[b'g'; 513], &[0; 600]] {
-        let mut server = in_memory_server();
-        assert_eq!(text_of(server.feed(line, 2)), "");
-        assert!(server.is_closed(), "{line:?}");
-        assert_eq!(text_of(server.feed(LOGIN, 2)), "");
+        let mut session = in_memory_session();
+        assert_eq!(text_of(session.feed(line, 2)), "");
+        assert!(session.is_closed(), "{line:?}");
+        assert_eq!(text_of(session.feed(LOGIN, 2)), "");
     }
 }
 
 #[test]
 fn wrong_credentials_are_refused_and_the_right_ones_hold_for_one_connection_only() {
-    let (_folder, config) = settings("foo:bar\nbaaaz:quux\n", Protocols::Any);
+    let (_folder, config) = config_with_users("foo:bar\nbaaaz:quux\n", Protocols::Any);
     let mut worker = InMemoryWorker::group(config, 1).unwrap().pop().unwrap();
     let mut right = worker.connect();
     let reply = worker.feed(&mut right, LOGIN, 2);
@@ -150,24 +150,24 @@ fn wrong_credentials_are_refused_and_the_right_ones_hold_for_one_connection_only
 
 #[test]
 fn commands_behind_a_failing_login_are_not_run_and_those_behind_a_right_one_are() {
-    let mut server = in_memory_server();
+    let mut session = in_memory_session();
     let behind = b"set x 0 0 1\r\n1\r\nget x\r\n";
     // The value of the set is a line of its own that is too short for any command.
-    let reply = text_of(server.feed(&[WRONG, b"get x\r\nflush_all\r\n"].concat(), 2));
+    let reply = text_of(session.feed(&[WRONG, b"get x\r\nflush_all\r\n"].concat(), 2));
     assert_eq!(reply, format!("{FAILED}{UNAUTHENTICATED}{UNAUTHENTICATED}"));
-    let reply = text_of(server.feed(&[LOGIN, behind].concat(), 2));
+    let reply = text_of(session.feed(&[LOGIN, behind].concat(), 2));
     assert_eq!(reply, "STORED\r\nSTORED\r\nVALUE x 0 1\r\n1\r\nEND\r\n");
 }
 
 #[test]
 fn a_huge_login_is_bounded() {
-    let mut server = in_memory_server();
-    let reply = text_of(server.feed(b"set a 0 0 2147483646\r\n", 2));
+    let mut session = in_memory_session();
+    let reply = text_of(session.feed(b"set a 0 0 2147483646\r\n", 2));
     assert_eq!(reply, "CLIENT_ERROR auth token too long\r\n");
-    assert_eq!(text_of(server.feed(b"set a 0 0 512\r\n", 2)), "");
-    server.feed(&[b'x'; 512], 2);
-    assert!(server.pending_bytes() <= 1100);
-    let mut binary = in_memory_server();
+    assert_eq!(text_of(session.feed(b"set a 0 0 512\r\n", 2)), "");
+    session.feed(&[b'x'; 512], 2);
+    assert!(session.pending_bytes() <= 1100);
+    let mut binary = in_memory_session();
     let reply = binary.feed(&packet(opcode::SASL_AUTH, b"PLAIN", &[b'x'; 513])[..29], 2);
     assert_eq!(statuses(&reply), [Status::AuthFailure]);
     assert!(binary.is_closed());
@@ -175,12 +175,12 @@ fn a_huge_login_is_bounded() {
 
 #[test]
 fn a_connection_is_closed_after_five_failed_logins() {
-    let mut server = in_memory_server();
+    let mut session = in_memory_session();
     for _ in 0..5 {
-        assert!(!server.is_closed());
-        assert_eq!(text_of(server.feed(WRONG, 2)), FAILED);
+        assert!(!session.is_closed());
+        assert_eq!(text_of(session.feed(WRONG, 2)), FAILED);
     }
-    assert!(server.is_closed());
+    assert!(session.is_closed());
 }
 
 #[test]
@@ -196,31 +196,31 @@ fn binary_commands_require_a_login_too() {
         packet(0x30, b"", b""),
         packet(0xff, b"key", b""),
     ] {
-        let mut server = in_memory_server();
-        let reply = server.feed(&[request, sasl(b"bar")].concat(), 2);
+        let mut session = in_memory_session();
+        let reply = session.feed(&[request, sasl(b"bar")].concat(), 2);
         assert_eq!(statuses(&reply), [Status::AuthFailure]);
-        assert!(server.is_closed());
+        assert!(session.is_closed());
     }
-    let (_folder, config) = settings("foo:bar\n", Protocols::Text);
-    let mut server = InMemorySession::new(config).unwrap();
-    assert_eq!(server.feed(&sasl(b"bar"), 2), b"");
-    assert!(server.is_closed());
+    let (_folder, config) = config_with_users("foo:bar\n", Protocols::Text);
+    let mut session = InMemorySession::new(config).unwrap();
+    assert_eq!(session.feed(&sasl(b"bar"), 2), b"");
+    assert!(session.is_closed());
 }
 
 #[test]
 fn a_failed_sasl_login_ends_an_earlier_login() {
     let get = packet(opcode::GET, b"a", b"");
-    let mut server = in_memory_server();
-    let list = server.feed(&packet(opcode::SASL_LIST_MECHANISMS, b"", b""), 2);
+    let mut session = in_memory_session();
+    let list = session.feed(&packet(opcode::SASL_LIST_MECHANISMS, b"", b""), 2);
     assert!(list.ends_with(b"PLAIN"));
-    let version = server.feed(&packet(opcode::VERSION, b"", b""), 2);
+    let version = session.feed(&packet(opcode::VERSION, b"", b""), 2);
     assert_eq!(statuses(&version), [Status::Success]);
-    let reply = server.feed(&[sasl(b"wrong"), sasl(b"bar"), get.clone()].concat(), 2);
+    let reply = session.feed(&[sasl(b"wrong"), sasl(b"bar"), get.clone()].concat(), 2);
     let expected = [Status::AuthFailure, Status::Success, Status::NotFound];
     assert_eq!(statuses(&reply), expected);
-    let reply = server.feed(&[sasl(b"wrong"), get].concat(), 2);
+    let reply = session.feed(&[sasl(b"wrong"), get].concat(), 2);
     assert_eq!(statuses(&reply), [Status::AuthFailure, Status::AuthFailure]);
-    assert!(server.is_closed());
+    assert!(session.is_closed());
 }
 
 #[test]
@@ -233,17 +233,20 @@ fn messages_of_sasl_are_checked_whole() {
         (b"CRAM-MD5", b"\0foo\0bar"),
         (b"PLAI", b"\0foo\0bar"),
     ] {
-        let mut server = in_memory_server();
-        let reply = server.feed(&packet(opcode::SASL_AUTH, mechanism, message), 2);
+        let mut session = in_memory_session();
+        let reply = session.feed(&packet(opcode::SASL_AUTH, mechanism, message), 2);
         assert_eq!(statuses(&reply), [Status::AuthFailure], "{message:?}");
     }
-    let mut server = in_memory_server();
+    let mut session = in_memory_session();
     let long = packet(opcode::SASL_AUTH, &[b'X'; 40], b"\0foo\0bar");
-    assert_eq!(statuses(&server.feed(&long, 2)), [Status::InvalidArguments]);
+    assert_eq!(
+        statuses(&session.feed(&long, 2)),
+        [Status::InvalidArguments]
+    );
     let step = packet(opcode::SASL_STEP, b"PLAIN", b"\0foo\0bar");
-    assert_eq!(statuses(&server.feed(&step, 2)), [Status::AuthFailure]);
+    assert_eq!(statuses(&session.feed(&step, 2)), [Status::AuthFailure]);
     let first = packet(opcode::SASL_AUTH, b"PLAIN", b"");
-    let reply = server.feed(&[first, step].concat(), 2);
+    let reply = session.feed(&[first, step].concat(), 2);
     assert_eq!(statuses(&reply), [Status::AuthContinue, Status::Success]);
 }
 
@@ -256,7 +259,7 @@ proptest! {
         lengths in prop::collection::vec(1_usize..20, 1..8),
     ) {
         let stream = requests.concat();
-        let (mut whole, mut cut) = (in_memory_server(), in_memory_server());
+        let (mut whole, mut cut) = (in_memory_session(), in_memory_session());
         let expected = whole.feed(&stream, 2);
         let received: Vec<u8> = pieces(&stream, &lengths).flat_map(|piece| cut.feed(piece, 2)).collect();
         prop_assert_eq!(received, expected);
@@ -272,7 +275,7 @@ struct RunningLoginServer {
 
 impl RunningLoginServer {
     fn start(users: &str, connections_max: u32) -> RunningLoginServer {
-        let (folder, config) = settings(users, Protocols::Any);
+        let (folder, config) = config_with_users(users, Protocols::Any);
         let server = start(Config {
             connections_max,
             ..config
@@ -401,7 +404,7 @@ fn a_changed_file_is_read_before_the_next_login_and_a_broken_one_is_not_used() {
 
 #[test]
 fn a_server_does_not_start_without_its_users() {
-    let (folder, config) = settings("no colon here\n", Protocols::Any);
+    let (folder, config) = config_with_users("no colon here\n", Protocols::Any);
     let refusal = start(config.clone()).map(drop).unwrap_err().to_string();
     assert!(refusal.contains("line 1 has no colon"), "{refusal}");
     fs::remove_file(folder.path().join("users")).unwrap();

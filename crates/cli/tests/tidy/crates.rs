@@ -31,7 +31,7 @@ const ALLOWED_DEV_DEPENDENCIES: [(&str, &[&str]); 3] = [
 const PURE: [&str; 4] = ["protocol", "store", "strategy", "sim"];
 
 /// What the rules of a pure crate must forbid at least.
-const REQUIRED: &[&str] = &[
+const MUST_BE_FORBIDDEN: &[&str] = &[
     "std::net::TcpStream",
     "std::os::unix::net::UnixStream",
     "std::fs::File",
@@ -168,13 +168,18 @@ fn diagram_dependencies(document: &str) -> BTreeMap<String, BTreeSet<String>> {
 #[test]
 fn pure_crates_forbid_sockets_files_clocks_and_threads() {
     let rules = PURE.map(|name| (name, read(&format!("crates/{name}/clippy.toml"))));
-    assert_none(&without_rules(&rules), "pure crates have the same rules");
+    assert_none(
+        &crates_with_wrong_rules(&rules),
+        "pure crates have the same rules",
+    );
 }
 
 #[test]
 fn the_rules_of_pure_crates_name_every_way_out() {
     let rules = read("crates/protocol/clippy.toml").unwrap();
-    let missing = REQUIRED.iter().filter(|name| !forbids(&rules, name));
+    let missing = MUST_BE_FORBIDDEN
+        .iter()
+        .filter(|name| !forbids(&rules, name));
     let missing: Vec<String> = missing.map(|name| (*name).to_owned()).collect();
     assert_none(&missing, "the rules of pure crates forbid these");
 }
@@ -194,7 +199,7 @@ fn forbids(rules: &str, name: &str) -> bool {
 }
 
 /// The crates whose rules are missing or differ from those of the first.
-fn without_rules(rules: &[(&str, Option<String>)]) -> Vec<String> {
+fn crates_with_wrong_rules(rules: &[(&str, Option<String>)]) -> Vec<String> {
     let (_, first) = &rules[0];
     let lacks = rules
         .iter()
@@ -260,14 +265,20 @@ mod tests {
     fn finds_missing_and_different_rules() {
         let same = || Some("rules".to_owned());
         assert_eq!(
-            without_rules(&[("a", same()), ("b", same())]),
+            crates_with_wrong_rules(&[("a", same()), ("b", same())]),
             Vec::<String>::new()
         );
-        assert_eq!(without_rules(&[("a", same()), ("b", None)]).len(), 1);
         assert_eq!(
-            without_rules(&[("a", same()), ("b", Some(String::new()))]).len(),
+            crates_with_wrong_rules(&[("a", same()), ("b", None)]).len(),
             1
         );
-        assert_eq!(without_rules(&[("a", None), ("b", None)]).len(), 2);
+        assert_eq!(
+            crates_with_wrong_rules(&[("a", same()), ("b", Some(String::new()))]).len(),
+            1
+        );
+        assert_eq!(
+            crates_with_wrong_rules(&[("a", None), ("b", None)]).len(),
+            2
+        );
     }
 }

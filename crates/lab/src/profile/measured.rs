@@ -92,7 +92,8 @@ pub struct ProfileMeasurement {
     /// Multi-gets.
     pub by_width: Vec<CellPercentiles>,
     /// Where the time of a get of a typical size goes.
-    pub split: Option<CallTimes>,
+    #[serde(rename = "split")]
+    pub get_times: Option<CallTimes>,
     /// Whether the run was steady.
     #[serde(rename = "verdict")]
     pub steadiness: Steadiness,
@@ -126,7 +127,7 @@ impl ProfileMeasurement {
         Self {
             by_size: Vec::new(),
             by_width: Vec::new(),
-            split: None,
+            get_times: None,
             steadiness: steadiness(&[]),
             shorter_runs: Vec::new(),
             series: Vec::new(),

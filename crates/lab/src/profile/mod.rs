@@ -83,9 +83,11 @@ pub struct CallTimes {
     /// The client's own code: all that is in no other part.
     pub client_us: f64,
     /// From bytes to the value.
-    pub serialise_us: f64,
+    #[serde(rename = "serialise_us")]
+    pub deserialise_us: f64,
     /// Decompression.
-    pub compress_us: f64,
+    #[serde(rename = "compress_us")]
+    pub decompress_us: f64,
     /// Between client and server: both kernels, the network, waiting for a CPU.
     pub network_us: f64,
     /// CPU time of the server, its share of the kernel included; `None` where its process cannot be seen, which leaves
@@ -244,7 +246,7 @@ fn measure(
         .filter(|&bytes| cells.contains(&Cell::Bytes(bytes)))
     {
         for (caller, result) in callers.iter_mut().zip(results) {
-            result.split = Some(caller.measure_parts(bytes, settings.calls.min(2000))?);
+            result.get_times = Some(caller.measure_parts(bytes, settings.calls.min(2000))?);
         }
     }
     for caller in callers {

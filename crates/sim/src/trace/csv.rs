@@ -26,7 +26,7 @@ pub(super) fn open<R: BufRead + Send>(
     let header = lines
         .read_header()?
         .ok_or_else(|| TraceError::file(name, "is empty"))?;
-    let columns = find_fields(name, &header, layout)?;
+    let columns = find_columns(name, &header, layout)?;
     let names = layout.names.clone();
     Ok(LineRows::new(
         lines,
@@ -80,7 +80,7 @@ impl LineParser for ColumnIndexes {
 }
 
 /// Finds the known columns in the header; others are ignored.
-fn find_fields(file: &str, header: &str, layout: &Layout) -> Result<ColumnIndexes, TraceError> {
+fn find_columns(file: &str, header: &str, layout: &Layout) -> Result<ColumnIndexes, TraceError> {
     let is_in_header = |separator: &&u8| header.as_bytes().contains(separator);
     let separator = *b",\t".iter().find(is_in_header).unwrap_or(&b',');
     let cells = split(header.as_bytes(), separator);
@@ -89,17 +89,17 @@ fn find_fields(file: &str, header: &str, layout: &Layout) -> Result<ColumnIndexe
         .map(|cell| String::from_utf8_lossy(cell).into_owned())
         .collect();
     let missing_column = |name: &str| {
-        let field: String = header.chars().take(HEADER_CHARS_MAX).collect();
-        let fault = format!("the header line names no column \"{name}\": {field:?}");
+        let header_excerpt: String = header.chars().take(HEADER_CHARS_MAX).collect();
+        let fault = format!("the header line names no column \"{name}\": {header_excerpt:?}");
         TraceError::file(file, fault)
     };
     let index = |column: &str| {
         let name = layout.names.name(column);
-        let field = names.iter().position(|other| other == name);
-        if field.is_none() && (column == "key" || layout.names.has_custom_name(column)) {
+        let column_index = names.iter().position(|other| other == name);
+        if column_index.is_none() && (column == "key" || layout.names.has_custom_name(column)) {
             return Err(missing_column(name));
         }
-        Ok(field)
+        Ok(column_index)
     };
     Ok(ColumnIndexes {
         separator,
@@ -112,33 +112,33 @@ fn find_fields(file: &str, header: &str, layout: &Layout) -> Result<ColumnIndexe
     })
 }
 
-/// The fields of a line, without the quotes around them.
+/// The cells of a line, without the quotes around them.
 fn split(line: &[u8], separator: u8) -> Vec<Cow<'_, [u8]>> {
     if !line.contains(&b'"') {
         return line
             .split(|&byte| byte == separator)
-            .map(|field| Cow::Borrowed(field.trim_ascii()))
+            .map(|cell| Cow::Borrowed(cell.trim_ascii()))
             .collect();
     }
-    let mut fields = Vec::new();
+    let mut cells = Vec::new();
     let (mut start, mut is_quoted) = (0, false);
     for (index, &byte) in line.iter().enumerate() {
         if byte == b'"' {
             is_quoted = !is_quoted;
         } else if byte == separator && !is_quoted {
-            fields.push(strip_quotes(&line[start..index]));
+            cells.push(strip_quotes(&line[start..index]));
             start = index + 1;
         }
     }
-    fields.push(strip_quotes(&line[start..]));
-    fields
+    cells.push(strip_quotes(&line[start..]));
+    cells
 }
 
-/// A field without the quotes around it, doubled quotes within made single.
-fn strip_quotes(field: &[u8]) -> Cow<'_, [u8]> {
-    let field = field.trim_ascii();
-    let [b'"', between_quotes @ .., b'"'] = field else {
-        return Cow::Borrowed(field);
+/// A cell without the quotes around it, doubled quotes within made single.
+fn strip_quotes(cell: &[u8]) -> Cow<'_, [u8]> {
+    let cell = cell.trim_ascii();
+    let [b'"', between_quotes @ .., b'"'] = cell else {
+        return Cow::Borrowed(cell);
     };
     if !between_quotes.contains(&b'"') {
         return Cow::Borrowed(between_quotes);
@@ -165,7 +165,7 @@ impl CsvRow<'_> {
     fn non_empty_cell(&self, index: Option<usize>) -> Option<&[u8]> {
         index
             .map(|index| self.cells[index].as_ref())
-            .filter(|field| !field.is_empty())
+            .filter(|cell| !cell.is_empty())
     }
 
     fn field_error(&self, column: &'static str, expected: &str, field: &[u8]) -> TraceError {

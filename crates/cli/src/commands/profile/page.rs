@@ -173,8 +173,8 @@ fn percentile_table(title: &str, first_column: &str, cells: &[CellPercentiles]) 
 }
 
 fn parts_table(profile: &Profile) -> Table {
-    let rows = profile.measured.split.as_ref().map(|split| {
-        named_parts(split)
+    let rows = profile.measured.get_times.as_ref().map(|get_times| {
+        named_parts(get_times)
             .into_iter()
             .map(|(name, us)| vec![name.to_owned(), decimal(us)])
             .collect()

@@ -126,7 +126,8 @@ impl Caller for PythonClient<'_> {
         let reply = self.request("read", Cell::Bytes(bytes), calls)?;
         let us_per_call =
             |name: &str| reply.parts.get(name).copied().unwrap_or(0.0) * 1e6 / calls.max(1) as f64;
-        let (serialise_us, compress_us) = (us_per_call("deserialise"), us_per_call("decompress"));
+        let (deserialise_us, decompress_us) =
+            (us_per_call("deserialise"), us_per_call("decompress"));
         let block = PythonClient::parse_block(reply)?;
         let total_us = block.latencies_ns.iter().sum::<u64>() as f64 / 1e3 / calls.max(1) as f64;
         self.rust_client.fill(Cell::Bytes(bytes))?;
@@ -134,11 +135,11 @@ impl Caller for PythonClient<'_> {
         self.rust_client.clear(Cell::Bytes(bytes))?;
         Ok(CallTimes {
             total_us,
-            serialise_us,
-            compress_us,
+            deserialise_us,
+            decompress_us,
             client_us: (total_us
-                - serialise_us
-                - compress_us
+                - deserialise_us
+                - decompress_us
                 - direct.network_us
                 - direct.server_us.unwrap_or(0.0))
             .max(0.0),

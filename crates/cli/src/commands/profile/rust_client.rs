@@ -250,8 +250,8 @@ impl Caller for RustClient<'_> {
             bytes,
             total_us,
             client_us: total_us - wire_us,
-            serialise_us: 0.0,
-            compress_us: 0.0,
+            deserialise_us: 0.0,
+            decompress_us: 0.0,
             network_us: wire_us - server_us.unwrap_or(0.0),
             server_us,
         })

@@ -18,16 +18,16 @@ const NARROW_PERCENTS: [f64; 4] = [5.0, 50.0, 99.0, 99.9];
 pub(super) fn text(targets: &[LiveTarget], profile: &Profile, is_wide: bool) -> String {
     let mut text = wrap(&sentence(targets, profile)) + "\n";
     append_tables(&mut text, targets.first(), &profile.measured, is_wide);
-    if let Some(vs) = &profile.vs {
-        append_tables(&mut text, targets.get(1), vs, is_wide);
+    if let Some(other_measured) = &profile.vs {
+        append_tables(&mut text, targets.get(1), other_measured, is_wide);
     }
     let measured = &profile.measured;
-    if let Some(split) = measured.split {
+    if let Some(get_times) = measured.get_times {
         let _ = write!(
             text,
             "\nMean time of a get of {}, in us:\n{}",
-            bytes(split.bytes as u64),
-            parts_table(&split)
+            bytes(get_times.bytes as u64),
+            parts_table(&get_times)
         );
     }
     let mut notes = Vec::new();
@@ -57,12 +57,12 @@ pub(super) fn sentence(targets: &[LiveTarget], profile: &Profile) -> String {
     let measured = &profile.measured;
     let name = targets.first().map_or("", |target| target.name.as_str());
     let typical_cell = measured
-        .split
-        .and_then(|split| {
+        .get_times
+        .and_then(|get_times| {
             measured
                 .by_size
                 .iter()
-                .find(|cell| cell.bytes == Some(split.bytes))
+                .find(|cell| cell.bytes == Some(get_times.bytes))
         })
         .or(measured.by_size.first())
         .or(measured.by_width.first());
@@ -86,7 +86,7 @@ pub(super) fn sentence(targets: &[LiveTarget], profile: &Profile) -> String {
         at_percentile(50.0),
         at_percentile(99.0)
     );
-    if let Some((name, share)) = measured.split.as_ref().and_then(largest_part) {
+    if let Some((name, share)) = measured.get_times.as_ref().and_then(largest_part) {
         let _ = write!(
             sentence,
             "; {:.0} % of the time is spent in the {name}",
@@ -94,11 +94,11 @@ pub(super) fn sentence(targets: &[LiveTarget], profile: &Profile) -> String {
         );
     }
     sentence.push('.');
-    if let (Some(ratio), Some(vs)) = (&profile.ratio, targets.get(1)) {
+    if let (Some(ratio), Some(other_target)) = (&profile.ratio, targets.get(1)) {
         let _ = write!(
             sentence,
             " Beside {}: {:.2} times its median ({:.2} to {:.2}), {:.2} times its p99 ({:.2} to {:.2}).",
-            vs.name,
+            other_target.name,
             ratio.p50.value,
             ratio.p50.low,
             ratio.p50.high,
@@ -119,37 +119,41 @@ pub(super) fn sentence(targets: &[LiveTarget], profile: &Profile) -> String {
     format!("{sentence} {steadiness}")
 }
 
-fn largest_part(split: &CallTimes) -> Option<(&'static str, f64)> {
-    let longest = named_parts(split)
+fn largest_part(get_times: &CallTimes) -> Option<(&'static str, f64)> {
+    let longest = named_parts(get_times)
         .into_iter()
         .max_by(|a, b| a.1.total_cmp(&b.1))?;
-    (split.total_us > 0.0).then_some((longest.0, longest.1 / split.total_us))
+    (get_times.total_us > 0.0).then_some((longest.0, longest.1 / get_times.total_us))
 }
 
 /// The parts of a get, in the order of its way.
-pub(super) fn named_parts(split: &CallTimes) -> Vec<(&'static str, f64)> {
-    let mut parts = vec![("client", split.client_us)];
-    match split.server_us {
-        Some(server_us) => parts.extend([("network", split.network_us), ("server", server_us)]),
-        None => parts.push(("network and server", split.network_us)),
+pub(super) fn named_parts(get_times: &CallTimes) -> Vec<(&'static str, f64)> {
+    let mut parts = vec![("client", get_times.client_us)];
+    match get_times.server_us {
+        Some(server_us) => parts.extend([("network", get_times.network_us), ("server", server_us)]),
+        None => parts.push(("network and server", get_times.network_us)),
     }
     parts.extend([
-        ("decompress", split.compress_us),
-        ("deserialise", split.serialise_us),
+        ("decompress", get_times.decompress_us),
+        ("deserialise", get_times.deserialise_us),
     ]);
     parts
 }
 
-fn parts_table(split: &CallTimes) -> String {
+fn parts_table(get_times: &CallTimes) -> String {
     let mut table = Table::new(&["", "us", "share"]);
-    for (name, us) in named_parts(split) {
+    for (name, us) in named_parts(get_times) {
         table.row([
             name.to_owned(),
             decimal(us),
-            format!("{:.0} %", 100.0 * us / split.total_us.max(1e-9)),
+            format!("{:.0} %", 100.0 * us / get_times.total_us.max(1e-9)),
         ]);
     }
-    table.row(["total".to_owned(), decimal(split.total_us), String::new()]);
+    table.row([
+        "total".to_owned(),
+        decimal(get_times.total_us),
+        String::new(),
+    ]);
     table.to_string()
 }
 

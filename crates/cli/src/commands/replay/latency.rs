@@ -145,28 +145,30 @@ fn latency_table(mut calls: Vec<TimedCall>) -> Result<LatencyTable, Failure> {
 
     let extra_us =
         |call: &TimedCall| (call.ns as f64 - single_cost.call_ns(1, call.bytes) as f64) / 1e3;
-    let mut batch_us = vec![(1.0, 0.0)];
+    let mut extra_us_by_keys = vec![(1.0, 0.0)];
     for calls in rows_of(multi_gets, KEY_ROWS, |call| call.keys) {
         let keys = mean(calls, |call| call.keys);
-        let mut extra_us: Vec<f64> = calls.iter().map(extra_us).collect();
-        extra_us.sort_unstable_by(f64::total_cmp);
-        batch_us.push((keys, nearest_rank(&extra_us, 500)));
+        let mut extra_times_us: Vec<f64> = calls.iter().map(extra_us).collect();
+        extra_times_us.sort_unstable_by(f64::total_cmp);
+        extra_us_by_keys.push((keys, nearest_rank(&extra_times_us, 500)));
         let bytes = mean(calls, |call| call.bytes);
         typical_calls.push((keys.round() as u64, bytes.round() as u64));
     }
     // Only differences count, and no row may be below 0.
-    let lowest = batch_us.iter().fold(0.0, |low: f64, &(_, us)| low.min(us));
-    for (_, us) in &mut batch_us {
+    let lowest = extra_us_by_keys
+        .iter()
+        .fold(0.0, |low: f64, &(_, us)| low.min(us));
+    for (_, us) in &mut extra_us_by_keys {
         *us = round_to_ns(*us - lowest);
     }
-    let cost = cost_model(&single_us, &batch_us)?;
+    let cost = cost_model(&single_us, &extra_us_by_keys)?;
     spread_by_multi_gets(&mut size_rows, measured_rows, multi_gets, &cost);
     let single_pct: Map<String, Value> = size_rows
         .iter()
         .map(|row| (row.bytes.to_string(), row.percentiles()))
         .collect();
     let document = json!({
-        "unit": "us", "single_us": single_us, "batch_us": batch_us, "single_pct": single_pct,
+        "unit": "us", "single_us": single_us, "batch_us": extra_us_by_keys, "single_pct": single_pct,
     });
     Ok(LatencyTable {
         cost: parse_table(&document)?,
@@ -306,8 +308,11 @@ impl LatencyTable {
     }
 }
 
-fn cost_model(single_us: &[(f64, f64)], batch_us: &[(f64, f64)]) -> Result<CostModel, Failure> {
-    let cost = CostModel::new(single_us, batch_us);
+fn cost_model(
+    single_us: &[(f64, f64)],
+    extra_us_by_keys: &[(f64, f64)],
+) -> Result<CostModel, Failure> {
+    let cost = CostModel::new(single_us, extra_us_by_keys);
     cost.map_err(|error| Failure::new(Exit::BadData, error.to_string()))
 }
 

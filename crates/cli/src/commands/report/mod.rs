@@ -49,7 +49,7 @@ impl Args {
         let page = page::page(&name.to_string_lossy(), &results, &left_out);
         page_file::write(&path, page, &[])?;
         if out.is_json() {
-            let results: Vec<Value> = results.iter().map(ResultFile::document).collect();
+            let results: Vec<Value> = results.iter().map(ResultFile::list_entry).collect();
             out.document(&json!({ "page": path, "results": results, "left_out": left_out }));
             return Ok(Exit::Success);
         }
@@ -92,7 +92,7 @@ fn read_folder(folder: &Path) -> Result<(Vec<ResultFile>, Vec<String>), Failure>
             Failure::new(Exit::BadData, message)
                 .hint("it may have been cut; write it again, or remove it")
         })?;
-        match ResultFile::new(&name, &document) {
+        match ResultFile::from_document(&name, &document) {
             Some(result) => results.push(result),
             None => left_out.push(name.into_owned()),
         }

@@ -20,7 +20,7 @@ pub(super) struct ResultFile {
 
 impl ResultFile {
     /// A document as a result; `None` if it is something else.
-    pub(super) fn new(name: &str, document: &Value) -> Option<ResultFile> {
+    pub(super) fn from_document(name: &str, document: &Value) -> Option<ResultFile> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         if document.get("schema").is_some() && document.get("result").is_some() {
             let error = document["error"].get("message").and_then(text);
@@ -100,7 +100,7 @@ impl ResultFile {
     }
 
     /// The result in a list.
-    pub(super) fn document(&self) -> Value {
+    pub(super) fn list_entry(&self) -> Value {
         json!({
             "file": self.name,
             "command": self.command,
@@ -131,7 +131,7 @@ mod tests {
     fn the_command_line_can_be_pasted_into_a_shell() {
         let document = json!({ "schema": 2, "version": "1", "command": "bench", "error": null,
             "result": { "run": { "arguments": ["bench", "--search", "p99<1ms", "it's"] } } });
-        let result = ResultFile::new("a.json", &document).unwrap();
+        let result = ResultFile::from_document("a.json", &document).unwrap();
         assert_eq!(
             result.command_line(),
             "glasscache bench --search 'p99<1ms' 'it'\\''s'"
@@ -140,11 +140,11 @@ mod tests {
 
     #[test]
     fn a_latency_table_is_no_result_and_a_kept_record_is_one() {
-        assert!(ResultFile::new("latency.json", &json!({ "single_us": [] })).is_none());
+        assert!(ResultFile::from_document("latency.json", &json!({ "single_us": [] })).is_none());
         let record = json!({ "name": "speed", "date": "2026-01-31T00:00:00Z", "figures": [],
             "machine": { "cores": 2, "cpu": "X", "memory": "1 kB", "kernel": "6" },
             "versions": { "glasscache": "1.6" }, "settings": {} });
-        let result = ResultFile::new("b.json", &record).unwrap();
+        let result = ResultFile::from_document("b.json", &record).unwrap();
         assert_eq!(result.machine(), "2 cores, X, 1 kB, Linux 6");
         assert_eq!(result.command_line(), "glasscache bench (speed)");
     }

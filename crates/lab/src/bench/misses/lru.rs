@@ -9,14 +9,14 @@ pub fn lru_misses(trace: &Trace, capacity_bytes: u64) -> u64 {
     let mut misses = 0;
     for &key_index in &trace.requests {
         for keyspace_copy in 0..trace.copies {
-            let slot = trace.slot_id(keyspace_copy, key_index as usize) as usize;
-            misses += u64::from(!lru.access(slot, &trace.value_bytes));
+            let key_id = trace.key_id(keyspace_copy, key_index as usize) as usize;
+            misses += u64::from(!lru.access(key_id, &trace.value_bytes));
         }
     }
     misses
 }
 
-/// A list through all slots, most recently used first; slot `count` is the sentinel between its ends.
+/// A list through all keys, most recently used first; key `count` is the sentinel between its ends.
 struct Lru {
     newer: Vec<u32>,
     older: Vec<u32>,
@@ -37,15 +37,15 @@ impl Lru {
 
     #[expect(
         clippy::indexing_slicing,
-        reason = "slots are below the count that sized every vector"
+        reason = "key ids are below the count that sized every vector"
     )]
-    fn access(&mut self, slot: usize, value_bytes: &[u32]) -> bool {
-        let was_resident = self.is_resident[slot];
+    fn access(&mut self, key_id: usize, value_bytes: &[u32]) -> bool {
+        let was_resident = self.is_resident[key_id];
         let sentinel = self.is_resident.len();
         if was_resident {
-            self.unlink(slot);
+            self.unlink(key_id);
         } else {
-            let bytes = u64::from(value_bytes[slot]) + KEY_BYTES as u64;
+            let bytes = u64::from(value_bytes[key_id]) + KEY_BYTES as u64;
             while self.free_bytes < bytes {
                 let victim = self.newer[sentinel] as usize;
                 if victim == sentinel {
@@ -56,19 +56,22 @@ impl Lru {
                 self.free_bytes += u64::from(value_bytes[victim]) + KEY_BYTES as u64;
             }
             self.free_bytes -= bytes;
-            self.is_resident[slot] = true;
+            self.is_resident[key_id] = true;
         }
         let newest = self.older[sentinel] as usize;
-        self.older[slot] = newest as u32;
-        self.newer[slot] = sentinel as u32;
-        self.newer[newest] = slot as u32;
-        self.older[sentinel] = slot as u32;
+        self.older[key_id] = newest as u32;
+        self.newer[key_id] = sentinel as u32;
+        self.newer[newest] = key_id as u32;
+        self.older[sentinel] = key_id as u32;
         was_resident
     }
 
-    #[expect(clippy::indexing_slicing, reason = "links hold slots or the sentinel")]
-    fn unlink(&mut self, slot: usize) {
-        let (newer, older) = (self.newer[slot] as usize, self.older[slot] as usize);
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "links hold key ids or the sentinel"
+    )]
+    fn unlink(&mut self, key_id: usize) {
+        let (newer, older) = (self.newer[key_id] as usize, self.older[key_id] as usize);
         self.older[newer] = older as u32;
         self.newer[older] = newer as u32;
     }

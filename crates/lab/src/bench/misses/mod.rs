@@ -112,18 +112,18 @@ impl ReplayComparison {
     }
 }
 
-/// Replays `trace` at one fraction of its footprint; `is_peer_skipped` leaves memcached out.
+/// Replays `trace` at one fraction of its footprint; `without_theirs` leaves memcached out.
 pub fn measure_point(
     servers: &ServerPair,
     trace: &Arc<Trace>,
     fraction: f64,
-    is_peer_skipped: bool,
+    without_theirs: bool,
     forecasts: Option<&ServerMemory<'_>>,
 ) -> Result<ReplayComparison, Error> {
     let footprint = trace.footprint_bytes() as f64;
     let memory_mib = ((footprint * fraction / f64::from(1 << 20)).round() as u64).max(64);
     let ours = replay(servers, &servers.ours(memory_mib), trace)?;
-    let theirs = if is_peer_skipped {
+    let theirs = if without_theirs {
         None
     } else {
         Some(replay(servers, &servers.theirs(memory_mib), trace)?)
@@ -211,9 +211,9 @@ struct Cursor {
     /// Index of the request, and of the copy within it.
     request_index: usize,
     copy_index: usize,
-    requested_slots: Vec<u64>,
+    requested_key_ids: Vec<u64>,
     /// Missed keys not stored yet.
-    slots_to_store: Vec<u64>,
+    missed_key_ids: Vec<u64>,
     is_reading: bool,
 }
 
@@ -249,26 +249,26 @@ impl Replay {
 impl Cursor {
     /// Fills the window with the next requests up to the first duplicate key.
     fn advance(&mut self, trace: &Trace, is_final_read: bool) {
-        self.requested_slots.clear();
+        self.requested_key_ids.clear();
         let end = if is_final_read {
-            trace.distinct_pairs
+            trace.distinct_sized_keys
         } else {
             trace.requests.len()
         };
-        while self.requested_slots.len() < MULTI_GET_KEYS && self.request_index < end {
+        while self.requested_key_ids.len() < MULTI_GET_KEYS && self.request_index < end {
             let Some(&copy) = self.copies.get(self.copy_index) else {
                 (self.request_index, self.copy_index) = (self.request_index + 1, 0);
                 continue;
             };
-            let pair_number = match trace.requests.get(self.request_index) {
-                Some(&pair_number) if !is_final_read => pair_number as usize,
+            let sized_key_index = match trace.requests.get(self.request_index) {
+                Some(&sized_key_index) if !is_final_read => sized_key_index as usize,
                 _ => self.request_index,
             };
-            let slot = trace.slot_id(copy, pair_number);
-            if self.requested_slots.contains(&slot) {
+            let key_id = trace.key_id(copy, sized_key_index);
+            if self.requested_key_ids.contains(&key_id) {
                 break;
             }
-            self.requested_slots.push(slot);
+            self.requested_key_ids.push(key_id);
             self.copy_index += 1;
         }
     }
@@ -279,7 +279,7 @@ impl Workload for Replay {
         let Some(cursor) = self.cursors.get_mut(connection) else {
             return NextStep::Finished;
         };
-        if let Some(id) = cursor.slots_to_store.pop() {
+        if let Some(id) = cursor.missed_key_ids.pop() {
             cursor.is_reading = false;
             batch.set(self, id, 0);
             return NextStep::Sent;
@@ -289,14 +289,14 @@ impl Workload for Replay {
             return NextStep::Wait;
         }
         cursor.advance(&self.trace, self.is_final_read);
-        if cursor.requested_slots.is_empty() {
+        if cursor.requested_key_ids.is_empty() {
             return NextStep::Finished;
         }
         cursor.is_reading = true;
-        let requested_slots = std::mem::take(&mut cursor.requested_slots);
-        batch.get(self, &requested_slots);
+        let requested_key_ids = std::mem::take(&mut cursor.requested_key_ids);
+        batch.get(self, &requested_key_ids);
         if let Some(cursor) = self.cursors.get_mut(connection) {
-            cursor.requested_slots = requested_slots;
+            cursor.requested_key_ids = requested_key_ids;
         }
         NextStep::Sent
     }
@@ -321,7 +321,7 @@ impl Workload for Replay {
                     .get_mut(connection)
                     .filter(|_| !self.is_final_read)
                 {
-                    cursor.slots_to_store.push(id);
+                    cursor.missed_key_ids.push(id);
                 }
             }
             KeyResult::Refused => self.refused += 1,
@@ -359,10 +359,10 @@ mod tests {
             ..Cursor::default()
         };
         cursor.advance(&trace, false);
-        assert_eq!(cursor.requested_slots, [0, 3, 1, 4]);
+        assert_eq!(cursor.requested_key_ids, [0, 3, 1, 4]);
         cursor.advance(&trace, false);
-        assert_eq!(cursor.requested_slots, [0, 3, 2, 5]);
+        assert_eq!(cursor.requested_key_ids, [0, 3, 2, 5]);
         cursor.advance(&trace, false);
-        assert!(cursor.requested_slots.is_empty());
+        assert!(cursor.requested_key_ids.is_empty());
     }
 }

@@ -22,7 +22,7 @@ pub struct Trace {
     pub name: String,
     /// Requests in order, as numbers of distinct (key, size) pairs.
     pub(super) requests: Vec<u32>,
-    pub(super) distinct_pairs: usize,
+    pub(super) distinct_sized_keys: usize,
     /// How many copies run side by side.
     pub copies: u32,
     /// Length of each value: all pairs of the first copy, then of the second, and so on.
@@ -45,7 +45,7 @@ impl Trace {
             .into_owned();
         let mut stream = trace::open(&file_name, file, Columns::ALL)
             .map_err(|error| file_error(error.to_string()))?;
-        let (mut rows, mut pair_numbers) = (Rows::default(), HashMap::new());
+        let (mut rows, mut sized_key_indices) = (Rows::default(), HashMap::new());
         let (mut requests, mut sizes) = (Vec::new(), Vec::new());
         let requests_limit = requests_max.unwrap_or(usize::MAX);
         while requests.len() < requests_limit
@@ -61,12 +61,12 @@ impl Trace {
                 .take(requests_limit - requests.len())
             {
                 let size = value_bytes.or(rows.size.get(row).copied().flatten());
-                let next_pair = sizes.len() as u32;
-                let pair_number = *pair_numbers.entry((key, size)).or_insert(next_pair);
-                if pair_number == next_pair {
+                let next_index = sizes.len() as u32;
+                let sized_key_index = *sized_key_indices.entry((key, size)).or_insert(next_index);
+                if sized_key_index == next_index {
                     sizes.push(size.map(|bytes| bytes.min(VALUE_BYTES_MAX)));
                 }
-                requests.push(pair_number);
+                requests.push(sized_key_index);
             }
         }
         let name = path
@@ -81,7 +81,7 @@ impl Trace {
         let mut trace = Self {
             name,
             requests,
-            distinct_pairs: sizes.len(),
+            distinct_sized_keys: sizes.len(),
             copies: 0,
             value_bytes: Vec::new(),
         };
@@ -94,32 +94,33 @@ impl Trace {
     /// Sizes missing in the trace are drawn from the number of the key and of the copy.
     pub(super) fn add_copy(&mut self, sizes: &[Option<u32>]) {
         let copy_seed = u64::from(self.copies) << 32;
-        let drawn_size = |pair_number: u64| Size::MIX.of(mix(copy_seed | pair_number)) as u32;
+        let drawn_size =
+            |sized_key_index: u64| Size::MIX.of(mix(copy_seed | sized_key_index)) as u32;
         let bytes = (0..)
             .zip(sizes)
-            .map(|(pair_number, size)| size.unwrap_or_else(|| drawn_size(pair_number)));
+            .map(|(sized_key_index, size)| size.unwrap_or_else(|| drawn_size(sized_key_index)));
         self.value_bytes.extend(bytes);
         self.copies += 1;
     }
 
     /// The number under which a pair of a copy is stored.
-    pub(super) fn slot_id(&self, copy: u32, pair_number: usize) -> u64 {
-        (copy as usize * self.distinct_pairs + pair_number) as u64
+    pub(super) fn key_id(&self, copy: u32, sized_key_index: usize) -> u64 {
+        (copy as usize * self.distinct_sized_keys + sized_key_index) as u64
     }
 
-    pub(super) fn bytes_of(&self, slot: u64) -> usize {
+    pub(super) fn bytes_of(&self, key_id: u64) -> usize {
         self.value_bytes
-            .get(slot as usize)
+            .get(key_id as usize)
             .map_or(0, |&bytes| bytes as usize)
     }
 
-    /// All copies, request by request, as a trace for a forecast: each slot is a key.
+    /// All copies, request by request, as a trace for a forecast: each key id is a key.
     pub(super) fn to_prepared_trace(&self) -> PreparedTrace {
-        let slot_ids = self.requests.iter().flat_map(|&pair_number| {
-            (0..self.copies).map(move |copy| self.slot_id(copy, pair_number as usize) as u32)
+        let key_ids = self.requests.iter().flat_map(|&sized_key_index| {
+            (0..self.copies).map(move |copy| self.key_id(copy, sized_key_index as usize) as u32)
         });
         PreparedTrace::new(InternedTrace {
-            ids: slot_ids.collect(),
+            ids: key_ids.collect(),
             keys: (0..self.value_bytes.len() as u64).collect(),
             sizes: self.value_bytes.clone(),
             ..InternedTrace::default()
@@ -164,12 +165,12 @@ pub fn trace_files_in(folder: &Path) -> Result<Vec<PathBuf>, Error> {
 /// A trace of small numbers, each value of 80 bytes.
 #[cfg(test)]
 pub(super) fn test_trace(requests: &[u32], copies: u32) -> Trace {
-    let distinct_pairs = requests.iter().max().map_or(0, |max| max + 1) as usize;
-    let value_bytes = vec![80; distinct_pairs * copies as usize];
+    let distinct_sized_keys = requests.iter().max().map_or(0, |max| max + 1) as usize;
+    let value_bytes = vec![80; distinct_sized_keys * copies as usize];
     Trace {
         name: "t".into(),
         requests: requests.to_vec(),
-        distinct_pairs,
+        distinct_sized_keys,
         copies,
         value_bytes,
     }
