@@ -16,6 +16,7 @@ mod figures_json;
 pub mod fixed;
 pub mod forecast;
 pub mod latency_sample;
+pub mod latency_table;
 pub mod learn;
 pub mod noise;
 pub mod prepare;

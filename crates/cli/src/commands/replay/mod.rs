@@ -5,11 +5,11 @@
 
 mod fill;
 mod forecast_file;
-mod latency;
 mod process;
 mod rehearsal;
 mod results;
 mod run;
+mod single_gets;
 mod table;
 
 use std::path::PathBuf;
@@ -35,11 +35,11 @@ use crate::table::counted;
 use crate::traces::read_log;
 use crate::word_wrap::wrap;
 use forecast_file::ForecastFile;
-use latency::SingleGets;
 use process::Process;
 use rehearsal::Rehearsal;
 use results::{ReplaySetup, Results};
 use run::{Processes, ReplayOptions, ReplayOutcome};
+use single_gets::SingleGets;
 
 /// How long a call may take: long enough that a slow server is measured, not refused.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -140,7 +140,7 @@ impl Args {
             prepared: &prepared,
             thread_count: uncached_processes.len(),
         };
-        let latency_before = single_gets.measure(&uncached_processes, &rehearsal)?;
+        let latency_before = single_gets.measure_latency(&uncached_processes, &rehearsal)?;
         let forecast = run_file(&prepared, latency_before.cost_model(), &strategy_file);
         let forecast_file = self.create_forecast_file()?;
         let setup = ReplaySetup {
@@ -159,7 +159,7 @@ impl Args {
             &latency_before,
         ))?;
         let replay_outcome = self.replay(&processes, &log, &prepared)?;
-        let latency_after = single_gets.measure(&uncached_processes, &rehearsal)?;
+        let latency_after = single_gets.measure_latency(&uncached_processes, &rehearsal)?;
         let second_half = |cost: &CostModel| {
             run_file(&prepared, cost, &strategy_file).split_off(prepared.second_half_start())
         };

@@ -8,6 +8,7 @@ use glasscache_client::near::{
 };
 use glasscache_client::{Address, Budget, Client, Error, Options, Placement, WireKey};
 use glasscache_sim::strategy::StrategyFile;
+use glasscache_sim::strategy::latency_table::TimedCall;
 use glasscache_sim::strategy::run::RequestStats;
 
 use super::super::target::wire_key;
@@ -26,14 +27,6 @@ pub(super) struct ReadStats {
     /// Zero for a read that needed no call.
     pub(super) wait_time: Duration,
     pub(super) absent_keys: u64,
-}
-
-/// A call, its keys, their bytes, and how long it took.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct TimedCall {
-    pub(super) keys: u64,
-    pub(super) bytes: u64,
-    pub(super) ns: u64,
 }
 
 impl Process {

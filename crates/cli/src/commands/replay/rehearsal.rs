@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use glasscache_client::Address;
 use glasscache_sim::strategy::StrategyFile;
+use glasscache_sim::strategy::latency_table::TimedCall;
 use glasscache_sim::strategy::noise::ROUNDS;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::trace::log::RequestLog;
 
-use super::process::TimedCall;
 use super::run::Processes;
 use crate::output::{Exit, Failure};
 

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use glasscache_sim::strategy::comparison::Comparison;
 use glasscache_sim::strategy::figures::figures;
+use glasscache_sim::strategy::latency_table::LatencyTable;
 use glasscache_sim::strategy::noise::{Interval, may_be_within};
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::run::RequestStats;
 use serde_json::{Value, json};
 
-use super::latency::LatencyTable;
 use super::run::ReplayOutcome;
 
 /// What was replayed where.

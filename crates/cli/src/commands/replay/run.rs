@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use glasscache_client::Address;
 use glasscache_sim::strategy::StrategyFile;
+use glasscache_sim::strategy::latency_table::TimedCall;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::run::RequestStats;
 use glasscache_sim::trace::log::{NONE, RequestLog};
@@ -16,7 +17,7 @@ use glasscache_sim::trace::log::{NONE, RequestLog};
 use indicatif::ProgressBar;
 
 use super::Speed;
-use super::process::{Process, TimedCall};
+use super::process::Process;
 use crate::output::{Exit, Failure};
 
 /// What the requests needed.

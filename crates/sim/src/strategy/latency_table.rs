@@ -1,30 +1,29 @@
-//! The latency table of a replay: what calls for the log's own items cost, so that nothing has to be stored for it.
+//! Latency tables from calls that were timed: rows of single gets by size, and of multi-gets by number of keys.
 //!
-//! A table has rows of single gets by size and of multi-gets by number of keys (docs/reference/formats.md, section 3). The
-//! calls are those of a rehearsal. What a multi-get costs beyond one get of as many bytes belongs to its number of keys;
-//! beyond the largest single gets, each further byte costs what it does between the smallest and the largest. A strategy
-//! that makes few single gets has some read for the table.
+//! docs/reference/formats.md, "Latency tables". What a multi-get costs beyond one get of as many bytes belongs to its
+//! number of keys; beyond the largest single gets, each further byte costs what it does between the smallest and the
+//! largest.
 
-use std::thread::ScopedJoinHandle;
-use std::time::{Duration, Instant};
-
-use glasscache_client::WireKey;
-use glasscache_sim::strategy::cost::CostModel;
-use glasscache_sim::strategy::noise::{RoundForecasts, added_ns};
-use glasscache_sim::strategy::run::RequestStats;
 use serde_json::{Map, Value, json};
 
-use super::super::target::wire_key;
-use super::process::{Process, TimedCall};
-use super::rehearsal::Rehearsal;
-use crate::output::{Exit, Failure};
+use super::cost::CostModel;
+use super::error::LatencyError;
+use super::noise::{RoundForecasts, added_ns};
+use super::run::RequestStats;
+
+/// A call, its keys, their bytes, and how long it took.
+#[derive(Debug, Clone, Copy)]
+pub struct TimedCall {
+    /// How many keys it read.
+    pub keys: u64,
+    /// Bytes of their values.
+    pub bytes: u64,
+    /// Nanoseconds.
+    pub ns: u64,
+}
 
 /// Rows of single gets.
 const SIZE_ROWS: usize = 7;
-
-/// A block ends after this many calls, or this long.
-const BLOCK_CALLS: usize = 100;
-const BLOCK_TIME: Duration = Duration::from_millis(100);
 
 /// The percentiles of the distribution, in thousandths: closer at the end, where one in a hundred calls may take a
 /// hundred times as long as the others.
@@ -39,13 +38,13 @@ const CALLS_PER_ROW: usize = 20;
 /// The most rows of multi-gets.
 const KEY_ROWS: usize = 24;
 
-/// Single gets to be read for the table: one item of each size (key, bytes), ascending.
-pub(super) struct SingleGets<'l>(Vec<(&'l str, u32)>);
+/// The fewest single gets of a round that fill the rows of sizes.
+pub const SINGLE_GETS_MIN: usize = SIZE_ROWS * CALLS_PER_ROW;
 
-/// What was measured.
-pub(super) struct LatencyTable {
+/// A table, and that of each round of the calls.
+pub struct LatencyTable {
     /// As `latency.json` has it.
-    pub(super) document: Value,
+    pub document: Value,
     cost: CostModel,
     /// Keys and bytes of a call like those of each row.
     typical_calls: Vec<(u64, u64)>,
@@ -53,78 +52,43 @@ pub(super) struct LatencyTable {
     rounds: Vec<CostModel>,
 }
 
-impl<'l> SingleGets<'l> {
-    /// Gets of these items (key, bytes), from the smallest to the largest.
-    pub(super) fn new(items: &[(&'l str, u32)]) -> Result<Self, Failure> {
-        let mut items_by_size = items.to_vec();
-        items_by_size.sort_by_key(|&(_, bytes)| bytes);
-        let mut single_gets: Vec<(&str, u32)> = (0..SIZE_ROWS)
-            .filter_map(|n| {
-                items_by_size.get(n * items_by_size.len().saturating_sub(1) / (SIZE_ROWS - 1))
-            })
-            .copied()
-            .collect();
-        single_gets.dedup_by_key(|&mut (_, bytes)| bytes.max(1));
-        if single_gets.is_empty() {
-            let message = "measuring the latency failed: no request of the log reads an item";
-            return Err(Failure::new(Exit::BadData, message));
-        }
-        Ok(Self(single_gets))
-    }
-
-    /// Measures the calls of a rehearsal and, if it makes too few, these single gets, with one process on each thread at
-    /// the same time.
-    pub(super) fn measure(
-        &self,
-        processes: &[Process],
-        rehearsal: &Rehearsal<'_>,
-    ) -> Result<LatencyTable, Failure> {
-        let mut rounds = rehearsal.measure()?;
-        for round in &mut rounds {
-            if round.iter().filter(|call| call.keys == 1).count() < SIZE_ROWS * CALLS_PER_ROW {
-                round.retain(|call| call.keys > 1);
-                self.read_single_gets(processes, round)?;
-            }
-        }
+impl LatencyTable {
+    /// The table of the calls of some rounds, of which each has at least [`SINGLE_GETS_MIN`] single gets.
+    pub fn of_rounds(rounds: Vec<Vec<TimedCall>>) -> Result<Self, LatencyError> {
         let mut table = latency_table(rounds.concat())?;
         table.rounds = rounds
             .into_iter()
             .map(|calls| Ok(latency_table(calls)?.cost))
-            .collect::<Result<_, Failure>>()?;
+            .collect::<Result<_, LatencyError>>()?;
         Ok(table)
     }
 
-    /// Reads a block of gets of each size.
-    fn read_single_gets(
-        &self,
-        processes: &[Process],
-        timed_calls: &mut Vec<TimedCall>,
-    ) -> Result<(), Failure> {
-        for &(key, bytes) in &self.0 {
-            let keys = [wire_key(key)?];
-            let blocks = std::thread::scope(|scope| {
-                let keys = &keys;
-                let spawn_block = |process| scope.spawn(move || read_block(process, keys));
-                let threads: Vec<_> = processes.iter().map(spawn_block).collect();
-                let thread_results = threads.into_iter().map(ScopedJoinHandle::join);
-                thread_results.collect::<Vec<_>>()
-            });
-            for block in blocks {
-                let panic_failure = |_| Failure::new(Exit::Finding, "measuring the latency failed");
-                let times_ns = block.map_err(panic_failure)??;
-                timed_calls.extend(times_ns.into_iter().map(|ns| TimedCall {
-                    keys: 1,
-                    bytes: u64::from(bytes),
-                    ns,
-                }));
-            }
+    /// The prices of calls.
+    pub fn cost_model(&self) -> &CostModel {
+        &self.cost
+    }
+
+    /// What the requests add that `run` returns for a table: by all rounds, and by each.
+    pub fn round_forecasts(&self, run: impl Fn(&CostModel) -> Vec<RequestStats>) -> RoundForecasts {
+        let added_by = |cost: &CostModel| added_ns(&run(cost));
+        RoundForecasts {
+            whole: added_by(&self.cost),
+            rounds: self.rounds.iter().map(added_by).collect(),
         }
-        Ok(())
+    }
+
+    /// How much slower calls like those of the rows were in `after`: the median over them, 0.1 for 10 %.
+    pub fn drift(&self, after: &LatencyTable) -> f64 {
+        let price = |cost: &CostModel, (keys, bytes): (u64, u64)| cost.call_ns(keys, bytes) as f64;
+        let ratio = |&call| price(&after.cost, call) / price(&self.cost, call) - 1.0;
+        let mut ratios: Vec<f64> = self.typical_calls.iter().map(ratio).collect();
+        ratios.sort_by(f64::total_cmp);
+        ratios.get(ratios.len() / 2).copied().unwrap_or(0.0)
     }
 }
 
 /// The table of these calls, of which some are single gets.
-fn latency_table(mut calls: Vec<TimedCall>) -> Result<LatencyTable, Failure> {
+fn latency_table(mut calls: Vec<TimedCall>) -> Result<LatencyTable, LatencyError> {
     for call in &mut calls {
         call.bytes = call.bytes.max(1);
     }
@@ -141,7 +105,7 @@ fn latency_table(mut calls: Vec<TimedCall>) -> Result<LatencyTable, Failure> {
         .iter()
         .map(|row| (row.bytes as f64, row.median_us))
         .collect();
-    let single_cost = cost_model(&single_us, &[(1.0, 0.0)])?;
+    let single_cost = CostModel::new(&single_us, &[(1.0, 0.0)])?;
 
     let extra_us =
         |call: &TimedCall| (call.ns as f64 - single_cost.call_ns(1, call.bytes) as f64) / 1e3;
@@ -161,7 +125,7 @@ fn latency_table(mut calls: Vec<TimedCall>) -> Result<LatencyTable, Failure> {
     for (_, us) in &mut extra_us_by_keys {
         *us = round_to_ns(*us - lowest);
     }
-    let cost = cost_model(&single_us, &extra_us_by_keys)?;
+    let cost = CostModel::new(&single_us, &extra_us_by_keys)?;
     spread_by_multi_gets(&mut size_rows, measured_rows, multi_gets, &cost);
     let single_pct: Map<String, Value> = size_rows
         .iter()
@@ -171,7 +135,7 @@ fn latency_table(mut calls: Vec<TimedCall>) -> Result<LatencyTable, Failure> {
         "unit": "us", "single_us": single_us, "batch_us": extra_us_by_keys, "single_pct": single_pct,
     });
     Ok(LatencyTable {
-        cost: parse_table(&document)?,
+        cost: CostModel::parse(&document.to_string())?,
         document,
         typical_calls,
         rounds: Vec::new(),
@@ -280,57 +244,6 @@ fn mean(calls: &[TimedCall], figure: impl Fn(&TimedCall) -> u64) -> f64 {
     calls.iter().map(|call| figure(call) as f64).sum::<f64>() / calls.len().max(1) as f64
 }
 
-impl LatencyTable {
-    /// The prices of calls.
-    pub(super) fn cost_model(&self) -> &CostModel {
-        &self.cost
-    }
-
-    /// What the requests add that `run` returns for a table: by all rounds, and by each.
-    pub(super) fn round_forecasts(
-        &self,
-        run: impl Fn(&CostModel) -> Vec<RequestStats>,
-    ) -> RoundForecasts {
-        let added_by = |cost: &CostModel| added_ns(&run(cost));
-        RoundForecasts {
-            whole: added_by(&self.cost),
-            rounds: self.rounds.iter().map(added_by).collect(),
-        }
-    }
-
-    /// How much slower calls like those of the rows were in `after`: the median over them, 0.1 for 10 %.
-    pub(super) fn drift(&self, after: &LatencyTable) -> f64 {
-        let price = |cost: &CostModel, (keys, bytes): (u64, u64)| cost.call_ns(keys, bytes) as f64;
-        let ratio = |&call| price(&after.cost, call) / price(&self.cost, call) - 1.0;
-        let mut ratios: Vec<f64> = self.typical_calls.iter().map(ratio).collect();
-        ratios.sort_by(f64::total_cmp);
-        ratios.get(ratios.len() / 2).copied().unwrap_or(0.0)
-    }
-}
-
-fn cost_model(
-    single_us: &[(f64, f64)],
-    extra_us_by_keys: &[(f64, f64)],
-) -> Result<CostModel, Failure> {
-    let cost = CostModel::new(single_us, extra_us_by_keys);
-    cost.map_err(|error| Failure::new(Exit::BadData, error.to_string()))
-}
-
-fn parse_table(table: &Value) -> Result<CostModel, Failure> {
-    let parsed = CostModel::parse(&table.to_string());
-    parsed.map_err(|error| Failure::new(Exit::BadData, error.to_string()))
-}
-
-/// The times of some reads of these keys, in nanoseconds.
-fn read_block(process: &Process, keys: &[WireKey<'_>]) -> Result<Vec<u64>, Failure> {
-    let started = Instant::now();
-    let mut samples = Vec::with_capacity(BLOCK_CALLS);
-    while samples.len() < BLOCK_CALLS && started.elapsed() < BLOCK_TIME {
-        samples.push(process.read(keys, None)?.wait_time.as_nanos() as u64);
-    }
-    Ok(samples)
-}
-
 /// The value at the nearest rank; the default if there is none.
 fn nearest_rank(sorted: &[f64], thousandths: usize) -> f64 {
     let rank = (thousandths * sorted.len()).div_ceil(1000).max(1);
@@ -433,7 +346,7 @@ mod tests {
             let single_us = [(1.0, us[0]), (10.0, us[1]), (100.0, us[2])];
             LatencyTable {
                 document: Value::Null,
-                cost: cost_model(&single_us, &[(1.0, 0.0)]).unwrap(),
+                cost: CostModel::new(&single_us, &[(1.0, 0.0)]).unwrap(),
                 typical_calls: vec![(1, 1), (1, 10), (1, 100)],
                 rounds: Vec::new(),
             }

@@ -1,0 +1,98 @@
+//! What a rehearsal does not measure: single gets of the log's own items, for a strategy that makes few.
+
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
+
+use glasscache_client::WireKey;
+use glasscache_sim::strategy::latency_table::{LatencyTable, SINGLE_GETS_MIN, TimedCall};
+
+use super::super::target::wire_key;
+use super::process::Process;
+use super::rehearsal::Rehearsal;
+use crate::output::{Exit, Failure};
+
+/// Sizes of items whose gets are read.
+const SIZES: usize = 7;
+
+/// A block ends after this many calls, or this long.
+const BLOCK_CALLS: usize = 100;
+const BLOCK_TIME: Duration = Duration::from_millis(100);
+
+/// Single gets to be read for the table: one item of each size (key, bytes), ascending.
+pub(super) struct SingleGets<'l>(Vec<(&'l str, u32)>);
+
+impl<'l> SingleGets<'l> {
+    /// Gets of these items (key, bytes), from the smallest to the largest.
+    pub(super) fn new(items: &[(&'l str, u32)]) -> Result<Self, Failure> {
+        let mut items_by_size = items.to_vec();
+        items_by_size.sort_by_key(|&(_, bytes)| bytes);
+        let mut single_gets: Vec<(&str, u32)> = (0..SIZES)
+            .filter_map(|n| {
+                items_by_size.get(n * items_by_size.len().saturating_sub(1) / (SIZES - 1))
+            })
+            .copied()
+            .collect();
+        single_gets.dedup_by_key(|&mut (_, bytes)| bytes.max(1));
+        if single_gets.is_empty() {
+            let message = "measuring the latency failed: no request of the log reads an item";
+            return Err(Failure::new(Exit::BadData, message));
+        }
+        Ok(Self(single_gets))
+    }
+
+    /// Measures the calls of a rehearsal and, if it makes too few, these single gets, with one process on each thread at
+    /// the same time.
+    pub(super) fn measure_latency(
+        &self,
+        processes: &[Process],
+        rehearsal: &Rehearsal<'_>,
+    ) -> Result<LatencyTable, Failure> {
+        let mut rounds = rehearsal.measure()?;
+        for round in &mut rounds {
+            if round.iter().filter(|call| call.keys == 1).count() < SINGLE_GETS_MIN {
+                round.retain(|call| call.keys > 1);
+                self.read_single_gets(processes, round)?;
+            }
+        }
+        LatencyTable::of_rounds(rounds)
+            .map_err(|error| Failure::new(Exit::BadData, error.to_string()))
+    }
+
+    /// Reads a block of gets of each size.
+    fn read_single_gets(
+        &self,
+        processes: &[Process],
+        timed_calls: &mut Vec<TimedCall>,
+    ) -> Result<(), Failure> {
+        for &(key, bytes) in &self.0 {
+            let keys = [wire_key(key)?];
+            let blocks = std::thread::scope(|scope| {
+                let keys = &keys;
+                let spawn_block = |process| scope.spawn(move || read_block(process, keys));
+                let threads: Vec<_> = processes.iter().map(spawn_block).collect();
+                let thread_results = threads.into_iter().map(ScopedJoinHandle::join);
+                thread_results.collect::<Vec<_>>()
+            });
+            for block in blocks {
+                let panic_failure = |_| Failure::new(Exit::Finding, "measuring the latency failed");
+                let times_ns = block.map_err(panic_failure)??;
+                timed_calls.extend(times_ns.into_iter().map(|ns| TimedCall {
+                    keys: 1,
+                    bytes: u64::from(bytes),
+                    ns,
+                }));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The times of some reads of these keys, in nanoseconds.
+fn read_block(process: &Process, keys: &[WireKey<'_>]) -> Result<Vec<u64>, Failure> {
+    let started = Instant::now();
+    let mut samples = Vec::with_capacity(BLOCK_CALLS);
+    while samples.len() < BLOCK_CALLS && started.elapsed() < BLOCK_TIME {
+        samples.push(process.read(keys, None)?.wait_time.as_nanos() as u64);
+    }
+    Ok(samples)
+}
