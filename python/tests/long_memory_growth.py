@@ -31,7 +31,9 @@ def resident_bytes() -> int:
 
 def random_size(rng: random.Random) -> int:
     """Return a length whose probability falls as it grows."""
-    return int(1 / (1 / VALUE_BYTES_MAX + rng.random() * (1 / VALUE_BYTES_MIN - 1 / VALUE_BYTES_MAX)))
+    return int(
+        1 / (1 / VALUE_BYTES_MAX + rng.random() * (1 / VALUE_BYTES_MIN - 1 / VALUE_BYTES_MAX))
+    )
 
 
 def main() -> None:

@@ -95,7 +95,17 @@ def packets_sent_together(rng: random.Random) -> bytes:
 
 def packet(rng: random.Random) -> bytes:
     """One request."""
-    makers = [read, read, read, store, store, store, delete_or_arithmetic, delete_or_arithmetic, rare]
+    makers = [
+        read,
+        read,
+        read,
+        store,
+        store,
+        store,
+        delete_or_arithmetic,
+        delete_or_arithmetic,
+        rare,
+    ]
     return rng.choice(makers)(rng) if rng.random() > 0.01 else malformed(rng)
 
 
