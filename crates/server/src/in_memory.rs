@@ -36,7 +36,7 @@ pub struct InMemoryWorker {
     connection_count: u64,
 }
 
-/// One connection of a [`InMemoryWorker`].
+/// One connection of an [`InMemoryWorker`].
 pub struct InMemoryConnection {
     info: ConnectionInfo,
     session: Session,

@@ -148,7 +148,7 @@ class Core:
         return True
 
     def remember_lease_attempt(self, key: str) -> None:
-        """Remember that the lease was got: when it is given back, the next request may ask at once."""
+        """Record that the lease was obtained: once it is released, the next request may try at once."""
         self._lease_attempts.pop(key, None)
 
     def decode_record(self, key: str, data: Any, digest: bytes) -> Record | None:

@@ -196,7 +196,7 @@ impl PooledConnection {
         }
     }
 
-    /// The open connection of a call's connection.
+    /// The open socket connection that a call holds.
     pub(crate) fn socket_connection_of(
         connection: &mut Option<Self>,
     ) -> Result<&mut SocketConnection, Error> {

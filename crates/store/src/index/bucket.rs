@@ -114,8 +114,8 @@ impl<'i> Bucket<'i> {
         })
     }
 
-    /// The entry to evict when there is no slot for `new_entry`: one of the least used. Which of them depends on the
-    /// address of the new one, so that one new entry does not replace the last.
+    /// One of the least used entries, to be evicted when the bucket has no free slot for `new_entry`. The address of
+    /// `new_entry` chooses among them, so that successive new entries do not replace each other.
     pub(crate) fn least_used(&self, new_entry: Entry) -> Option<LockedSlot<'i>> {
         let used_slots = || self.slots().filter(|locked_slot| locked_slot.entry.0 != 0);
         let lowest_frequency = used_slots()

@@ -287,7 +287,7 @@ impl World {
         }
     }
 
-    /// What a connection has received and not used is no more than the longest reply and a line for each quiet write.
+    /// Checks that a connection keeps at most the longest reply and one line for each quiet write of what it received.
     fn check_received_bytes(&mut self, connection: ConnectionId) {
         let client_connection = &self.connections[connection];
         let Some(engine) = &client_connection.engine_connection else {

@@ -1,6 +1,6 @@
 //! The client over real sockets: blocking and on tokio, against a real server and a faulty one.
 //!
-//! Each test is written once for both clients: a [`EitherClient`] has their methods and waits in its own way.
+//! Each test is written once for both clients: an [`EitherClient`] has their methods and waits in its own way.
 
 mod binary;
 mod bursts;

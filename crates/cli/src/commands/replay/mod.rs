@@ -1,6 +1,6 @@
 //! `glasscache replay`: the recorded requests made again by our client, and what they needed beside the forecast.
 //!
-//! The forecast is a file before the replay begins. It takes its prices from a latency table that is measured on the same
+//! The forecast is written before the replay begins. It takes its prices from a latency table that is measured on the same
 //! server just before, by a rehearsal of the log's first half: nothing is stored unless `--fill` says so.
 
 mod fill;
@@ -140,7 +140,7 @@ impl Args {
             prepared: &prepared,
             thread_count: uncached_processes.len(),
         };
-        let latency_before = single_gets.measure_latency(&uncached_processes, &rehearsal)?;
+        let latency_before = rehearsal.latency_table(&single_gets, &uncached_processes)?;
         let forecast = run_file(&prepared, latency_before.cost_model(), &strategy_file);
         let forecast_file = self.create_forecast_file()?;
         let setup = ReplaySetup {
@@ -159,7 +159,7 @@ impl Args {
             &latency_before,
         ))?;
         let replay_outcome = self.replay(&processes, &log, &prepared)?;
-        let latency_after = single_gets.measure_latency(&uncached_processes, &rehearsal)?;
+        let latency_after = rehearsal.latency_table(&single_gets, &uncached_processes)?;
         let second_half = |cost: &CostModel| {
             run_file(&prepared, cost, &strategy_file).split_off(prepared.second_half_start())
         };

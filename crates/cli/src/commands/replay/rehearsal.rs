@@ -9,12 +9,14 @@ use std::time::{Duration, Instant};
 
 use glasscache_client::Address;
 use glasscache_sim::strategy::StrategyFile;
-use glasscache_sim::strategy::latency_table::TimedCall;
+use glasscache_sim::strategy::latency_table::{LatencyTable, SINGLE_GETS_MIN, TimedCall};
 use glasscache_sim::strategy::noise::ROUNDS;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::trace::log::RequestLog;
 
+use super::process::Process;
 use super::run::Processes;
+use super::single_gets::SingleGets;
 use crate::output::{Exit, Failure};
 
 /// A round of a rehearsal ends after this time.
@@ -30,8 +32,26 @@ pub(super) struct Rehearsal<'r> {
 }
 
 impl Rehearsal<'_> {
+    /// The table of the calls that the rehearsal makes; of a round with few single gets, `single_gets` are read by
+    /// `uncached_processes` instead.
+    pub(super) fn latency_table(
+        &self,
+        single_gets: &SingleGets<'_>,
+        uncached_processes: &[Process],
+    ) -> Result<LatencyTable, Failure> {
+        let mut rounds = self.measure_rounds()?;
+        for round in &mut rounds {
+            if round.iter().filter(|call| call.keys == 1).count() < SINGLE_GETS_MIN {
+                round.retain(|call| call.keys > 1);
+                single_gets.read(uncached_processes, round)?;
+            }
+        }
+        LatencyTable::of_rounds(rounds)
+            .map_err(|error| Failure::new(Exit::BadData, error.to_string()))
+    }
+
     /// The calls of each round: a tenth of the requests of the first half, or as many as the time of a round allows.
-    pub(super) fn measure(&self) -> Result<Vec<Vec<TimedCall>>, Failure> {
+    fn measure_rounds(&self) -> Result<Vec<Vec<TimedCall>>, Failure> {
         let processes = Processes::load(self.servers, self.strategy_file, self.log)?;
         let bound = |n: usize| self.prepared.second_half_start() * n / ROUNDS;
         (0..ROUNDS)

@@ -4,11 +4,10 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use glasscache_client::WireKey;
-use glasscache_sim::strategy::latency_table::{LatencyTable, SINGLE_GETS_MIN, TimedCall};
+use glasscache_sim::strategy::latency_table::TimedCall;
 
 use super::super::target::wire_key;
 use super::process::Process;
-use super::rehearsal::Rehearsal;
 use crate::output::{Exit, Failure};
 
 /// Sizes of items whose gets are read.
@@ -40,26 +39,8 @@ impl<'l> SingleGets<'l> {
         Ok(Self(single_gets))
     }
 
-    /// Measures the calls of a rehearsal and, if it makes too few, these single gets, with one process on each thread at
-    /// the same time.
-    pub(super) fn measure_latency(
-        &self,
-        processes: &[Process],
-        rehearsal: &Rehearsal<'_>,
-    ) -> Result<LatencyTable, Failure> {
-        let mut rounds = rehearsal.measure()?;
-        for round in &mut rounds {
-            if round.iter().filter(|call| call.keys == 1).count() < SINGLE_GETS_MIN {
-                round.retain(|call| call.keys > 1);
-                self.read_single_gets(processes, round)?;
-            }
-        }
-        LatencyTable::of_rounds(rounds)
-            .map_err(|error| Failure::new(Exit::BadData, error.to_string()))
-    }
-
-    /// Reads a block of gets of each size.
-    fn read_single_gets(
+    /// Reads a block of gets of each size, with one process on each thread at the same time, and adds them to a list.
+    pub(super) fn read(
         &self,
         processes: &[Process],
         timed_calls: &mut Vec<TimedCall>,

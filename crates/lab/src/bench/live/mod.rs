@@ -29,10 +29,10 @@ use workload::{DeleteKeys, ThreadShare, TrafficRequests};
 const ROUNDS_MIN: u32 = 20;
 const ROUNDS_MAX: u32 = 80;
 
-/// A round is no shorter, unless there would be fewer than [`ROUNDS_MIN`].
+/// The shortest round, unless that would leave fewer than [`ROUNDS_MIN`] rounds.
 const ROUND_MIN: Duration = Duration::from_millis(25);
 
-/// Likewise, a round at a fixed rate has no fewer requests: with fewer its 99th percentile is its slowest request.
+/// The fewest requests of a round at a fixed rate, likewise: with fewer, its 99th percentile is its slowest request.
 const ROUND_REQUESTS_MIN: f64 = 100.0;
 
 /// Pipeline while keys are stored and removed.
