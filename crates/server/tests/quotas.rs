@@ -61,6 +61,42 @@ fn a_megabyte_yields_to_others() {
     assert!(is_stopped);
 }
 
+#[test]
+fn a_reply_of_many_large_values_without_small_requests_is_sent_in_few_runs() {
+    const KEYS: usize = 55;
+    const VALUE_BYTES: usize = 20_000;
+    let one_worker = Config {
+        workers: 1,
+        ..config()
+    };
+    let server = start(one_worker).unwrap();
+    let mut client = connect(&server);
+    let value = "v".repeat(VALUE_BYTES);
+    let (mut line, mut reply) = ("get".to_owned(), String::new());
+    for index in 0..KEYS {
+        let set = format!("set k{index} 0 0 {VALUE_BYTES}\r\n{value}\r\n");
+        expect_reply(&mut client, set.as_bytes(), b"STORED\r\n");
+        line += &format!(" k{index}");
+        reply += &format!("VALUE k{index} 0 {VALUE_BYTES}\r\n{value}\r\n");
+    }
+    line += "\r\n";
+    reply += "END\r\n";
+    // The small requests before cut the first replies of each series: the longer it is, the less they count. The last
+    // run of a reply of more than a megabyte sends little, and is no small request.
+    let mut count = 50;
+    let yields_per_reply = std::iter::from_fn(|| {
+        let before = yields(&server);
+        for _ in 0..count {
+            expect_reply(&mut client, line.as_bytes(), reply.as_bytes());
+        }
+        let per_reply = (yields(&server) - before) / count;
+        count *= 2;
+        Some(per_reply)
+    });
+    let fewest = yields_per_reply.take(6).find(|per_reply| *per_reply <= 4);
+    assert!(fewest.is_some());
+}
+
 /// How often a connection yielded to others.
 fn yields(server: &RunningServer) -> u64 {
     let mut client = connect(server);

@@ -4,11 +4,12 @@ use std::cell::Cell;
 
 use glasscache_store::{CasUnique, Expiry, Item, NoRoomYet, Seconds, Worker};
 
+use crate::session::output::Output;
 use crate::shared::Shared;
 use crate::shared::connection_info::ConnectionInfo;
 use crate::shared::counters::Counters;
 use crate::shared::peer_memory::Pressure;
-use crate::shared::sizes::{SLICE_BYTES, SLICE_BYTES_HIGH_PRESSURE};
+use crate::shared::sizes::{SLICE_BYTES, SLICE_BYTES_HIGH_PRESSURE, SLICE_BYTES_IN_PLACE};
 use crate::shared::wake::Waker;
 
 /// The surroundings of one run of one session.
@@ -39,14 +40,20 @@ pub(crate) struct Context<'w> {
 }
 
 impl Context<'_> {
-    /// Output beyond this is sent before more is made.
+    /// Whether so much output is made that it is sent before more is made.
+    ///
+    /// Values that are sent from where they lie fill a slice later than rendered bytes, because each call of the
+    /// kernel that sends a part wakes the reader; but not while memory is short or small requests wait behind them.
     #[inline]
-    pub(crate) fn slice_bytes(&self) -> usize {
-        if self.pressure == Pressure::High {
-            SLICE_BYTES_HIGH_PRESSURE
-        } else {
-            SLICE_BYTES
-        }
+    pub(crate) fn is_slice_full(&self, out: &Output<'_>) -> bool {
+        let slice_bytes = match self.pressure {
+            Pressure::High => SLICE_BYTES_HIGH_PRESSURE,
+            _ => SLICE_BYTES,
+        };
+        out.len() >= slice_bytes
+            && (out.bytes.len() >= slice_bytes
+                || self.pressure != Pressure::Low
+                || out.len() >= self.quota_bytes.min(SLICE_BYTES_IN_PLACE))
     }
 
     /// The result of a write. If there was no free segment the connection has to wait, unless it has waited for the

@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 
 /// Maximum number of pieces passed to the kernel in one call.
-const PIECES_MAX: usize = 64;
+const PIECES_MAX: usize = 512;
 
 /// Pieces for one call, and the bytes that can still be added.
 pub(crate) struct SendVector<'o> {

@@ -78,6 +78,8 @@ pub(crate) struct Connection {
     pub(crate) is_queued: bool,
     /// Quotas of a transfer that it has used in a row.
     pub(crate) quotas_used: u32,
+    /// Bytes received and sent since it last waited for a request.
+    pub(crate) request_bytes: u64,
 }
 
 /// The events that epoll should report for a connection.
@@ -145,6 +147,7 @@ impl Connection {
             is_login_listed: false,
             is_queued: false,
             quotas_used: 0,
+            request_bytes: 0,
         }
     }
 

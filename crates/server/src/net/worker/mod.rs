@@ -324,7 +324,6 @@ impl Worker {
             may_refuse: &may_refuse,
         };
         let moved_before = self.counters.bytes_moved();
-        let was_transferring = connection.is_transferring();
         let next_step = match reason {
             ServeReason::ReadAhead(index) => connection.serve_read_ahead(
                 self.read_ahead.received_input(index),
@@ -338,6 +337,7 @@ impl Worker {
         };
         let next_step = connection.requeue_if_received(next_step);
         let moved_bytes = self.counters.bytes_moved() - moved_before;
+        connection.request_bytes += moved_bytes;
         if connection.awaits_login() {
             self.logins
                 .add_unauthenticated(slot_key, connection, Instant::now());
@@ -370,9 +370,8 @@ impl Worker {
         }
         match next_step {
             NextStep::Wait => {
-                if moved_bytes < SMALL_REQUEST_BYTES
-                    && !was_transferring
-                    && !connection.is_transferring()
+                if !connection.is_transferring()
+                    && std::mem::take(&mut connection.request_bytes) < SMALL_REQUEST_BYTES
                 {
                     self.deferred.note_small_request();
                 }
