@@ -22,6 +22,7 @@ struct Settings {
 #[derive(Default)]
 struct SimulationTotals {
     counts: BTreeMap<&'static str, u64>,
+    seed_count: u64,
     violations: BTreeMap<u64, Violation>,
 }
 
@@ -66,11 +67,7 @@ fn main() -> ExitCode {
             seeds[0]
         );
     }
-    let Settings {
-        first_seed: first,
-        seed_count: seeds,
-        ..
-    } = settings;
+    let (first, seeds) = (settings.first_seed, totals.seed_count);
     let rate = seeds as f64 / seconds;
     let failed = totals.violations.len();
     eprintln!("{seeds} seeds from {first} in {seconds:.1} s, {rate:.0} a second, {failed} failed");
@@ -96,6 +93,7 @@ fn run(settings: &Settings) -> SimulationTotals {
                     }
                     let result = simulate(&plan(seed), false);
                     let mut totals = totals.lock().expect("no thread panics with it");
+                    totals.seed_count += 1;
                     for (event_name, count) in result.counts {
                         *totals.counts.entry(event_name).or_default() += count;
                     }

@@ -71,6 +71,17 @@ pub(crate) struct RecordedRequest {
     pub(crate) is_multi_step: bool,
 }
 
+impl RecordedRequest {
+    /// Behind the bytes with which its first reply may come: of one in pieces, before the last of them are there.
+    pub(crate) fn first_step_offset(&self) -> u64 {
+        if self.is_multi_step {
+            self.begin_offset + 1
+        } else {
+            self.end_offset
+        }
+    }
+}
+
 /// When something happened: not before the first, not after the second.
 pub(crate) type PositionRange = (Position, Position);
 

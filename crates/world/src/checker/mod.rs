@@ -175,13 +175,7 @@ impl Checker {
         network: &Network,
     ) -> Option<PositionRange> {
         let request = self.history.request(id);
-        // Of one in pieces the first may be replied to before the last is there.
-        let end = if request.is_multi_step {
-            request.begin_offset + 1
-        } else {
-            request.end_offset
-        };
-        match network.execution_state(request.link, end) {
+        match network.execution_state(request.link, request.first_step_offset()) {
             ExecutionState::At(..) => self.history.execution_range(id, network),
             ExecutionState::NotYet | ExecutionState::Never
                 if network.has_misbehaved_in_classic(request.server) =>
@@ -258,9 +252,10 @@ impl Checker {
         network: &Network,
     ) {
         let Ttl::Seconds(seconds) = ttl else { return };
+        // Of several keys the first may be read before the server's clock jumps, and the last after that.
         let request = self.history.request(id);
         let ExecutionState::At(_, second) =
-            network.execution_state(request.link, request.end_offset)
+            network.execution_state(request.link, request.first_step_offset())
         else {
             return;
         };
