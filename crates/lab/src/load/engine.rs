@@ -59,6 +59,8 @@ struct Engine<'p, W> {
     start: Instant,
     /// Connections without a request, oldest first (open loop only).
     idle_connections: VecDeque<usize>,
+    /// Since when replies are pending and none has arrived.
+    silent_since_ns: u64,
     unfinished_connections: usize,
 }
 
@@ -129,6 +131,7 @@ impl<'p, W: Workload> Engine<'p, W> {
             clock,
             start: Instant::now(),
             idle_connections: (0..connection_count).collect(),
+            silent_since_ns: 0,
             unfinished_connections: connection_count,
             connections,
         })
@@ -151,18 +154,17 @@ impl<'p, W: Workload> Engine<'p, W> {
     fn run_closed_loop(&mut self) -> Result<(), Error> {
         let drain_end_ns = self.clock.window_end_ns.saturating_add(DRAIN_NS);
         self.update_clock();
+        self.silent_since_ns = self.clock.now_ns;
         for index in 0..self.connections.len() {
             self.send_next(index, self.clock.now_ns)?;
         }
         let mut events = Vec::with_capacity(self.connections.len().max(64));
-        while self.unfinished_connections > 0
-            && self.clock.now_ns <= drain_end_ns
-            && !self.is_stopped()
-        {
+        while self.unfinished_connections > 0 && !self.is_stopped() {
             let is_schedule_over = self.clock.now_ns >= self.clock.window_end_ns;
             if is_schedule_over && self.connections.iter().all(Connection::is_idle) {
                 break;
             }
+            self.check_silence(drain_end_ns)?;
             self.wait(&mut events, SLEEP_NS_MAX)?;
             for event in events.drain(..) {
                 let (index, flags) = (event.data.u64() as usize, event.flags);
@@ -170,6 +172,9 @@ impl<'p, W: Workload> Engine<'p, W> {
                 if is_ready && self.clock.now_ns < self.clock.window_end_ns {
                     self.send_next(index, self.clock.now_ns)?;
                 }
+            }
+            if self.clock.now_ns > drain_end_ns {
+                return self.check_silence(drain_end_ns);
             }
         }
         Ok(())
@@ -185,6 +190,9 @@ impl<'p, W: Workload> Engine<'p, W> {
             while arrivals.due_ns() <= self.clock.now_ns
                 && arrivals.due_ns() < self.clock.window_end_ns
             {
+                if !has_requests_in_flight(self) {
+                    self.silent_since_ns = self.clock.now_ns;
+                }
                 let Some(index) = self.idle_connections.pop_front() else {
                     break;
                 };
@@ -193,6 +201,9 @@ impl<'p, W: Workload> Engine<'p, W> {
                 self.update_clock();
             }
             let is_schedule_over = arrivals.due_ns() >= self.clock.window_end_ns;
+            if has_requests_in_flight(self) {
+                self.check_silence(drain_end_ns)?;
+            }
             if is_schedule_over
                 && (!has_requests_in_flight(self) || self.clock.now_ns > drain_end_ns)
             {
@@ -252,6 +263,7 @@ impl<'p, W: Workload> Engine<'p, W> {
                 &mut self.clock,
                 &mut self.tally,
             )?;
+            self.silent_since_ns = self.clock.now_ns;
         }
         let is_ready = connection.is_idle();
         self.update_interest(index, was_waiting)?;
@@ -301,6 +313,17 @@ impl<'p, W: Workload> Engine<'p, W> {
 
     fn update_clock(&mut self) {
         self.clock.now_ns = self.start.elapsed().as_nanos() as u64;
+    }
+
+    /// Fails if pending replies have not come for too long: at the end of the window, of which the last requests are
+    /// awaited until `drain_end_ns`, or at any time.
+    fn check_silence(&self, drain_end_ns: u64) -> Result<(), Error> {
+        let silent_ns = self.clock.now_ns.saturating_sub(self.silent_since_ns);
+        let is_drained = self.clock.now_ns > drain_end_ns && silent_ns >= DRAIN_NS;
+        if is_drained || u128::from(silent_ns) >= self.plan.silence_max.as_nanos() {
+            return Err(Error::Silent(Duration::from_nanos(silent_ns)));
+        }
+        Ok(())
     }
 
     fn is_stopped(&self) -> bool {

@@ -46,6 +46,9 @@ use crate::proc::Meter;
 /// Between the moment when all threads are connected and the start of a timed run: enough to wake them all.
 const WAKE_UP_TIME: Duration = Duration::from_millis(30);
 
+/// Longest time without any reply, unless a plan has another: a server that needs longer is stopped or unreachable.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
 /// What can go wrong between the generator and its target.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -55,6 +58,9 @@ pub enum Error {
     /// The target closed a connection during a run.
     #[error("the server closed a connection under load")]
     Closed,
+    /// Replies are pending and none has arrived for this long.
+    #[error("the server sent no reply for {:.0} s", .0.as_secs_f64())]
+    Silent(Duration),
     /// A reply that does not match its request: the stream is out of sync.
     #[error("unexpected reply from the server: {0:?}")]
     Unexpected(String),
@@ -129,6 +135,8 @@ pub struct Plan {
     pub keeps_second_histograms: bool,
     /// A stopped run returns what it counted instead of [`Error::Stopped`].
     pub returns_partial_report: bool,
+    /// The run fails when the requests of a thread have had no reply for this long.
+    pub silence_max: Duration,
     /// Stops the run when set.
     pub stop: Arc<AtomicBool>,
 }
@@ -148,6 +156,7 @@ impl Plan {
             measures_delay: false,
             keeps_second_histograms: false,
             returns_partial_report: false,
+            silence_max: SILENCE_MAX,
             stop: Arc::default(),
         }
     }

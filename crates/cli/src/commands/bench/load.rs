@@ -413,7 +413,7 @@ fn warnings(result: &LoadResult) -> Vec<String> {
 
 fn failure(target: &str, error: &load::Error) -> Failure {
     let exit = match error {
-        load::Error::Io(_) | load::Error::Closed => Exit::Unreachable,
+        load::Error::Io(_) | load::Error::Closed | load::Error::Silent(_) => Exit::Unreachable,
         load::Error::Unexpected(_) => Exit::BadData,
         load::Error::Stopped => Exit::Interrupted,
     };
