@@ -11,6 +11,7 @@ mod deploy;
 mod encryption;
 mod help;
 mod inspect;
+mod interrupts;
 mod liveness;
 mod logs;
 mod memory;
