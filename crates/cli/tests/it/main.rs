@@ -9,6 +9,7 @@ mod conformance_binary;
 mod conformance_login;
 mod deploy;
 mod encryption;
+mod foreign_servers;
 mod help;
 mod inspect;
 mod interrupts;
