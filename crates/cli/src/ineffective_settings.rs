@@ -165,6 +165,12 @@ const RULES: &[IneffectiveRule] = &[
     },
     IneffectiveRule {
         command: "bench",
+        settings: &["rounds", "keep", "memcached", "glasscache"],
+        is_without_effect: |matches| matches.get_flag("list"),
+        reason: "the scenarios are listed and not run: leave out --list",
+    },
+    IneffectiveRule {
+        command: "bench",
         settings: &["ttl"],
         is_without_effect: |matches| {
             !is_given(matches, "fill")
@@ -306,6 +312,8 @@ mod tests {
             ),
             ("bench host:1 --keys-per-get 5", "no multi-get"),
             ("bench host:1 --ttl 5", "nothing is set"),
+            ("bench --list --keep results", "are listed and not run"),
+            ("bench --list --rounds 3", "are listed and not run"),
             (
                 "bench host:1 --mix multi-get=1 --keys-per-get 5 --protocol meta",
                 "one key in meta",
@@ -340,6 +348,8 @@ mod tests {
             "slabs 127.0.0.1:1 --memory 2g",
             "bench host:1 --mix get=1,multi-get=1 --keys-per-get 5",
             "bench host:1 --fill --ttl 5",
+            "bench --list --scenario get-50",
+            "bench --rounds 3 --keep results",
             "bench host:1 --mix multi-get=1 --keys-per-get 5 --protocol binary",
             "bench host:1 --mix set=1 --ttl 5",
         ] {
