@@ -290,6 +290,22 @@ fn a_server_that_stops_replying_ends_the_run() {
 }
 
 #[test]
+fn a_partial_report_has_what_was_counted_before_a_failure() {
+    let values = Values::new(Size::Fixed(50), 1);
+    let mut replies = text_reply(&values, &[0]);
+    replies.extend_from_slice(b"STORED\r\n");
+    let plan = Plan {
+        depth: 2,
+        returns_partial_report: true,
+        ..Plan::new(scripted(replies, 4096))
+    };
+    let workloads = ReadBack::over(&(0..2), &values, 1, 1);
+    let (report, workloads) = load::run(&plan, workloads, &Meter::None).unwrap();
+    assert_eq!((report.tally.requests, workloads[0].resident), (1, 1));
+    assert!(matches!(report.complete(), Err(Error::Unexpected(_))));
+}
+
+#[test]
 fn refused_sets_are_counted_and_quoted() {
     let values = Values::new(Size::Fixed(10), 1);
     let address = scripted(

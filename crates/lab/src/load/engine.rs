@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,8 @@ pub(super) struct ThreadPlan<'r> {
     pub(super) connecting: Sender<Infallible>,
     /// Set when all threads have.
     pub(super) schedule: &'r OnceLock<Schedule>,
+    /// Set by the first thread that fails after that, so that the others end.
+    pub(super) has_failed: &'r AtomicBool,
 }
 
 /// The result of one thread.
@@ -46,10 +48,13 @@ pub(super) struct ThreadResult<W> {
     pub(super) tally: Tally,
     pub(super) workload: W,
     pub(super) busy_cores: f64,
+    /// What ended it early.
+    pub(super) error: Option<Error>,
 }
 
 struct Engine<'p, W> {
     plan: &'p Plan,
+    has_failed: &'p AtomicBool,
     workload: W,
     connections: Vec<Connection>,
     epoll: rustix::fd::OwnedFd,
@@ -65,9 +70,9 @@ struct Engine<'p, W> {
 }
 
 /// Runs one thread's share of `plan` to its end.
-pub(super) fn run<W: Workload>(
-    plan: &Plan,
-    thread: ThreadPlan<'_>,
+pub(super) fn run<'p, W: Workload>(
+    plan: &'p Plan,
+    thread: ThreadPlan<'p>,
     workload: W,
 ) -> Result<ThreadResult<W>, Error> {
     if let Some(&cpu) = plan.cpus.get(thread.index % plan.cpus.len().max(1)) {
@@ -78,12 +83,15 @@ pub(super) fn run<W: Workload>(
     engine.set_schedule(thread.schedule.wait());
     std::thread::sleep(engine.start.saturating_duration_since(Instant::now()));
     let (started, cpu_time_before) = (Instant::now(), thread_cpu_time());
-    match plan.pace {
-        Pace::Closed => engine.run_closed_loop()?,
+    let outcome = match plan.pace {
+        Pace::Closed => engine.run_closed_loop(),
         Pace::Open(rate) => {
             let seed = mix(plan.seed ^ (thread.index as u64 + 1));
-            engine.run_open_loop(Arrivals::new(rate / thread.threads as f64, seed))?;
+            engine.run_open_loop(Arrivals::new(rate / thread.threads as f64, seed))
         }
+    };
+    if outcome.is_err() {
+        thread.has_failed.store(true, Ordering::Relaxed);
     }
     let busy_cores = thread_cpu_time()
         .saturating_sub(cpu_time_before)
@@ -93,11 +101,12 @@ pub(super) fn run<W: Workload>(
         tally: engine.tally,
         workload: engine.workload,
         busy_cores,
+        error: outcome.err(),
     })
 }
 
 impl<'p, W: Workload> Engine<'p, W> {
-    fn connect(plan: &'p Plan, thread: &ThreadPlan<'_>, workload: W) -> Result<Self, Error> {
+    fn connect(plan: &'p Plan, thread: &ThreadPlan<'p>, workload: W) -> Result<Self, Error> {
         let connection_count = (plan.connections / thread.threads
             + usize::from(thread.index < plan.connections % thread.threads))
         .max(1);
@@ -119,6 +128,7 @@ impl<'p, W: Workload> Engine<'p, W> {
         };
         Ok(Self {
             plan,
+            has_failed: thread.has_failed,
             workload,
             epoll,
             buffer: vec![0; READ_BYTES],
@@ -327,7 +337,7 @@ impl<'p, W: Workload> Engine<'p, W> {
     }
 
     fn is_stopped(&self) -> bool {
-        self.plan.stop.load(Ordering::Relaxed)
+        self.plan.stop.load(Ordering::Relaxed) || self.has_failed.load(Ordering::Relaxed)
     }
 }
 
