@@ -47,7 +47,12 @@ pub(crate) fn read(address: &str) -> Result<ServerSizes, Failure> {
     let mut stats_of = |section: &str| {
         let reply = stats(&mut server, section).map_err(unreachable)?;
         reply.map_err(|line| {
-            let message = not_memcached(address, &format!("stats {section}"), &line);
+            let command = format!("stats {section}");
+            let message = if line.starts_with("SERVER_ERROR") {
+                format!("the server at {address} refuses `{command}`: {line}")
+            } else {
+                not_memcached(address, &command, &line)
+            };
             Failure::new(Exit::BadData, message)
         })
     };

@@ -260,9 +260,10 @@ fn a_server_that_disconnects_midway_leaves_the_results_so_far_and_the_old_files(
     for is_compared in [false, true] {
         let server = Server::start(&[]);
         let address = format!("127.0.0.1:{}", server.port());
-        let targets: &[&str] = match is_compared {
-            true => &[&first_address, "--vs", &address],
-            false => &[&address],
+        let targets: &[&str] = if is_compared {
+            &[&first_address, "--vs", &address]
+        } else {
+            &[&address]
         };
         let bench = glasscache()
             .arg("bench")

@@ -50,6 +50,15 @@ fn a_web_server_is_named_as_such_with_its_reply() {
 }
 
 #[test]
+fn an_error_of_a_server_is_quoted_as_its_own() {
+    let address = peer("SERVER_ERROR out of memory\r\n");
+    let (code, message) = failure(&["slabs", &address]);
+    assert_eq!(code, Some(4), "{message}");
+    let expected = format!("{address} refuses `stats settings`: SERVER_ERROR out of memory");
+    assert!(message.contains(&expected), "{message}");
+}
+
+#[test]
 fn a_server_that_refuses_dumps_is_not_taken_for_another() {
     let address = peer("ERROR metadump not allowed\r\n");
     let (code, message) = failure(&["codec", "--from", &address]);

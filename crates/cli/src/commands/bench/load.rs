@@ -377,6 +377,10 @@ impl Args {
         let Some(measured) = measured else {
             return Err(early_end.unwrap_or_else(|| no_rate_holds(objective.as_ref(), is_stopped)));
         };
+        if is_stopped && measured.requests == 0 {
+            let message = "stopped in the warm-up, before any request was counted";
+            return Err(Failure::new(Exit::Interrupted, message));
+        }
         let result = LoadResult {
             measured,
             vs,
