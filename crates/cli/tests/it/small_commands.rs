@@ -220,13 +220,13 @@ fn a_failing_command_prints_json_too() {
             .contains("--server")
     );
 
-    let failed = run(
-        "127.0.0.1:1",
-        &["simulate", "log", "--seed", "8", "--json"],
-        "",
-    );
-    let document: serde_json::Value = serde_json::from_str(&failed.out).unwrap();
-    assert_eq!((failed.code, &document["error"]["exit"]), (2, &2.into()));
+    let failed = glasscache()
+        .args(["simulate", "log", "--seed", "8", "--json"])
+        .output()
+        .unwrap();
+    let document: serde_json::Value = serde_json::from_slice(&failed.stdout).unwrap();
+    assert_eq!(failed.status.code(), Some(2));
+    assert_eq!(document["error"]["exit"], 2);
     assert_eq!(
         document["error"]["message"],
         "the following required arguments were not provided: --draw"
