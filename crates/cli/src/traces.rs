@@ -150,6 +150,11 @@ impl InputArgs {
         )
     }
 
+    /// Refuses the unit of times that are numbers, where no time is one.
+    pub(crate) fn refuse_time_unit(&self, reason: &str) -> Result<(), Failure> {
+        refuse_first_given(&[("--time-unit", self.time_unit.is_some())], reason)
+    }
+
     /// Opens a key stream, its times in microseconds.
     pub(crate) fn open(
         &self,

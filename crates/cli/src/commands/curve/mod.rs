@@ -263,6 +263,11 @@ impl Args {
                 "{name} has no {missing}, so the times of its rows do not matter: leave it out"
             ))?;
         }
+        if !stream.facts().has_unitless_time {
+            self.input.refuse_time_unit(&format!(
+                "the times of {name} state their own unit: leave it out"
+            ))?;
+        }
         if self.sample.is_some() && timeline.is_some() {
             return Err(Failure::usage(
                 "a sample cannot honour TTLs, writes and deletes: leave out --sample",
