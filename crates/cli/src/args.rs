@@ -149,12 +149,18 @@ pub(crate) fn report(error: &clap::Error) -> ExitCode {
     }
     if is_json {
         let text = error.render().to_string();
-        let sentence = text.lines().next().unwrap_or_default();
-        let sentence = sentence.trim_start_matches("error: ");
+        let sentence = first_sentence(&text);
         let out = Output::new(true, &find_subcommand_path(&arguments));
         return out.finish_quietly(&Failure::usage(sentence));
     }
     Exit::Usage.into()
+}
+
+/// What clap prints of an error up to the first empty line, in one line: a list of arguments belongs to its sentence.
+fn first_sentence(text: &str) -> String {
+    let lines = text.lines().take_while(|line| !line.trim().is_empty());
+    let words: Vec<&str> = lines.map(str::trim).collect();
+    words.join(" ").trim_start_matches("error: ").to_owned()
 }
 
 /// The words of the command that these arguments name, as far as they name one.

@@ -165,6 +165,24 @@ const RULES: &[IneffectiveRule] = &[
     },
     IneffectiveRule {
         command: "bench",
+        settings: &["time_column", "op_column", "ttl_column", "time_unit"],
+        is_without_effect: |_| true,
+        reason: "of a trace only keys and sizes are read: leave it out",
+    },
+    IneffectiveRule {
+        command: "bench",
+        settings: &["size_column"],
+        is_without_effect: |matches| !has_matching_value(matches, "size", |size| size == "trace"),
+        reason: "the sizes of the trace are not used: add --size trace, or leave it out",
+    },
+    IneffectiveRule {
+        command: "bench",
+        settings: &["rounds", "keep", "memcached", "glasscache"],
+        is_without_effect: |matches| matches.get_flag("list"),
+        reason: "the scenarios are listed and not run: leave out --list",
+    },
+    IneffectiveRule {
+        command: "bench",
         settings: &["ttl"],
         is_without_effect: |matches| {
             !is_given(matches, "fill")
@@ -307,6 +325,16 @@ mod tests {
             ("bench host:1 --keys-per-get 5", "no multi-get"),
             ("bench host:1 --ttl 5", "nothing is set"),
             (
+                "bench host:1 --popularity trace:a.csv --time-unit ms",
+                "only keys and sizes are read",
+            ),
+            (
+                "bench host:1 --popularity trace:a.csv --size-column bytes",
+                "sizes of the trace are not used",
+            ),
+            ("bench --list --keep results", "are listed and not run"),
+            ("bench --list --rounds 3", "are listed and not run"),
+            (
                 "bench host:1 --mix multi-get=1 --keys-per-get 5 --protocol meta",
                 "one key in meta",
             ),
@@ -340,6 +368,9 @@ mod tests {
             "slabs 127.0.0.1:1 --memory 2g",
             "bench host:1 --mix get=1,multi-get=1 --keys-per-get 5",
             "bench host:1 --fill --ttl 5",
+            "bench host:1 --popularity trace:a.csv --size trace --size-column bytes",
+            "bench --list --scenario get-50",
+            "bench --rounds 3 --keep results",
             "bench host:1 --mix multi-get=1 --keys-per-get 5 --protocol binary",
             "bench host:1 --mix set=1 --ttl 5",
         ] {

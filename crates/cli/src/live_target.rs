@@ -160,20 +160,16 @@ fn unreachable_failure(name: &str, access: &Access, error: &std::io::Error) -> F
 /// The failure of a server that replied to `version` in another protocol, or with nothing.
 fn foreign_failure(name: &str, access: &Access, reply: &str) -> Failure {
     let is_binary = access.protocol == Protocol::Binary;
-    let kind = if is_binary {
-        "memcached server that speaks binary"
+    let message = if is_binary {
+        let reason = match reply {
+            "" => "it closed the connection after `version`",
+            reply => reply,
+        };
+        format!("{name} is not a memcached server that speaks binary: {reason}")
     } else {
-        "memcached server"
+        not_memcached(name, "version", reply)
     };
-    let reason = if reply.is_empty() {
-        "it closed the connection after `version`".to_owned()
-    } else if is_binary {
-        reply.to_owned()
-    } else {
-        let line_start: String = reply.chars().take(60).collect();
-        format!("its reply to `version` was {line_start:?}")
-    };
-    let failure = Failure::new(Exit::BadData, format!("{name} is not a {kind}: {reason}"));
+    let failure = Failure::new(Exit::BadData, message);
     let may_encrypt = access.tls.is_none() && reply.is_empty();
     match (may_encrypt, is_binary) {
         (true, true) => failure.hint(NEEDS_TLS),
@@ -182,6 +178,17 @@ fn foreign_failure(name: &str, access: &Access, reply: &str) -> Failure {
         )),
         (false, _) => failure,
     }
+}
+
+/// The message about a server whose reply to a command is not one of memcached's; empty is none.
+pub(crate) fn not_memcached(name: &str, command: &str, reply: &str) -> String {
+    if reply.is_empty() {
+        return format!(
+            "{name} is not a memcached server: it closed the connection after `{command}`"
+        );
+    }
+    let line_start: String = reply.chars().take(60).collect();
+    format!("{name} is not a memcached server: its reply to `{command}` was {line_start:?}")
 }
 
 fn is_local(endpoint: &Endpoint) -> bool {

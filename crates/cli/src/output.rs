@@ -97,6 +97,14 @@ impl Failure {
         }
     }
 
+    /// Ctrl-C ended the command after it printed what it had.
+    pub(crate) fn stopped() -> Failure {
+        Failure::new(
+            Exit::Interrupted,
+            "stopped: these are the results so far; no file was written",
+        )
+    }
+
     /// Wrong usage.
     pub(crate) fn usage(message: impl Into<String>) -> Failure {
         Failure::new(Exit::Usage, message)

@@ -150,20 +150,18 @@ impl InputArgs {
         )
     }
 
+    /// Refuses the unit of times that are numbers, where no time is one.
+    pub(crate) fn refuse_time_unit(&self, reason: &str) -> Result<(), Failure> {
+        refuse_first_given(&[("--time-unit", self.time_unit.is_some())], reason)
+    }
+
     /// Opens a key stream, its times in microseconds.
     pub(crate) fn open(
         &self,
         path: &Path,
         columns: Columns,
     ) -> Result<Box<dyn KeyStream>, Failure> {
-        let layout = self.layout()?;
-        let file = open_file(path)?;
-        Ok(trace::open_with(
-            &path.to_string_lossy(),
-            file,
-            columns,
-            &layout,
-        )?)
+        open_stream(path, columns, &self.layout()?)
     }
 
     /// Opens a key stream whose times stay in the file's own unit.
@@ -176,14 +174,25 @@ impl InputArgs {
             time_unit: None,
             ..self.layout()?
         };
-        let file = open_file(path)?;
-        Ok(trace::open_with(
-            &path.to_string_lossy(),
-            file,
-            columns,
-            &layout,
-        )?)
+        open_stream(path, columns, &layout)
     }
+}
+
+fn open_stream(
+    path: &Path,
+    columns: Columns,
+    layout: &Layout,
+) -> Result<Box<dyn KeyStream>, Failure> {
+    let file = open_file(path)?;
+    let name = path.to_string_lossy();
+    let has_form = layout.format.is_some() || layout.pattern.is_some();
+    trace::open_with(&name, file, columns, layout).map_err(|error| {
+        let failure = Failure::from(error);
+        if has_form || Format::of(&name).is_ok() {
+            return failure;
+        }
+        failure.hint("--format names the form of a file with another name, --regex describes the lines of a log")
+    })
 }
 
 fn refuse_first_given(flags: &[(&str, bool)], reason: &str) -> Result<(), Failure> {

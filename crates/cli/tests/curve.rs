@@ -101,6 +101,10 @@ fn settings_about_times_are_refused_where_no_time_matters() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write("t.csv", "time,at,key,size\n0,0,1,5\n1,1,1,5\n");
+    write(
+        "dated.csv",
+        "time,key,ttl\n2026-01-01T00:00:00Z,1,5\n2026-01-01T00:00:01Z,1,5\n",
+    );
     write("clockless.csv", "key,ttl\n1,2\n1,2\n");
     write("sizes.csv", "size,count\n100,5\n");
     for (line, fault) in [
@@ -123,6 +127,10 @@ fn settings_about_times_are_refused_where_no_time_matters() {
         (
             "curve clockless.csv --time-unit ms",
             "--time-unit has no effect: clockless.csv has no times",
+        ),
+        (
+            "curve dated.csv --time-unit ms",
+            "--time-unit has no effect: the times of dated.csv state their own unit",
         ),
         ("slabs t.csv --time-unit ms", "--time-unit has no effect"),
         ("inspect t.csv --time-unit ms", "--time-unit has no effect"),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use glasscache_lab::access::{Access, Protocol};
 use glasscache_lab::load::{
-    self, Error, Fill, Plan, ReadBack, Size, ValueCheck, Values, Window, key_text,
+    self, Error, Fill, Pace, Plan, ReadBack, Size, ValueCheck, Values, Window, key_text,
 };
 use glasscache_lab::proc::Meter;
 use glasscache_protocol::binary::{RequestId, Status, StoredItem, opcode, write_error};
@@ -272,6 +272,37 @@ fn a_reply_without_a_request_ends_the_run() {
     let address = scripted(b"STORED\r\n".to_vec(), 4096);
     let result = read_back(address, &values, Protocol::Text, 1);
     assert!(matches!(result, Err(Error::Unexpected(_))));
+}
+
+#[test]
+fn a_server_that_stops_replying_ends_the_run() {
+    let values = Values::new(Size::Fixed(50), 1);
+    for pace in [Pace::Closed, Pace::Open(1000.0)] {
+        let plan = Plan {
+            pace,
+            silence_max: Duration::from_millis(50),
+            ..Plan::new(scripted(b"END".to_vec(), 4096))
+        };
+        let workloads = ReadBack::over(&(0..1), &values, 1, 1);
+        let result = load::run(&plan, workloads, &Meter::None);
+        assert!(matches!(result, Err(Error::Silent(_))), "{pace:?}");
+    }
+}
+
+#[test]
+fn a_partial_report_has_what_was_counted_before_a_failure() {
+    let values = Values::new(Size::Fixed(50), 1);
+    let mut replies = text_reply(&values, &[0]);
+    replies.extend_from_slice(b"STORED\r\n");
+    let plan = Plan {
+        depth: 2,
+        returns_partial_report: true,
+        ..Plan::new(scripted(replies, 4096))
+    };
+    let workloads = ReadBack::over(&(0..2), &values, 1, 1);
+    let (report, workloads) = load::run(&plan, workloads, &Meter::None).unwrap();
+    assert_eq!((report.tally.requests, workloads[0].resident), (1, 1));
+    assert!(matches!(report.complete(), Err(Error::Unexpected(_))));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use glasscache_lab::why::unescape_key;
 use serde_json::{Map, Value, json};
 
 use super::target::{Target, failure, start_server_hint};
+use crate::live_target::not_memcached;
 use crate::output::{Exit, Failure, Output};
 
 const EXAMPLES: &str = "\
@@ -79,6 +80,21 @@ pub(super) fn key_of_dump_line(fields: &str) -> String {
     String::from_utf8_lossy(&key).into_owned()
 }
 
+/// Why a server sent `line` in place of its keys.
+fn dump_failure(server: &str, line: &str) -> Failure {
+    let is_refusal = ["ERROR", "CLIENT_ERROR", "SERVER_ERROR", "BUSY"]
+        .iter()
+        .any(|start| line.starts_with(start));
+    if is_refusal {
+        let message = format!("{server} lists no keys: {line}");
+        return Failure::new(Exit::BadData, message).hint("a server started with -X refuses dumps");
+    }
+    Failure::new(
+        Exit::BadData,
+        not_memcached(server, "lru_crawler metadump", line),
+    )
+}
+
 /// Passes the fields of each key of a server to `visit`, in no particular order, until it returns false.
 pub(super) fn for_each_key(
     target: &Target,
@@ -105,11 +121,7 @@ pub(super) fn for_each_key(
             if line == "OK" {
                 continue;
             }
-            return Err(Failure::new(
-                Exit::BadData,
-                format!("unexpected reply to the key dump: {line}"),
-            )
-            .hint("a server started with -X refuses dumps"));
+            return Err(dump_failure(&target.server, line));
         };
         if !visit(fields)? {
             return Ok(());

@@ -1,13 +1,14 @@
 //! The sizes of a running server's items, and its settings, from five `stats` commands.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::ops::Range;
 use std::time::Duration;
 
 use glasscache_sim::slabs::classes::{CHUNK_ALIGN_BYTES, SlabConfig};
 
+use crate::live_target::not_memcached;
 use crate::output::{Exit, Failure};
 
 /// Time after which an unresponsive server counts as unreachable.
@@ -31,13 +32,30 @@ pub(crate) struct ServerSizes {
 /// Reads settings and sizes of the server at `address`.
 pub(crate) fn read(address: &str) -> Result<ServerSizes, Failure> {
     let unreachable = |e: std::io::Error| {
+        let reason = match e.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                format!("no reply for {} s", TIMEOUT.as_secs())
+            }
+            _ => e.to_string(),
+        };
         Failure::new(
             Exit::Unreachable,
-            format!("cannot query the server at {address}: {e}"),
+            format!("cannot query the server at {address}: {reason}"),
         )
     };
     let mut server = connect(address).map_err(unreachable)?;
-    let mut stats_of = |section: &str| stats(&mut server, section).map_err(unreachable);
+    let mut stats_of = |section: &str| {
+        let reply = stats(&mut server, section).map_err(unreachable)?;
+        reply.map_err(|line| {
+            let command = format!("stats {section}");
+            let message = if line.starts_with("SERVER_ERROR") {
+                format!("the server at {address} refuses `{command}`: {line}")
+            } else {
+                not_memcached(address, &command, &line)
+            };
+            Failure::new(Exit::BadData, message)
+        })
+    };
     let (settings, slabs, items, sizes, glasscache_stats) = (
         stats_of("settings")?,
         stats_of("slabs")?,
@@ -88,25 +106,36 @@ fn connect(address: &str) -> std::io::Result<BufReader<TcpStream>> {
     Ok(BufReader::new(stream))
 }
 
-fn stats(server: &mut BufReader<TcpStream>, section: &str) -> std::io::Result<Stats> {
+/// The rows of a section, none where the server does not know it; or a line that is not one of memcached's.
+fn stats(
+    server: &mut BufReader<TcpStream>,
+    section: &str,
+) -> std::io::Result<Result<Stats, String>> {
     server
         .get_mut()
         .write_all(format!("stats {section}\r\n").as_bytes())?;
     let mut stats = Stats::new();
     loop {
-        let mut line = String::new();
-        if server.read_line(&mut line)? == 0 {
+        let mut line = Vec::new();
+        if server.read_until(b'\n', &mut line)? == 0 {
             return Err(std::io::Error::other("it closed the connection"));
         }
-        match line
-            .trim_end()
-            .strip_prefix("STAT ")
-            .and_then(|rest| rest.split_once(' '))
-        {
-            Some((name, value)) => stats.insert(name.to_owned(), value.to_owned()),
-            // END, or an error from a server that does not know these statistics.
-            None => return Ok(stats),
-        };
+        let line = String::from_utf8_lossy(&line);
+        let line = line.trim_end();
+        let row = line.strip_prefix("STAT ").unwrap_or_default();
+        if let Some((name, value)) = row.split_once(' ') {
+            stats.insert(name.to_owned(), value.to_owned());
+            continue;
+        }
+        // An error is the reply of a server that does not know these statistics.
+        let is_end = ["END", "ERROR", "CLIENT_ERROR"]
+            .iter()
+            .any(|start| line.starts_with(start));
+        return Ok(if is_end {
+            Ok(stats)
+        } else {
+            Err(line.to_owned())
+        });
     }
 }
 

@@ -98,6 +98,39 @@ fn the_tables_and_the_page_of_a_request_log_name_its_items_and_prefixes() {
 }
 
 #[test]
+fn a_file_without_a_request_is_refused_with_its_number_of_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.csv");
+    std::fs::write(&file, "key,size\n1,5\n").unwrap();
+    for (arguments, expected) in [
+        (&["--format", "watch"][..], "has no request in its 2 lines"),
+        (
+            &["--regex", "GET (?P<key>.+)"],
+            "has no request in its 2 lines",
+        ),
+    ] {
+        let output = glasscache()
+            .arg("inspect")
+            .arg(&file)
+            .args(arguments)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(4), "{arguments:?}");
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(message.contains(expected), "{message}");
+    }
+    let log = folder.path().join("access.log");
+    std::fs::write(&log, "GET /\n").unwrap();
+    let output = glasscache().arg("inspect").arg(&log).output().unwrap();
+    assert_eq!(output.status.code(), Some(4));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        message.contains("--regex describes the lines of a log"),
+        "{message}"
+    );
+}
+
+#[test]
 fn a_latency_table_that_cannot_be_read_is_named_instead_of_taken_for_none() {
     let folder = tempfile::tempdir().unwrap();
     write_log(folder.path());

@@ -105,10 +105,16 @@ fn a_web_server_is_refused_in_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("trace.parquet");
     let output = record(&file, "HTTP/1.1 400 Bad Request\r\n\r\n", &[]);
+    assert_eq!(output.status.code(), Some(4));
+    let message = String::from_utf8(output.stderr).unwrap();
+    let expected = "is not a memcached server: its reply to `watch fetchers mutations` was \"HTTP/1.1 400 Bad Request\"";
+    assert!(message.contains(expected), "{message}");
+    assert!(!file.exists());
+
+    let output = record(&file, "ERROR\r\n", &[]);
     assert_eq!(output.status.code(), Some(3));
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(message.contains("refuses to be watched"), "{message}");
-    assert!(!file.exists());
 }
 
 #[test]

@@ -219,6 +219,18 @@ fn a_failing_command_prints_json_too() {
             .unwrap()
             .contains("--server")
     );
+
+    let failed = glasscache()
+        .args(["simulate", "log", "--seed", "8", "--json"])
+        .output()
+        .unwrap();
+    let document: serde_json::Value = serde_json::from_slice(&failed.stdout).unwrap();
+    assert_eq!(failed.status.code(), Some(2));
+    assert_eq!(document["error"]["exit"], 2);
+    assert_eq!(
+        document["error"]["message"],
+        "the following required arguments were not provided: --draw"
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,8 @@ pub(super) struct ThreadPlan<'r> {
     pub(super) connecting: Sender<Infallible>,
     /// Set when all threads have.
     pub(super) schedule: &'r OnceLock<Schedule>,
+    /// Set by the first thread that fails after that, so that the others end.
+    pub(super) has_failed: &'r AtomicBool,
 }
 
 /// The result of one thread.
@@ -46,10 +48,13 @@ pub(super) struct ThreadResult<W> {
     pub(super) tally: Tally,
     pub(super) workload: W,
     pub(super) busy_cores: f64,
+    /// What ended it early.
+    pub(super) error: Option<Error>,
 }
 
 struct Engine<'p, W> {
     plan: &'p Plan,
+    has_failed: &'p AtomicBool,
     workload: W,
     connections: Vec<Connection>,
     epoll: rustix::fd::OwnedFd,
@@ -59,13 +64,15 @@ struct Engine<'p, W> {
     start: Instant,
     /// Connections without a request, oldest first (open loop only).
     idle_connections: VecDeque<usize>,
+    /// Since when replies are pending and none has arrived.
+    silent_since_ns: u64,
     unfinished_connections: usize,
 }
 
 /// Runs one thread's share of `plan` to its end.
-pub(super) fn run<W: Workload>(
-    plan: &Plan,
-    thread: ThreadPlan<'_>,
+pub(super) fn run<'p, W: Workload>(
+    plan: &'p Plan,
+    thread: ThreadPlan<'p>,
     workload: W,
 ) -> Result<ThreadResult<W>, Error> {
     if let Some(&cpu) = plan.cpus.get(thread.index % plan.cpus.len().max(1)) {
@@ -76,12 +83,15 @@ pub(super) fn run<W: Workload>(
     engine.set_schedule(thread.schedule.wait());
     std::thread::sleep(engine.start.saturating_duration_since(Instant::now()));
     let (started, cpu_time_before) = (Instant::now(), thread_cpu_time());
-    match plan.pace {
-        Pace::Closed => engine.run_closed_loop()?,
+    let outcome = match plan.pace {
+        Pace::Closed => engine.run_closed_loop(),
         Pace::Open(rate) => {
             let seed = mix(plan.seed ^ (thread.index as u64 + 1));
-            engine.run_open_loop(Arrivals::new(rate / thread.threads as f64, seed))?;
+            engine.run_open_loop(Arrivals::new(rate / thread.threads as f64, seed))
         }
+    };
+    if outcome.is_err() {
+        thread.has_failed.store(true, Ordering::Relaxed);
     }
     let busy_cores = thread_cpu_time()
         .saturating_sub(cpu_time_before)
@@ -91,11 +101,12 @@ pub(super) fn run<W: Workload>(
         tally: engine.tally,
         workload: engine.workload,
         busy_cores,
+        error: outcome.err(),
     })
 }
 
 impl<'p, W: Workload> Engine<'p, W> {
-    fn connect(plan: &'p Plan, thread: &ThreadPlan<'_>, workload: W) -> Result<Self, Error> {
+    fn connect(plan: &'p Plan, thread: &ThreadPlan<'p>, workload: W) -> Result<Self, Error> {
         let connection_count = (plan.connections / thread.threads
             + usize::from(thread.index < plan.connections % thread.threads))
         .max(1);
@@ -117,6 +128,7 @@ impl<'p, W: Workload> Engine<'p, W> {
         };
         Ok(Self {
             plan,
+            has_failed: thread.has_failed,
             workload,
             epoll,
             buffer: vec![0; READ_BYTES],
@@ -129,6 +141,7 @@ impl<'p, W: Workload> Engine<'p, W> {
             clock,
             start: Instant::now(),
             idle_connections: (0..connection_count).collect(),
+            silent_since_ns: 0,
             unfinished_connections: connection_count,
             connections,
         })
@@ -151,18 +164,17 @@ impl<'p, W: Workload> Engine<'p, W> {
     fn run_closed_loop(&mut self) -> Result<(), Error> {
         let drain_end_ns = self.clock.window_end_ns.saturating_add(DRAIN_NS);
         self.update_clock();
+        self.silent_since_ns = self.clock.now_ns;
         for index in 0..self.connections.len() {
             self.send_next(index, self.clock.now_ns)?;
         }
         let mut events = Vec::with_capacity(self.connections.len().max(64));
-        while self.unfinished_connections > 0
-            && self.clock.now_ns <= drain_end_ns
-            && !self.is_stopped()
-        {
+        while self.unfinished_connections > 0 && !self.is_stopped() {
             let is_schedule_over = self.clock.now_ns >= self.clock.window_end_ns;
             if is_schedule_over && self.connections.iter().all(Connection::is_idle) {
                 break;
             }
+            self.check_silence(drain_end_ns)?;
             self.wait(&mut events, SLEEP_NS_MAX)?;
             for event in events.drain(..) {
                 let (index, flags) = (event.data.u64() as usize, event.flags);
@@ -170,6 +182,9 @@ impl<'p, W: Workload> Engine<'p, W> {
                 if is_ready && self.clock.now_ns < self.clock.window_end_ns {
                     self.send_next(index, self.clock.now_ns)?;
                 }
+            }
+            if self.clock.now_ns > drain_end_ns {
+                return self.check_silence(drain_end_ns);
             }
         }
         Ok(())
@@ -185,6 +200,9 @@ impl<'p, W: Workload> Engine<'p, W> {
             while arrivals.due_ns() <= self.clock.now_ns
                 && arrivals.due_ns() < self.clock.window_end_ns
             {
+                if !has_requests_in_flight(self) {
+                    self.silent_since_ns = self.clock.now_ns;
+                }
                 let Some(index) = self.idle_connections.pop_front() else {
                     break;
                 };
@@ -193,6 +211,9 @@ impl<'p, W: Workload> Engine<'p, W> {
                 self.update_clock();
             }
             let is_schedule_over = arrivals.due_ns() >= self.clock.window_end_ns;
+            if has_requests_in_flight(self) {
+                self.check_silence(drain_end_ns)?;
+            }
             if is_schedule_over
                 && (!has_requests_in_flight(self) || self.clock.now_ns > drain_end_ns)
             {
@@ -252,6 +273,7 @@ impl<'p, W: Workload> Engine<'p, W> {
                 &mut self.clock,
                 &mut self.tally,
             )?;
+            self.silent_since_ns = self.clock.now_ns;
         }
         let is_ready = connection.is_idle();
         self.update_interest(index, was_waiting)?;
@@ -303,8 +325,19 @@ impl<'p, W: Workload> Engine<'p, W> {
         self.clock.now_ns = self.start.elapsed().as_nanos() as u64;
     }
 
+    /// Fails if pending replies have not come for too long: at the end of the window, of which the last requests are
+    /// awaited until `drain_end_ns`, or at any time.
+    fn check_silence(&self, drain_end_ns: u64) -> Result<(), Error> {
+        let silent_ns = self.clock.now_ns.saturating_sub(self.silent_since_ns);
+        let is_drained = self.clock.now_ns > drain_end_ns && silent_ns >= DRAIN_NS;
+        if is_drained || u128::from(silent_ns) >= self.plan.silence_max.as_nanos() {
+            return Err(Error::Silent(Duration::from_nanos(silent_ns)));
+        }
+        Ok(())
+    }
+
     fn is_stopped(&self) -> bool {
-        self.plan.stop.load(Ordering::Relaxed)
+        self.plan.stop.load(Ordering::Relaxed) || self.has_failed.load(Ordering::Relaxed)
     }
 }
 

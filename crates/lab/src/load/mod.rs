@@ -46,6 +46,9 @@ use crate::proc::Meter;
 /// Between the moment when all threads are connected and the start of a timed run: enough to wake them all.
 const WAKE_UP_TIME: Duration = Duration::from_millis(30);
 
+/// Longest time without any reply, unless a plan has another: a server that needs longer is stopped or unreachable.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
 /// What can go wrong between the generator and its target.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -55,6 +58,9 @@ pub enum Error {
     /// The target closed a connection during a run.
     #[error("the server closed a connection under load")]
     Closed,
+    /// Replies are pending and none has arrived for this long.
+    #[error("the server sent no reply for {:.0} s", .0.as_secs_f64())]
+    Silent(Duration),
     /// A reply that does not match its request: the stream is out of sync.
     #[error("unexpected reply from the server: {0:?}")]
     Unexpected(String),
@@ -127,8 +133,10 @@ pub struct Plan {
     pub measures_delay: bool,
     /// Keeps a histogram of each second; see [`Tally::by_second`].
     pub keeps_second_histograms: bool,
-    /// A stopped run returns what it counted instead of [`Error::Stopped`].
+    /// A run that is stopped, or fails once it has begun, returns what it counted; see [`Report::error`].
     pub returns_partial_report: bool,
+    /// The run fails when the requests of a thread have had no reply for this long.
+    pub silence_max: Duration,
     /// Stops the run when set.
     pub stop: Arc<AtomicBool>,
 }
@@ -148,13 +156,14 @@ impl Plan {
             measures_delay: false,
             keeps_second_histograms: false,
             returns_partial_report: false,
+            silence_max: SILENCE_MAX,
             stop: Arc::default(),
         }
     }
 }
 
 /// What a run measured.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Report {
     /// Counts and latencies of the part that counts.
     pub tally: Tally,
@@ -170,12 +179,22 @@ pub struct Report {
     pub other_cores: f64,
     /// The generator's threads were saturated while the server was not: the figures are a lower bound.
     pub is_generator_bound: bool,
+    /// What ended the run early, where its plan returns a partial report.
+    pub error: Option<Error>,
 }
 
 impl Report {
     /// Completed requests per second.
     pub fn rate(&self) -> f64 {
         self.tally.requests as f64 / self.seconds.max(1e-9)
+    }
+
+    /// The report, or what ended its run early.
+    pub fn complete(self) -> Result<Self, Error> {
+        match self.error {
+            Some(error) => Err(error),
+            None => Ok(self),
+        }
     }
 
     /// Server CPU per request in microseconds.
@@ -223,6 +242,7 @@ pub fn run<W: Workload>(
     let threads = workloads.len().max(1);
     // Set when every thread has connected, however long TLS and logins take, so that none starts within the window.
     let schedule: OnceLock<Schedule> = OnceLock::new();
+    let has_failed = AtomicBool::new(false);
     let (connecting, connecting_threads) = mpsc::channel::<Infallible>();
     std::thread::scope(|scope| {
         let handles: Vec<_> = workloads
@@ -234,6 +254,7 @@ pub fn run<W: Workload>(
                     threads,
                     connecting: connecting.clone(),
                     schedule: &schedule,
+                    has_failed: &has_failed,
                 };
                 scope.spawn(move || engine::run(plan, thread, workload))
             })
@@ -248,11 +269,12 @@ pub fn run<W: Workload>(
             ..
         } = *schedule.get_or_init(|| Schedule::new(plan.window));
         let sleep_until = |due_at: Option<Instant>| {
-            // In short sleeps: Ctrl-C ends the threads at once, and their time must not be counted on.
+            // In short sleeps: Ctrl-C or a failure ends the threads at once, and their time must not be counted on.
             while let Some(time_left) =
                 due_at.and_then(|due_at| due_at.checked_duration_since(Instant::now()))
                 && !time_left.is_zero()
                 && !plan.stop.load(Ordering::Relaxed)
+                && !has_failed.load(Ordering::Relaxed)
             {
                 std::thread::sleep(time_left.min(Duration::from_millis(20)));
             }
@@ -265,18 +287,24 @@ pub fn run<W: Workload>(
         for handle in handles {
             results.push(handle.join().map_err(|_| Error::Closed)??);
         }
+        let error = results.iter_mut().find_map(|result| result.error.take());
+        let error = match error {
+            Some(error) if !plan.returns_partial_report => return Err(error),
+            error => error,
+        };
         let (measured_time, cpu_after) =
             cpu_after.unwrap_or_else(|| (started.elapsed(), meter.read()));
         if plan.stop.load(Ordering::Relaxed) && !plan.returns_partial_report {
             return Err(Error::Stopped);
         }
-        Ok(merge_results(
+        let (report, workloads) = merge_results(
             plan,
             results,
             (run_started, measured_time.as_secs_f64()),
             meter,
             &cpu_after.since(&cpu_before),
-        ))
+        );
+        Ok((Report { error, ..report }, workloads))
     })
 }
 
@@ -313,6 +341,7 @@ fn merge_results<W>(
         generator_cores: busy_cores,
         other_cores: cpu_used.other_cores(seconds),
         is_generator_bound,
+        error: None,
     };
     (report, workloads)
 }

@@ -6,7 +6,7 @@
 use super::layout::Layout;
 use super::lines::Lines;
 use super::rows::{KeyCell, LineParser, LineRows, RowFields, RowSink};
-use super::text::{TIME_FORMATS, parse_time, parse_whole_number};
+use super::text::{TIME_FORMATS, parse_whole_number};
 use super::{Columns, Op};
 use crate::TraceError;
 use std::borrow::Cow;
@@ -199,7 +199,7 @@ impl CsvRow<'_> {
             TraceError::row(self.file, self.row_number, "a key may not be null").in_column("key")
         };
         let time_us = self.non_empty_cell(columns.time).map(|field| {
-            parse_time(field, sink.time_unit)
+            sink.parse_time(field)
                 .ok_or_else(|| self.field_error("time", TIME_FORMATS, field))
         });
         Ok(RowFields {

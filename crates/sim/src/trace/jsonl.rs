@@ -3,7 +3,7 @@
 use super::layout::{ColumnNames, Layout};
 use super::lines::Lines;
 use super::rows::{KeyCell, LineParser, LineRows, RowFields, RowSink};
-use super::text::{TIME_FORMATS, parse_time};
+use super::text::TIME_FORMATS;
 use super::{Columns, Op};
 use crate::TraceError;
 use serde_json::Value;
@@ -163,7 +163,7 @@ impl<'a> JsonRow<'a> {
                 Value::String(text) => text.clone(),
                 other => other.to_string(),
             };
-            parse_time(text.as_bytes(), sink.time_unit)
+            sink.parse_time(text.as_bytes())
                 .ok_or_else(|| self.field_error("time", TIME_FORMATS, value))
         });
         let op = self.member(names.name("op")).map(|value| {

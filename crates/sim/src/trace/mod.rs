@@ -139,6 +139,8 @@ pub trait KeyStream: Send {
 pub struct StreamFacts {
     /// Whether the rows have times of the source's clock; if not, `time` is the row number.
     pub has_time: bool,
+    /// Whether some of these times are numbers whose unit the file does not state.
+    pub has_unitless_time: bool,
     /// Distinct 64-bit hashes of the keys that are text.
     pub hashed_keys: u64,
     /// Rows whose key has the hash of another text.

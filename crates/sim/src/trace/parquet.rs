@@ -19,6 +19,7 @@ pub(super) struct KeyReader<S: ChunkReader + 'static> {
     names: ColumnNames,
     /// Nanoseconds of one unit of time; `None` if times stay as they are.
     unit_ns: Option<u64>,
+    has_unitless_time: bool,
     has_text_keys: bool,
     keys: TextKeys,
 }
@@ -67,6 +68,7 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
         let unit_in_file = column_refs
             .time
             .and_then(|time| parquet_file.time_unit_ns(time));
+        let has_unitless_time = column_refs.time.is_some() && unit_in_file.is_none();
         let unit_ns = layout
             .time_unit
             .map(|unit| unit_in_file.unwrap_or(unit.unit_us() * 1000));
@@ -80,6 +82,7 @@ impl<S: ChunkReader + 'static> KeyReader<S> {
             scratch: Vec::new(),
             names: names.clone(),
             unit_ns,
+            has_unitless_time,
             has_text_keys,
             keys: TextKeys::default(),
         })
@@ -234,6 +237,7 @@ impl<S: ChunkReader + Send + 'static> KeyStream for KeyReader<S> {
     fn facts(&self) -> StreamFacts {
         StreamFacts {
             has_time: self.column_refs.time.is_some(),
+            has_unitless_time: self.has_unitless_time,
             hashed_keys: self.keys.distinct_hashes(),
             key_collisions: self.keys.collisions(),
             skipped_rows: 0,

@@ -6,7 +6,7 @@
 use super::layout::{Layout, Pattern};
 use super::lines::Lines;
 use super::rows::{KeyCell, LineParser, LineRows, RowFields, RowSink};
-use super::text::{TIME_FORMATS, parse_time, parse_whole_number};
+use super::text::{TIME_FORMATS, parse_whole_number};
 use super::{Columns, Op};
 use crate::TraceError;
 use regex::bytes::{Captures, Regex};
@@ -90,7 +90,8 @@ impl LineParser for MatchingLines {
             group_text(&captures, column).map(parse).transpose()
         };
         let time_us = group_text(&captures, "time").map(|text| {
-            parse_time(text, sink.time_unit).ok_or_else(|| fault("time", TIME_FORMATS, text))
+            sink.parse_time(text)
+                .ok_or_else(|| fault("time", TIME_FORMATS, text))
         });
         let fields = RowFields {
             row,

@@ -2,9 +2,10 @@
 
 use super::layout::{ColumnNames, TimeUnit};
 use super::lines::Lines;
-use super::text::TextKeys;
+use super::text::{TextKeys, is_number, parse_time};
 use super::{BATCH_ROWS, Batch, Columns, KeyStream, Op, StreamFacts};
 use crate::TraceError;
+use std::cell::Cell;
 use std::io::BufRead;
 
 /// How a line becomes rows.
@@ -33,8 +34,20 @@ pub(super) struct RowSink<'a> {
     pub(super) keys: &'a mut TextKeys,
     pub(super) columns_wanted: Columns,
     pub(super) time_unit: Option<TimeUnit>,
+    /// Set by a time that is a number.
+    pub(super) has_unitless_time: &'a Cell<bool>,
     /// Lines that hold no row.
     pub(super) skipped: &'a mut u64,
+}
+
+impl RowSink<'_> {
+    /// A time in microseconds if there is a unit, else in the file's own unit.
+    pub(super) fn parse_time(&self, text: &[u8]) -> Option<u64> {
+        if is_number(text) {
+            self.has_unitless_time.set(true);
+        }
+        parse_time(text, self.time_unit)
+    }
 }
 
 /// A key stream of one row a line.
@@ -44,6 +57,7 @@ pub(super) struct LineRows<R, F> {
     columns_wanted: Columns,
     names: ColumnNames,
     time_unit: Option<TimeUnit>,
+    has_unitless_time: Cell<bool>,
     keys: TextKeys,
     skipped: u64,
     is_finished: bool,
@@ -63,6 +77,7 @@ impl<R: BufRead + Send, F: LineParser> LineRows<R, F> {
             columns_wanted,
             names,
             time_unit,
+            has_unitless_time: Cell::new(false),
             keys: TextKeys::default(),
             skipped: 0,
             is_finished: false,
@@ -78,6 +93,7 @@ impl<R: BufRead + Send, F: LineParser> KeyStream for LineRows<R, F> {
             keys: &mut self.keys,
             columns_wanted: self.columns_wanted,
             time_unit: self.time_unit,
+            has_unitless_time: &self.has_unitless_time,
             skipped: &mut self.skipped,
         };
         while sink.batch.len() < BATCH_ROWS && !self.is_finished {
@@ -107,6 +123,7 @@ impl<R: BufRead + Send, F: LineParser> KeyStream for LineRows<R, F> {
     fn facts(&self) -> StreamFacts {
         StreamFacts {
             has_time: self.parser.has_time(),
+            has_unitless_time: self.has_unitless_time.get(),
             hashed_keys: self.keys.distinct_hashes(),
             key_collisions: self.keys.collisions(),
             skipped_rows: self.skipped,

@@ -76,6 +76,12 @@ const LOCAL_FORMATS: [&str; 2] = ["%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f"
 /// What a time looks like, for errors.
 pub(super) const TIME_FORMATS: &str = "a number, an ISO 8601 time, or a time as in access logs";
 
+/// Whether a time is a number, with decimals or without.
+pub(super) fn is_number(text: &[u8]) -> bool {
+    text.iter()
+        .all(|byte| byte.is_ascii_digit() || *byte == b'.')
+}
+
 /// A time in microseconds if there is a unit, else in the file's own unit.
 ///
 /// A number may have decimals. A date is a number of microseconds since 1970 with a unit, and of seconds without.

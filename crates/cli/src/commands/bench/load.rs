@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use glasscache_lab::access::Protocol;
 use glasscache_lab::bench::live::{
-    self, KeyTrace, LoadMeasurement, Mix, Objective, Popularity, Settings, Target, Traffic,
+    self, Comparison, EarlyEnd, KeyTrace, LoadMeasurement, Mix, Objective, Popularity, Search,
+    Settings, Target, Traffic, TriedRate,
 };
 use glasscache_lab::load::{self, Pace, Picker, Size, Values};
 use glasscache_sim::trace::Columns;
@@ -22,6 +23,7 @@ use crate::files::write_atomically;
 use crate::live_target::{LiveTarget, parse_duration, progress_bar, stop_flag};
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
+use crate::table::{count, decimal};
 use crate::traces::{InputArgs, note_left_out};
 use crate::value_sizes::VALUE_BYTES_MAX;
 
@@ -173,7 +175,7 @@ impl Args {
         }
         let settings = self.settings()?;
         let traffic = self.traffic()?;
-        let result = self.measure(&settings, &targets, &traffic)?;
+        let (result, early_end) = self.measure(&settings, &targets, &traffic)?;
         let names: Vec<String> = targets.iter().map(LiveTarget::describe).collect();
         if out.is_json() {
             out.document(&self.document(&targets, &traffic, &result));
@@ -183,11 +185,11 @@ impl Args {
         for warning in warnings(&result) {
             eprintln!("warning: {warning}");
         }
+        if let Some(failure) = early_end {
+            return Err(failure.hint("what was measured before is printed; no file was written"));
+        }
         if result.is_stopped {
-            return Err(Failure::new(
-                Exit::Interrupted,
-                "stopped: these are the results so far; no file was written",
-            ));
+            return Err(Failure::stopped());
         }
         if let Some(path) = &self.hdr {
             write_atomically(path, live::percentile_table(&result.measured).as_bytes())?;
@@ -312,12 +314,13 @@ impl Args {
         }
     }
 
+    /// What was measured, and what ended that early.
     fn measure(
         &self,
         settings: &Settings,
         targets: &[LiveTarget],
         traffic: &Traffic,
-    ) -> Result<LoadResult, Failure> {
+    ) -> Result<(LoadResult, Option<Failure>), Failure> {
         let servers: Vec<Target> = targets
             .iter()
             .map(|target| Target {
@@ -330,46 +333,61 @@ impl Args {
         }
         let bar = progress_bar();
         let progress = |done_share: f64| bar.set_position((done_share * 1000.0) as u64);
-        let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
-        let to_failure = |error: load::Error| failure(&names.join(" or "), &error);
-        let (measured, vs, objective) = match (&servers[..], self.search) {
+        let failure_of = |end: EarlyEnd| {
+            let name = targets.get(end.target).map_or("", |target| &target.name);
+            failure(name, &end.error)
+        };
+        let of_first = |error| failure_of(EarlyEnd { target: 0, error });
+        let (measured, vs, objective, mut early_end) = match (&servers[..], self.search) {
             ([first, second], _) => {
-                let ([measured, vs_measured], ratio) =
-                    live::compare(settings, [first, second], traffic, progress)
-                        .map_err(to_failure)?;
-                (Some(measured), Some((vs_measured, ratio)), None)
+                let Comparison {
+                    measured: [measured, vs_measured],
+                    ratio,
+                    early_end,
+                } = live::compare(settings, [first, second], traffic, progress)
+                    .map_err(failure_of)?;
+                let vs = Some((vs_measured, ratio));
+                (Some(measured), vs, None, early_end.map(failure_of))
             }
-            ([first], Some(objective)) => {
-                let (tried_rates, best) =
-                    live::search(settings, first, traffic, objective, progress)
-                        .map_err(to_failure)?;
-                (best, None, Some((objective, tried_rates)))
+            ([first, ..], Some(objective)) => {
+                let Search {
+                    tried_rates,
+                    best,
+                    error,
+                } = live::search(settings, first, traffic, objective, progress)
+                    .map_err(of_first)?;
+                let objective = Some((objective, tried_rates));
+                (best, None, objective, error.map(of_first))
             }
-            ([first, ..], None) => (
-                Some(live::run(settings, first, traffic).map_err(to_failure)?),
-                None,
-                None,
-            ),
-            _ => (None, None, None),
+            ([first, ..], None) => {
+                let (measured, error) = live::run(settings, first, traffic).map_err(of_first)?;
+                (Some(measured), None, None, error.map(of_first))
+            }
+            ([], _) => (None, None, None, None),
         };
         bar.finish_and_clear();
-        for (server, target) in servers.iter().zip(targets) {
-            live::clear(settings, server, traffic)
-                .map_err(|error| failure(&target.name, &error))?;
+        // A server that failed cannot be cleaned.
+        if early_end.is_none() {
+            early_end = servers.iter().enumerate().find_map(|(target, server)| {
+                let error = live::clear(settings, server, traffic).err()?;
+                Some(failure_of(EarlyEnd { target, error }))
+            });
         }
         let is_stopped = settings.stop.load(std::sync::atomic::Ordering::Relaxed);
-        let measured = measured.ok_or_else(|| {
-            Failure::new(
-                Exit::Finding,
-                format!("no rate on {} holds the objective", names.join(" or ")),
-            )
-        })?;
-        Ok(LoadResult {
+        let Some(measured) = measured else {
+            return Err(early_end.unwrap_or_else(|| no_rate_holds(objective.as_ref(), is_stopped)));
+        };
+        if is_stopped && measured.requests == 0 {
+            let message = "stopped in the warm-up, before any request was counted";
+            return Err(Failure::new(Exit::Interrupted, message));
+        }
+        let result = LoadResult {
             measured,
             vs,
             objective,
             is_stopped,
-        })
+        };
+        Ok((result, early_end))
     }
 
     fn document(&self, targets: &[LiveTarget], traffic: &Traffic, result: &LoadResult) -> Value {
@@ -411,9 +429,33 @@ fn warnings(result: &LoadResult) -> Vec<String> {
     ]
 }
 
+/// The failure of a search that has found no rate.
+fn no_rate_holds(objective: Option<&(Objective, Vec<TriedRate>)>, is_stopped: bool) -> Failure {
+    if is_stopped {
+        return Failure::new(
+            Exit::Interrupted,
+            "stopped before a rate was found that holds the objective",
+        );
+    }
+    let lowest = objective.and_then(|(objective, tried_rates)| {
+        let lowest = tried_rates.last()?;
+        Some(format!(
+            ": at {} requests/s, the lowest that was tried, p{} is {} us",
+            count(lowest.rate as u64),
+            objective.percent,
+            decimal(lowest.latency_us)
+        ))
+    });
+    let lowest = lowest.unwrap_or_default();
+    Failure::new(
+        Exit::Finding,
+        format!("no rate holds the objective{lowest}"),
+    )
+}
+
 fn failure(target: &str, error: &load::Error) -> Failure {
     let exit = match error {
-        load::Error::Io(_) | load::Error::Closed => Exit::Unreachable,
+        load::Error::Io(_) | load::Error::Closed | load::Error::Silent(_) => Exit::Unreachable,
         load::Error::Unexpected(_) => Exit::BadData,
         load::Error::Stopped => Exit::Interrupted,
     };

@@ -195,10 +195,7 @@ impl Args {
         }
         outcome?;
         if result.is_stopped {
-            return Err(Failure::new(
-                Exit::Interrupted,
-                "stopped: these are the results so far; no file was written",
-            ));
+            return Err(Failure::stopped());
         }
         if let Some(path) = &self.html {
             let inputs: Vec<_> = self.samples.iter().map(PathBuf::as_path).collect();

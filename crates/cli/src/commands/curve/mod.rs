@@ -186,10 +186,6 @@ impl Args {
         summary.cheapest = cost::Costs::from_args(&self)
             .zip(curve)
             .and_then(|(costs, curve)| costs.cheapest_of(curve, trace.requests()));
-        if let Some(path) = &self.html {
-            let page = page::page(&self, &trace, &results, &summary);
-            page_file::write(path, page, &[&self.trace])?;
-        }
         if out.is_json() {
             out.document(&self.document(&results, &summary));
         } else {
@@ -197,11 +193,14 @@ impl Args {
             out.line("")?;
             out.bytes(table::text(&self, &trace, &results, &summary).as_bytes())?;
         }
-        if results.is_complete {
-            return Ok(Exit::Success);
+        if !results.is_complete {
+            return Err(Failure::stopped());
         }
-        eprintln!("stopped: this is what was known by then");
-        Ok(Exit::Interrupted)
+        if let Some(path) = &self.html {
+            let page = page::page(&self, &trace, &results, &summary);
+            page_file::write(path, page, &[&self.trace])?;
+        }
+        Ok(Exit::Success)
     }
 
     /// Whether the table has every policy: the user named them, or said so.
@@ -262,6 +261,11 @@ impl Args {
             let missing = if has_times { "TTLs" } else { "times" };
             self.input.refuse_times(&format!(
                 "{name} has no {missing}, so the times of its rows do not matter: leave it out"
+            ))?;
+        }
+        if !stream.facts().has_unitless_time {
+            self.input.refuse_time_unit(&format!(
+                "the times of {name} state their own unit: leave it out"
             ))?;
         }
         if self.sample.is_some() && timeline.is_some() {

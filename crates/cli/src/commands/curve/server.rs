@@ -72,10 +72,13 @@ pub(super) fn run(args: &Args, out: &Output, trace: &PreparedTrace) -> Result<Ex
             "stopped before the first size was done",
         ));
     }
-    print(args, out, trace, &rows, costs)?;
+    let sentence = sentence(args, trace, &rows, costs);
+    print(args, out, trace, (&rows, &sentence), costs)?;
     if replay_outcome.is_stopped {
-        eprintln!("stopped: this is what was known by then");
-        return Ok(Exit::Interrupted);
+        return Err(Failure::stopped());
+    }
+    if let Some(path) = &args.html {
+        page_file::write(path, page(args, trace, &rows, &sentence), &[&args.trace])?;
     }
     Ok(Exit::Success)
 }
@@ -101,13 +104,9 @@ fn print(
     args: &Args,
     out: &Output,
     trace: &PreparedTrace,
-    rows: &[MemorySizeRow],
+    (rows, sentence): (&[MemorySizeRow], &str),
     costs: Option<Costs>,
 ) -> Result<(), Failure> {
-    let sentence = sentence(args, trace, rows, costs);
-    if let Some(path) = &args.html {
-        page_file::write(path, page(args, trace, rows, &sentence), &[&args.trace])?;
-    }
     if out.is_json() {
         let cost = |row: &MemorySizeRow| costs.map(|costs| cost_s(row, trace, costs));
         let row = |row: &MemorySizeRow| {
@@ -125,7 +124,7 @@ fn print(
         out.document(&document);
         return Ok(());
     }
-    out.line(wrap(&sentence))?;
+    out.line(wrap(sentence))?;
     out.line("")?;
     out.line(table_text(&table(args, rows)).trim_end())?;
     out.line(wrap(&format!(

@@ -11,7 +11,7 @@ use glasscache_sim::trace::intern::Mode;
 use serde_json::{Value, json};
 
 use super::jobs::CurveResults;
-use crate::table::count;
+use crate::table::counted;
 
 /// Points of LRU's curve in JSON.
 const JSON_POINTS: u64 = 100;
@@ -211,7 +211,7 @@ fn compare_at(curve: &Curve, results: &CurveResults, size: u64) -> MemoryTradeOf
 /// A size with its unit.
 pub(super) fn size_text(mode: Mode, size: u64) -> String {
     match mode {
-        Mode::Objects => format!("{} objects", count(size)),
+        Mode::Objects => counted(size, "object", "objects"),
         Mode::Bytes if size >= 10 << 20 => format!("{:.1} MiB", size as f64 / f64::from(1 << 20)),
         Mode::Bytes if size >= 10 << 10 => format!("{:.1} KiB", size as f64 / f64::from(1 << 10)),
         Mode::Bytes => format!("{size} bytes"),

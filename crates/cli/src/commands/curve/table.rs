@@ -12,7 +12,7 @@ use super::jobs::{CurveResults, ReplayedPoint};
 use super::summary::{Summary, nearest_replayed_size, size_text};
 use super::{Args, ModeFlag};
 use crate::page_table::best_rows_text;
-use crate::table::count;
+use crate::table::{count, counted};
 use crate::word_wrap::wrap;
 
 /// The replayed points as cells: policies, sizes, and the row of each pair that was replayed.
@@ -160,9 +160,9 @@ pub(super) fn describe_trace(args: &Args, trace: &PreparedTrace) -> String {
     let name = args.trace.file_name().unwrap_or_default().to_string_lossy();
     let (requests, objects) = (trace.requests() as u64, trace.distinct() as u64);
     let mut text = format!(
-        "{name}: {} requests, {} objects",
-        count(requests),
-        count(objects)
+        "{name}: {}, {}",
+        counted(requests, "request", "requests"),
+        counted(objects, "object", "objects")
     );
     if args.mode == ModeFlag::Bytes {
         let _ = write!(
@@ -172,8 +172,8 @@ pub(super) fn describe_trace(args: &Args, trace: &PreparedTrace) -> String {
         );
     }
     if let Some(timeline) = trace.timeline() {
-        let rows = count(timeline.rows_with_ttl());
-        let _ = write!(text, ", {rows} rows with a TTL");
+        let rows = counted(timeline.rows_with_ttl(), "row", "rows");
+        let _ = write!(text, ", {rows} with a TTL");
     }
     text
 }

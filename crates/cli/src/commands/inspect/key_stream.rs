@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::Contents;
 use super::fact::Fact;
-use crate::output::Failure;
+use crate::output::{Exit, Failure};
 use crate::table::{count, counted};
 use crate::traces::InputArgs;
 
@@ -61,6 +61,19 @@ impl Counts {
     }
 }
 
+/// The failure of a file in which no line or row is a request.
+fn no_request(path: &Path, skipped_rows: u64) -> Failure {
+    let path = path.display();
+    let message = match skipped_rows {
+        0 => format!("{path}: has no request"),
+        lines => format!(
+            "{path}: has no request in its {}",
+            counted(lines, "line", "lines")
+        ),
+    };
+    Failure::new(Exit::BadData, message)
+}
+
 /// Reads a key stream and returns what it holds.
 pub(super) fn inspect(path: &Path, input: &InputArgs) -> Result<Contents, Failure> {
     let mut stream = input.open_with_unconverted_times(path, Columns::ALL)?;
@@ -68,6 +81,9 @@ pub(super) fn inspect(path: &Path, input: &InputArgs) -> Result<Contents, Failur
         (Counts::default(), Interner::new(), Batch::default());
     while stream.read(&mut batch)? > 0 {
         counts.add_batch(&batch, &mut interner);
+    }
+    if counts.requests == 0 {
+        return Err(no_request(path, stream.facts().skipped_rows));
     }
     let distinct_keys = counts.uses.len() as u64;
     let keys_used_once = counts.uses.iter().filter(|&&uses| uses == 1).count() as u64;

@@ -149,10 +149,7 @@ impl Args {
             );
         }
         if profile.stopped {
-            return Err(Failure::new(
-                Exit::Interrupted,
-                "stopped: these are the results so far; no file was written",
-            ));
+            return Err(Failure::stopped());
         }
         self.write_files(&targets, &profile)?;
         let wrong =
@@ -261,6 +258,11 @@ impl Args {
             let text = format!("{table:#}\n");
             write_atomically(&self.latency_out, text.as_bytes())?;
             eprintln!("latency table written to {}", self.latency_out.display());
+        } else {
+            eprintln!(
+                "note: {} is not written, for a latency table needs sizes and widths that the server stores",
+                self.latency_out.display()
+            );
         }
         if let Some(path) = &self.html {
             let page = page::page(targets, profile, self.via.as_deref());

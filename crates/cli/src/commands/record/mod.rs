@@ -21,6 +21,7 @@ use serde_json::json;
 
 use super::target::{Stream, Target, failure};
 use crate::files::{AtomicFile, cannot_write};
+use crate::live_target::not_memcached;
 use crate::output::{Exit, Failure, Output};
 use crate::table::{count, duration};
 use crate::word_wrap::wrap;
@@ -33,15 +34,18 @@ Examples:
   glasscache record --listen 127.0.0.1:11212 --to 127.0.0.1:11211 --out requests/
   glasscache simulate requests/ --latency latency.json --search
 
-Watching costs the server some CPU for each get while it lasts. Keys are written as 64-bit hashes; with
---salt nobody without the salt can tell which. A lookup for delete, touch, incr or decr counts as a get,
-for the server reports it as one.
+Watching costs the server some CPU for each get while it lasts. Keys are written as 64-bit hashes; \
+with --salt nobody without the salt can tell which. A lookup for delete, touch, incr or decr counts \
+as a get, for the server reports it as one.
 
-With --listen, point the program at that address: each connection is an instance of a request log, and a
-pause of --gap milliseconds ends a request. It adds one hop, whose cost is printed at the end.";
+With --listen, point the program at that address: each connection is an instance of a request log, \
+and a pause of --gap milliseconds ends a request. It adds one hop, whose cost is printed at the end.";
 
 /// How long a server is watched, unless configured otherwise.
 const WATCH_TIME: Duration = Duration::from_mins(10);
+
+/// What the server is asked to report.
+const WATCH_COMMAND: &str = "watch fetchers mutations";
 
 /// Maximum wait of one read, so that Ctrl-C and the end are noticed.
 const READ_TIMEOUT: Duration = Duration::from_millis(100);
@@ -188,7 +192,10 @@ impl WatchRecording {
             Err(RecordError::Watch(error)) => {
                 Err(self.watch_failure(&error, recorded, "they are in the file"))
             }
-            _ if stop.load(Ordering::Relaxed) => Ok(Exit::Interrupted),
+            _ if stop.load(Ordering::Relaxed) => Err(Failure::new(
+                Exit::Interrupted,
+                "stopped: what was recorded so far is in the file",
+            )),
             _ => Ok(Exit::Success),
         }
     }
@@ -254,22 +261,43 @@ impl WatchRecording {
         let connection = self.connect(WATCH_TIMEOUT_MS)?;
         let watch = || -> io::Result<Box<dyn Stream>> {
             let mut stream = connection?;
-            stream.write_all(b"watch fetchers mutations\r\n")?;
+            stream.write_all(format!("{WATCH_COMMAND}\r\n").as_bytes())?;
             let mut reply = [0; 2];
             stream.read_exact(&mut reply)?;
             if &reply != b"OK" {
-                return Err(io::Error::other(
-                    "the server refuses to be watched (no `watch` command, too many watchers, or started with -W)",
-                ));
+                return Err(refused_watch(&reply, &mut *stream));
             }
             stream.set_read_timeout(READ_TIMEOUT)?;
             Ok(stream)
         };
         watch().map_err(|error| {
+            if error.kind() == io::ErrorKind::InvalidData {
+                let message = not_memcached(&self.server, WATCH_COMMAND, &error.to_string());
+                return Failure::new(Exit::BadData, message);
+            }
             Failure::new(Exit::Unreachable, format!("{}: {error}", self.server))
                 .hint("give the address of a running server: glasscache record HOST:PORT")
         })
     }
+}
+
+/// Why a watch did not begin, by a reply that starts with `start`; of the kind `InvalidData` and with the beginning of
+/// the reply if that is not one of memcached's.
+fn refused_watch(start: &[u8], stream: &mut dyn Stream) -> io::Error {
+    let mut rest = [0; 64];
+    let length = stream.read(&mut rest).unwrap_or(0);
+    let reply = [start, rest.get(..length).unwrap_or_default()].concat();
+    let reply = String::from_utf8_lossy(&reply);
+    let line = reply.lines().next().unwrap_or_default();
+    let is_refusal = ["ERROR", "CLIENT_ERROR", "SERVER_ERROR", "WATCH_"]
+        .iter()
+        .any(|start| line.starts_with(start));
+    if !is_refusal {
+        return io::Error::new(io::ErrorKind::InvalidData, line.to_owned());
+    }
+    io::Error::other(
+        "the server refuses to be watched (no `watch` command, too many watchers, or started with -W)",
+    )
 }
 
 #[cfg(test)]

@@ -147,7 +147,7 @@ impl Args {
         )?;
         if replays.reports.is_empty() {
             return Err(Failure::new(
-                Exit::Finding,
+                Exit::Interrupted,
                 "stopped before the first strategy was done",
             ));
         }
@@ -170,6 +170,9 @@ impl Args {
             let prints_strategies = self.all || !self.strategies.is_empty();
             print(out, &page, (prints_strategies, self.all))?;
         }
+        if replays.is_stopped {
+            return Err(Failure::stopped());
+        }
         if let Some(file) = &self.html {
             let page = web::page(&loaded, &prepared, &replays, &routes.names, self.seed);
             page_file::write(file, page, &[&self.log])?;
@@ -181,11 +184,7 @@ impl Args {
                 choice::strategy_file(best, &loaded, &prepared).as_bytes(),
             )?;
         }
-        Ok(if replays.is_stopped {
-            Exit::Finding
-        } else {
-            Exit::Success
-        })
+        Ok(Exit::Success)
     }
 
     fn table_limits(&self) -> TableLimits {

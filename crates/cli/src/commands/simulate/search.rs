@@ -56,7 +56,7 @@ pub(super) fn run(
     let past_result = evaluate_all(args, loaded, prepared, candidates, Evaluation::OutOfSample)?;
     if past_result.candidate_times.is_empty() {
         return Err(Failure::new(
-            Exit::Finding,
+            Exit::Interrupted,
             "stopped before the first combination was done",
         ));
     }
@@ -100,6 +100,9 @@ pub(super) fn run(
     } else {
         print(out, &page(args.table_limits()), (args.all, args.all))?;
     }
+    if is_stopped {
+        return Err(Failure::stopped());
+    }
     if let Some(file) = &args.html {
         page_file::write(file, page(TableLimits::HTML), &[&args.log])?;
     }
@@ -107,11 +110,7 @@ pub(super) fn run(
         let text = choice::strategy_file(&(best.named, best.report), loaded, prepared);
         write_atomically(file, text.as_bytes())?;
     }
-    Ok(if is_stopped {
-        Exit::Finding
-    } else {
-        Exit::Success
-    })
+    Ok(Exit::Success)
 }
 
 /// The added time of the candidates in one evaluation.

@@ -231,11 +231,11 @@ pub(super) fn sentence(replays: &Replays) -> String {
         );
     }
     format!(
-        "{before}; `{}` does best with {}, adding {:.2} ms a request instead of {:.2}. In words: {}.",
+        "{before}; `{}` adds the least time, {:.2} ms a request instead of {:.2}, with {}. In words: {}.",
         best_named.notation,
-        slower_text(best_report),
         best_report.second_half.added_ms(),
         first_report.second_half.added_ms(),
+        slower_text(best_report),
         describe(&best_named.strategy, &best_report.kept)
     )
 }

@@ -20,7 +20,7 @@ use crate::statistics::RatioInterval;
 pub use histogram_log::{interval_log, percentile_table};
 pub use key_trace::KeyTrace;
 pub use result::{Bottleneck, Latencies, LatenciesFrom, LoadMeasurement, Second};
-pub use search::{Objective, TriedRate, search};
+pub use search::{Objective, Search, TriedRate, search};
 pub use workload::Mix;
 use workload::{DeleteKeys, ThreadShare, TrafficRequests};
 
@@ -120,6 +120,26 @@ impl Settings {
     }
 }
 
+/// What ended a measurement early, and at which of the targets.
+#[derive(Debug)]
+pub struct EarlyEnd {
+    /// Index of the target.
+    pub target: usize,
+    /// What failed.
+    pub error: load::Error,
+}
+
+/// Two targets measured in interleaved rounds.
+#[derive(Debug)]
+pub struct Comparison {
+    /// Of each target, over the complete rounds.
+    pub measured: [LoadMeasurement; 2],
+    /// The first over the second.
+    pub ratio: Ratio,
+    /// Why there are fewer rounds than planned.
+    pub early_end: Option<EarlyEnd>,
+}
+
 /// Medians over the rounds of the first target's figures over the second's.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
 pub struct Ratio {
@@ -147,7 +167,8 @@ pub fn fill(settings: &Settings, target: &Target, traffic: &Traffic) -> Result<(
     let first = settings.first_id();
     let range = first..first + traffic.keys;
     let workloads = load::Fill::over(&range, &traffic.values, settings.threads);
-    load::run(&plan, workloads, &Meter::None).map(|_| ())
+    load::run(&plan, workloads, &Meter::None)?.0.complete()?;
+    Ok(())
 }
 
 /// Removes all keys that [`fill`] stored; a stopped run is cleaned as well.
@@ -161,10 +182,13 @@ pub fn clear(settings: &Settings, target: &Target, traffic: &Traffic) -> Result<
     };
     let first = settings.first_id();
     let workload = DeleteKeys(first..first + traffic.keys);
-    load::run(&plan, vec![workload], &Meter::None).map(|_| ())
+    load::run(&plan, vec![workload], &Meter::None)?
+        .0
+        .complete()?;
+    Ok(())
 }
 
-/// Sends the traffic for `run_for` and returns what was measured.
+/// Sends the traffic for `run_for` and returns what was measured, also if that ended early with an error.
 fn run_once(
     settings: &Settings,
     target: &Target,
@@ -200,15 +224,25 @@ fn run_once(
     load::run(&plan, workloads, &target.meter).map(|(report, _)| report)
 }
 
-/// Measures one target.
+/// Measures one target; also returns what ended that early.
+///
+/// # Errors
+/// A failure before any request was counted.
 pub fn run(
     settings: &Settings,
     target: &Target,
     traffic: &Traffic,
-) -> Result<LoadMeasurement, load::Error> {
+) -> Result<(LoadMeasurement, Option<load::Error>), load::Error> {
     let pace_and_times = (settings.pace, settings.run_for, settings.warm_up);
-    let report = run_once(settings, target, traffic, pace_and_times, (0, 1))?;
-    Ok(LoadMeasurement::of(&[report], settings, &target.meter))
+    let mut report = run_once(settings, target, traffic, pace_and_times, (0, 1))?;
+    let error = report.error.take();
+    match error {
+        Some(error) if report.tally.requests == 0 => Err(error),
+        error => Ok((
+            LoadMeasurement::of(&[report], settings, &target.meter),
+            error,
+        )),
+    }
 }
 
 fn rounds_within(run_for: Duration, pace: Pace) -> u32 {
@@ -222,16 +256,20 @@ fn rounds_within(run_for: Duration, pace: Pace) -> u32 {
 }
 
 /// Measures two targets in interleaved rounds.
+///
+/// # Errors
+/// A failure before both targets have had a round.
 pub fn compare(
     settings: &Settings,
     targets: [&Target; 2],
     traffic: &Traffic,
     mut progress: impl FnMut(f64),
-) -> Result<([LoadMeasurement; 2], Ratio), load::Error> {
+) -> Result<Comparison, EarlyEnd> {
     let mut reports: [Vec<Report>; 2] = Default::default();
     let rounds = rounds_within(settings.run_for, settings.pace);
     let run_for = settings.run_for / rounds;
-    for round in 0..rounds {
+    let mut early_end = None;
+    'rounds: for round in 0..rounds {
         progress(f64::from(round) / f64::from(rounds));
         let side_order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
         for side in side_order {
@@ -241,17 +279,36 @@ pub fn compare(
                 run_for / 10
             };
             let pace_and_times = (settings.pace, run_for, warm_up);
-            reports[side].push(run_once(
+            let report = run_once(
                 settings,
                 targets[side],
                 traffic,
                 pace_and_times,
                 (round, rounds),
-            )?);
+            );
+            match report.and_then(Report::complete) {
+                Ok(report) => reports[side].push(report),
+                Err(error) => {
+                    early_end = Some(EarlyEnd {
+                        target: side,
+                        error,
+                    });
+                    break 'rounds;
+                }
+            }
         }
         if settings.is_stopped() {
             break;
         }
+    }
+    let complete_rounds = reports[0].len().min(reports[1].len());
+    if complete_rounds == 0
+        && let Some(early_end) = early_end
+    {
+        return Err(early_end);
+    }
+    for side_reports in &mut reports {
+        side_reports.truncate(complete_rounds);
     }
     let ratio_of = |figure: &dyn Fn(&Report) -> f64| {
         let pairs = reports[0].iter().zip(&reports[1]);
@@ -265,13 +322,14 @@ pub fn compare(
         server_cpu_us: are_visible.then(|| ratio_of(&Report::cpu_us)),
     };
     let [first, second] = reports;
-    Ok((
-        [
+    Ok(Comparison {
+        measured: [
             LoadMeasurement::of(&first, settings, &targets[0].meter),
             LoadMeasurement::of(&second, settings, &targets[1].meter),
         ],
         ratio,
-    ))
+        early_end,
+    })
 }
 
 #[cfg(test)]

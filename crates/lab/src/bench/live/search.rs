@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{LoadMeasurement, Settings, Target, Traffic, run_once};
-use crate::load::{self, Pace};
+use crate::load::{self, Pace, Report};
 
 /// Steps of the bisection: the rate is known to 1 % of the closed loop's.
 const BISECTION_STEPS: u32 = 7;
@@ -64,14 +64,28 @@ pub struct TriedRate {
     pub meets_objective: bool,
 }
 
-/// Finds the highest rate; returns what was tried, and the measurement of the best, if any rate holds.
+/// What a search found.
+#[derive(Debug)]
+pub struct Search {
+    /// The rates that were tried, in order.
+    pub tried_rates: Vec<TriedRate>,
+    /// The measurement of the highest rate that meets the objective, if one does.
+    pub best: Option<LoadMeasurement>,
+    /// What ended the search early.
+    pub error: Option<load::Error>,
+}
+
+/// Finds the highest rate that meets the objective.
+///
+/// # Errors
+/// A failure before a rate was tried.
 pub fn search(
     settings: &Settings,
     target: &Target,
     traffic: &Traffic,
     objective: Objective,
     mut progress: impl FnMut(f64),
-) -> Result<(Vec<TriedRate>, Option<LoadMeasurement>), load::Error> {
+) -> Result<Search, load::Error> {
     let steps = BISECTION_STEPS + 1;
     let step_duration = (settings.run_for / steps).max(Duration::from_millis(200));
     let warm_up = settings.warm_up.min(step_duration / 2);
@@ -81,9 +95,14 @@ pub fn search(
         traffic,
         (Pace::Closed, step_duration, warm_up),
         (0, steps),
-    )?;
+    )?
+    .complete()?;
     let (mut low_rate, mut high_rate) = (0.0, closed_report.rate());
-    let (mut tried_rates, mut best_measurement) = (Vec::new(), None);
+    let mut found = Search {
+        tried_rates: Vec::new(),
+        best: None,
+        error: None,
+    };
     for step in 1..=BISECTION_STEPS {
         progress(f64::from(step) / f64::from(steps));
         if settings.is_stopped() {
@@ -91,11 +110,18 @@ pub fn search(
         }
         let rate = f64::midpoint(low_rate, high_rate).max(1.0);
         let pace_and_times = (Pace::Open(rate), step_duration, warm_up);
-        let report = run_once(settings, target, traffic, pace_and_times, (step, steps))?;
+        let report = run_once(settings, target, traffic, pace_and_times, (step, steps));
+        let report = match report.and_then(Report::complete) {
+            Ok(report) => report,
+            Err(error) => {
+                found.error = Some(error);
+                break;
+            }
+        };
         let latency_us = report.tally.latency_us(objective.percent);
         // A schedule that cannot be kept leaves requests unsent.
         let meets_objective = latency_us < objective.latency_us && report.rate() > 0.98 * rate;
-        tried_rates.push(TriedRate {
+        found.tried_rates.push(TriedRate {
             rate,
             latency_us,
             meets_objective,
@@ -106,7 +132,7 @@ pub fn search(
                 pace: Pace::Open(rate),
                 ..settings.clone()
             };
-            best_measurement = Some(LoadMeasurement::of(
+            found.best = Some(LoadMeasurement::of(
                 &[report],
                 &open_settings,
                 &target.meter,
@@ -115,7 +141,7 @@ pub fn search(
             high_rate = rate;
         }
     }
-    Ok((tried_rates, best_measurement))
+    Ok(found)
 }
 
 #[cfg(test)]

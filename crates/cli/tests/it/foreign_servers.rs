@@ -1,0 +1,68 @@
+//! Commands that read from a server, at an address where a web server listens.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use crate::server::glasscache;
+
+/// The address of a peer that replies to whatever it receives with `reply`, and closes.
+fn peer(reply: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut request = [0; 256];
+            let _ = stream.read(&mut request);
+            let _ = stream.write_all(reply.as_bytes());
+        }
+    });
+    address
+}
+
+/// Exit code and message of a command.
+fn failure(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = glasscache().args(arguments).output().unwrap();
+    (
+        output.status.code(),
+        String::from_utf8(output.stderr).unwrap(),
+    )
+}
+
+#[test]
+fn a_web_server_is_named_as_such_with_its_reply() {
+    let address = peer("HTTP/1.1 400 Bad Request\r\n\r\n");
+    let sizes = format!("stats:{address}");
+    for arguments in [
+        &["slabs", &address][..],
+        &["bench", "--closed", "--for", "1s", "--size", &sizes],
+        &["codec", "--from", &address],
+        &["keys", "--server", &address],
+        &["profile", &address],
+        &["bench", &address],
+    ] {
+        let (code, message) = failure(arguments);
+        assert_eq!(code, Some(4), "{arguments:?}: {message}");
+        let expected = format!("{address} is not a memcached server: its reply to `");
+        assert!(message.contains(&expected), "{arguments:?}: {message}");
+        assert!(message.contains("HTTP/1.1 400"), "{arguments:?}: {message}");
+        assert!(!message.contains("hint: a server started with -X"));
+    }
+}
+
+#[test]
+fn an_error_of_a_server_is_quoted_as_its_own() {
+    let address = peer("SERVER_ERROR out of memory\r\n");
+    let (code, message) = failure(&["slabs", &address]);
+    assert_eq!(code, Some(4), "{message}");
+    let expected = format!("{address} refuses `stats settings`: SERVER_ERROR out of memory");
+    assert!(message.contains(&expected), "{message}");
+}
+
+#[test]
+fn a_server_that_refuses_dumps_is_not_taken_for_another() {
+    let address = peer("ERROR metadump not allowed\r\n");
+    let (code, message) = failure(&["codec", "--from", &address]);
+    assert_eq!(code, Some(4), "{message}");
+    assert!(message.contains("lists no keys: ERROR metadump not allowed"));
+    assert!(message.contains("hint: a server started with -X refuses dumps"));
+}

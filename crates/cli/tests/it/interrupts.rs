@@ -1,0 +1,84 @@
+//! Ctrl-C during a computation: exit code 130, an error of that kind, and no old page replaced by a partial one.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::server::glasscache;
+
+/// Whether a process has a handler of SIGINT.
+fn handles_interrupts(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigCgt:"))
+        .unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap() & 2 != 0
+}
+
+/// The document of a command that is interrupted as soon as it can be.
+fn interrupted(folder: &Path, arguments: &[&str]) -> Value {
+    let child = glasscache()
+        .args(arguments)
+        .args(["--threads", "1", "--json", "--html", "page.html"])
+        .current_dir(folder)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    while !handles_interrupts(child.id()) {
+        std::thread::yield_now();
+    }
+    let pid = child.id().to_string();
+    assert!(
+        Command::new("kill")
+            .args(["-INT", &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{arguments:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn generate(folder: &Path, arguments: &[&str]) {
+    let generated = glasscache()
+        .arg("generate")
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    assert!(generated.status.success());
+}
+
+#[test]
+fn an_interrupted_computation_reports_that_and_leaves_the_old_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("page.html"), "old").unwrap();
+    // Much more than is computed before the signal arrives.
+    generate(
+        folder,
+        &["zipf", "k.parquet", "--requests", "300000", "--size", "100"],
+    );
+    generate(folder, &["topic-tree", "site", "--requests", "20000"]);
+    for arguments in [
+        &["curve", "k.parquet", "--policies", "all"][..],
+        &[
+            "curve",
+            "k.parquet",
+            "--server",
+            "--capacities",
+            "8m,16m,32m,64m,128m",
+        ],
+        &["simulate", "site"],
+        &["simulate", "site", "--search"],
+    ] {
+        let document = interrupted(folder, arguments);
+        assert_eq!(document["error"]["kind"], "interrupted", "{arguments:?}");
+        let page = std::fs::read_to_string(folder.join("page.html")).unwrap();
+        assert_eq!(page, "old", "{arguments:?}");
+    }
+}
