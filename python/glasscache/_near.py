@@ -108,18 +108,37 @@ def strategy_of(
 
 
 def _without_exceptions(children_of: ChildrenOf) -> Callable[[Any], list[bytes]]:
-    """Return the function with keys as bytes; one that raises names no children, and is logged."""
+    """Return the function with keys as bytes; where it fails it names no children, which is logged once."""
+    was_logged = False
 
     def children(key: Any) -> list[bytes]:
+        nonlocal was_logged
         try:
-            return [
-                child.encode() if isinstance(child, str) else child for child in children_of(key)
-            ]
+            return [_key_bytes(child) for child in _iterable_of_keys(children_of(key))]
         except Exception:  # noqa: BLE001 - a function of the user's must not make a read fail
-            _log.exception("children_of failed; the key is fetched without children")
+            if not was_logged:
+                was_logged = True
+                _log.exception("children_of failed; the key is fetched without children")
             return []
 
     return children
+
+
+def _iterable_of_keys(children: Any) -> Iterable[Any]:
+    if isinstance(children, str | bytes):
+        raise TypeError(
+            f"children_of returned one {type(children).__name__}: return a list of keys"
+        )
+    keys: Iterable[Any] = children
+    return keys
+
+
+def _key_bytes(key: Any) -> bytes:
+    if isinstance(key, str):
+        return key.encode()
+    if isinstance(key, bytes):
+        return key
+    raise TypeError(f"children_of returned {type(key).__name__}: a key is str or bytes")
 
 
 class RequestMethods:
@@ -217,9 +236,12 @@ class _RequestBlock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._scopes is not None and self._token is not None:
-            self._scopes.current.reset(self._token)
         if self._scope is not None:
             self._scope.end()
-        if self._recorded is not None:
-            self._recorded.__exit__(kind, error, trace)
+        try:
+            if self._recorded is not None:
+                self._recorded.__exit__(kind, error, trace)
+        finally:
+            # Last, for it raises where the block is left in another context than it was entered in.
+            if self._scopes is not None and self._token is not None:
+                self._scopes.current.reset(self._token)

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from glasscache._types import Key
 
 __all__ = ["RequestASGI", "RequestWSGI"]
+
+_log = logging.getLogger("glasscache")
 
 
 class SupportsRequests(Protocol):
@@ -30,6 +33,48 @@ class SupportsRequests(Protocol):
     def set_route(self, route: str) -> None:
         """Name the kind of the current request."""
         ...
+
+
+class _RequestNames:
+    """The functions of an application that name the page and the route of each request.
+
+    Where one of them fails, or what it returns cannot be a name, the request goes on without it.
+    That is logged once.
+    """
+
+    def __init__(
+        self,
+        client: SupportsRequests,
+        page: Callable[[Any], Key | None] | None,
+        route: Callable[[Any], str | None] | None,
+    ) -> None:
+        self._client = client
+        self._page = page
+        self._route = route
+        self._logged: set[str] = set()
+
+    def begin_request(self, http_request: Any) -> AbstractContextManager[None]:
+        """Return the block of a request, given its scope or environment."""
+        if self._page is not None:
+            try:
+                return self._client.request(page=self._page(http_request))
+            except Exception:  # noqa: BLE001 - neither a function of the user's nor a page may fail a request
+                self._log_once("page")
+        return self._client.request()
+
+    def set_route(self, http_request: Any) -> None:
+        """Name the route of the current request, given its scope or environment."""
+        if self._route is not None:
+            try:
+                if route := self._route(http_request):
+                    self._client.set_route(route)
+            except Exception:  # noqa: BLE001 - likewise
+                self._log_once("route")
+
+    def _log_once(self, argument: str) -> None:
+        if argument not in self._logged:
+            self._logged.add(argument)
+            _log.exception("%s= of the middleware failed; requests go on without it", argument)
 
 
 class RequestASGI:
@@ -53,22 +98,18 @@ class RequestASGI:
         route: Callable[[MutableMapping[str, Any]], str | None] | None = None,
     ) -> None:
         self._app = app
-        self._client = client
-        self._page = page
-        self._route = route or _asgi_route
+        self._names = _RequestNames(client, page, route or _asgi_route)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         """Run the application, within a request of the client if it is an HTTP request."""
         if scope.get("type") != "http":
             return await self._app(scope, receive, send)
-        page = self._page(scope) if self._page else None
-        with self._client.request(page=page):
+        with self._names.begin_request(scope):
             try:
                 await self._app(scope, receive, send)
             finally:
                 # The router has found the route only now.
-                if route := self._route(scope):
-                    self._client.set_route(route)
+                self._names.set_route(scope)
 
 
 def _asgi_route(scope: MutableMapping[str, Any]) -> str | None:
@@ -95,19 +136,15 @@ class RequestWSGI:
         route: Callable[[dict[str, Any]], str | None] | None = None,
     ) -> None:
         self._app = app
-        self._client = client
-        self._page = page
-        self._route = route
+        self._names = _RequestNames(client, page, route)
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         """Run the application within a request of the client."""
-        page = self._page(environ) if self._page else None
-        with self._client.request(page=page):
+        with self._names.begin_request(environ):
             body = self._app(environ, start_response)
             try:
                 yield from body
             finally:
                 if close := getattr(body, "close", None):
                     close()
-                if self._route and (route := self._route(environ)):
-                    self._client.set_route(route)
+                self._names.set_route(environ)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
+import json
 import logging
 import os
 import socket
@@ -129,6 +131,31 @@ def test_children_are_those_that_the_application_names(
         assert client.near_stats()["calls"] == 1
         assert client.get("c") == 3
     assert "children_of failed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "children_of", [lambda _: 1 / 0, lambda _: None, lambda _: [5], lambda _: "abc"]
+)
+def test_a_children_function_that_fails_is_logged_once_and_fails_no_read(
+    server: Any,
+    save: Save,
+    namespace: str,
+    caplog: pytest.LogCaptureFixture,
+    children_of: Any,
+) -> None:
+    client = Client(
+        server.address,
+        namespace=namespace,
+        strategy=save("strategy children"),
+        children_of=children_of,
+    )
+    for _ in range(2):
+        with client.request():
+            assert client.get_many(["k", "l"]) == {}
+    assert client.near_stats()["keys"] == 4
+    assert [record.getMessage() for record in caplog.records] == [
+        "children_of failed; the key is fetched without children"
+    ]
 
 
 def test_threads_and_tasks_have_requests_of_their_own(
@@ -342,6 +369,45 @@ def test_a_child_after_a_fork_keeps_its_own(server: Any, save: Save, namespace: 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert client.get("k") == 1
     assert client.near_stats()["calls"] == 1
+
+
+def test_a_child_that_is_forked_within_a_request_sees_its_own_writes(
+    server: Any, save: Save, namespace: str
+) -> None:
+    strategy = save("strategy lru:10")
+    for writes in range(3):
+        client = Client(server.address, namespace=namespace, strategy=strategy)
+        for _ in range(writes):
+            client.set("k", "old")
+        with client.request():
+            client.get("k")
+            child = os.fork()
+            if child == 0:
+                # As many as the parent's, so that both have counted as many changes of the key.
+                for _ in range(writes):
+                    client.set("k", "new")
+                is_right = client.get("k") == ("new" if writes else None)
+                os._exit(0 if is_right else 1)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        client.close()
+
+
+def test_a_request_that_is_left_in_another_context_ends_all_the_same(
+    server: Any, save: Save, tmp_path: Path, namespace: str
+) -> None:
+    strategy = save("strategy remote")
+    client = Client(server.address, namespace=namespace, strategy=strategy, share=1.0)
+    recorder = client.recorder(tmp_path / "log")
+    block = client.request()
+    context = contextvars.copy_context()
+    context.run(block.__enter__)
+    context.run(client.get, "k")
+    with pytest.raises(ValueError, match="different Context"):
+        block.__exit__(None, None, None)
+    groups = json.loads(client.report(json=True))["rollout"]["groups"]
+    assert groups["strategy"]["requests"] == 1
+    recorder.close()
+    assert recorder.stats()["recorded"] == 1
 
 
 @pytest.mark.parametrize(

@@ -239,6 +239,32 @@ def test_http_requests_are_recorded(server: Any, tmp_path: Path) -> None:
     assert rows[1]["page"] == "p"
 
 
+@pytest.mark.parametrize("name", [lambda _: 1 / 0, lambda _: 5, lambda _: "not a key " * 30])
+def test_a_page_or_route_function_that_fails_fails_no_request(
+    server: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: Callable[[Any], Any]
+) -> None:
+    strategy = tmp_path / "best.strategy"
+    strategy.write_text("glasscache-strategy 1\nstrategy lru:10\n")
+    with Client(server.address, strategy=strategy) as client:
+        client.recorder(tmp_path / "log", format="jsonl")
+
+        def application(_environ: dict[str, Any], _start_response: Any) -> Any:
+            yield str(client.get("k")).encode()
+
+        async def app(_scope: Any, _receive: Any, _send: Any) -> None:
+            client.get("k")
+
+        wsgi = RequestWSGI(application, client, page=name, route=name)
+        asgi = RequestASGI(app, client, page=name, route=name)
+        for _ in range(3):
+            assert list(wsgi({}, None)) == [b"None"]
+            asyncio.run(asgi({"type": "http"}, None, None))
+    rows, _ = read_log(tmp_path / "log")
+    assert [row["items"] for row in rows] == [["k"]] * 6
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == len(set(messages)) * 2 <= 4, "each middleware logs each function once"
+
+
 DJANGO = """
 import asyncio, sys
 from django.conf import settings

@@ -40,7 +40,7 @@ pub struct Options {
     pub parents: ParentPatterns,
     /// A part of the log is written when it is this old.
     pub rotate_after: Duration,
-    /// A part of the log is written when its requests take about this many bytes of memory.
+    /// A part of the log is written when its requests take about this many bytes of memory, or half of `memory_bytes`.
     pub rotate_bytes: usize,
     /// Bytes of memory for requests that are not written yet; what does not fit is dropped and counted.
     pub memory_bytes: usize,
@@ -77,6 +77,12 @@ pub enum RecordError {
 }
 
 impl Options {
+    /// When a part is written. Half of the memory is for requests that finish meanwhile: a part that needed all of it would
+    /// keep further ones out, and never become larger.
+    pub(crate) fn part_bytes(&self) -> usize {
+        self.rotate_bytes.min(self.memory_bytes / 2)
+    }
+
     /// Checks what has no meaning.
     pub(crate) fn check(&self) -> Result<(), RecordError> {
         if !(0.0..=1.0).contains(&self.sample) {

@@ -91,7 +91,7 @@ impl Writer {
             self.part_started = Instant::now();
         }
         self.part.add(request, instance, &self.options);
-        if self.part.footprint_bytes() >= self.options.rotate_bytes {
+        if self.part.footprint_bytes() >= self.options.part_bytes() {
             self.write_part();
         }
     }

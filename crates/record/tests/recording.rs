@@ -248,6 +248,21 @@ fn requests_beyond_the_memory_are_dropped_and_counted() {
 }
 
 #[test]
+fn a_part_is_written_before_it_needs_all_the_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let recorder = recorder(folder.path(), |options| {
+        options.memory_bytes = 10_000;
+        options.rotate_bytes = 10_000;
+    });
+    let key = "k".repeat(200);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while recorder.stats().parts < 2 {
+        assert!(Instant::now() < deadline, "{:?}", recorder.stats());
+        record(&recorder, &[key.as_str(); 10]);
+    }
+}
+
+#[test]
 fn a_part_is_written_when_it_is_old() {
     let folder = tempfile::tempdir().unwrap();
     let recorder = recorder(folder.path(), |options| {

@@ -12,6 +12,7 @@
 //! Rules that were learned have lines of their own, `together <key pattern> <key pattern> ...` and
 //! `together-page <key pattern> <key pattern> ...`; [`crate::together`] describes the patterns.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -71,6 +72,7 @@ impl FromStr for StrategyFile {
         check_first_line(lines.next().map_or("", |(_, first_line)| first_line))
             .map_err(|reason| problem(1, reason))?;
         let (mut strategy, mut file) = (None, Self::default());
+        let (mut fixed_keys, mut tree) = (HashSet::new(), Tree::default());
         let (mut with_items, mut with_pages) = (Vec::new(), Vec::new());
         for (index, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
             let (name, arguments) = line.split_once(' ').unwrap_or((line, ""));
@@ -79,6 +81,9 @@ impl FromStr for StrategyFile {
                 TogetherRule::parse(arguments).map_err(|reason| invalid_line(reason.to_string()))
             };
             match name {
+                "strategy" if strategy.is_some() => {
+                    return Err(invalid_line("is there twice; one at most".to_owned()));
+                }
                 "strategy" => {
                     strategy = Some(
                         arguments
@@ -86,10 +91,13 @@ impl FromStr for StrategyFile {
                             .map_err(|e| invalid_line(format!("{e}")))?,
                     );
                 }
-                "key" => file.fixed_keys.push(arguments.to_owned()),
-                "child" => file
-                    .children
-                    .push(parse_child(arguments).map_err(invalid_line)?),
+                "key" if fixed_keys.insert(arguments) => file.fixed_keys.push(arguments.to_owned()),
+                "key" => {} // it is in the fixed set already
+                "child" => {
+                    let (parent, key) = parse_child(arguments).map_err(invalid_line)?;
+                    tree.add(parent, key).map_err(invalid_line)?;
+                    file.children.push((parent.to_owned(), key.to_owned()));
+                }
                 "forecast" => file
                     .forecast
                     .push(parse_forecast(arguments).map_err(invalid_line)?),
@@ -127,13 +135,34 @@ fn unknown_line_message(name: &str) -> String {
     )
 }
 
-fn parse_child(arguments: &str) -> Result<(String, String), String> {
+fn parse_child(arguments: &str) -> Result<(&str, &str), String> {
     let keys = arguments.split_once(' ').filter(|(parent, key)| {
         let is_key = |key: &str| !key.is_empty() && !key.contains(' ');
         is_key(parent) && is_key(key)
     });
-    keys.map(|(parent, key)| (parent.to_owned(), key.to_owned()))
-        .ok_or_else(|| "needs two keys, a parent and its child".to_owned())
+    keys.ok_or_else(|| "needs two keys, a parent and its child".to_owned())
+}
+
+/// The parent of each child. A key with two parents would be fetched twice, and a cycle without end.
+#[derive(Default)]
+struct Tree<'f>(HashMap<&'f str, &'f str>);
+
+impl<'f> Tree<'f> {
+    /// Adds a child; an error if the file would no longer describe a tree.
+    fn add(&mut self, parent: &'f str, key: &'f str) -> Result<(), String> {
+        if self.0.contains_key(key) {
+            return Err(format!("names a second parent of `{key}`; one at most"));
+        }
+        let mut ancestor = Some(parent);
+        while let Some(current) = ancestor {
+            if current == key {
+                return Err(format!("makes `{key}` its own ancestor"));
+            }
+            ancestor = self.0.get(current).copied();
+        }
+        self.0.insert(key, parent);
+        Ok(())
+    }
 }
 
 fn parse_forecast(arguments: &str) -> Result<Forecast, String> {
@@ -142,6 +171,7 @@ fn parse_forecast(arguments: &str) -> Result<Forecast, String> {
     let numbers: Vec<f64> = words.map_while(|word| word.parse().ok()).collect();
     let is_finite = numbers.iter().all(|number| number.is_finite());
     match numbers[..] {
+        [_, low, high] if low > high => Err(format!("has an interval from {low} to {high}")),
         [value, low, high] if is_finite && arguments.split(' ').count() == 4 => Ok(Forecast {
             figure,
             value,

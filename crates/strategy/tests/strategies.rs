@@ -108,10 +108,37 @@ fn a_strategy_file_that_cannot_be_read_names_line_and_rule() {
             "glasscache-strategy 1\nstrategy lru:1\nforecast calls 3 x 4\n",
             "line 3: `forecast` needs a name",
         ),
+        (
+            "glasscache-strategy 1\nstrategy lru:1\nforecast calls 3 4 2\n",
+            "line 3: `forecast` has an interval from 4 to 2",
+        ),
+        (
+            "glasscache-strategy 1\nstrategy lru:1\nstrategy lru:2\n",
+            "line 3: `strategy` is there twice",
+        ),
+        (
+            "glasscache-strategy 1\nstrategy subtree:9\nchild a b\nchild c b\n",
+            "line 4: `child` names a second parent of `b`",
+        ),
+        (
+            "glasscache-strategy 1\nstrategy subtree:9\nchild a b\nchild b c\nchild c a\n",
+            "line 5: `child` makes `a` its own ancestor",
+        ),
+        (
+            "glasscache-strategy 1\nstrategy subtree:9\nchild a a\n",
+            "line 3: `child` makes `a` its own ancestor",
+        ),
     ] {
         let error = lines.parse::<StrategyFile>().unwrap_err().to_string();
         assert!(error.contains(problem), "{lines:?}: {error}");
     }
+}
+
+#[test]
+fn a_key_that_a_strategy_file_lists_twice_is_kept_once() {
+    let lines = "glasscache-strategy 1\nstrategy fixed:2\nkey a\nkey b\nkey a\n";
+    let file: StrategyFile = lines.parse().unwrap();
+    assert_eq!(file.fixed_keys, ["a", "b"]);
 }
 
 /// LRU as a list, newest at the back; capacity in bytes, `bytes` of 1 each make it a capacity in items.

@@ -81,13 +81,9 @@ impl ClientNearCache {
         let share = options.share.map(RolloutShare::check).transpose();
         share.map_err(|error| Error::BadSetting(error.to_string()))?;
         let related_keys = RelatedKeys::new(&options, keys)?;
-        let wire = |key: &String| related_keys.near_key(key.as_bytes());
-        let fixed_keys: Vec<NearKey> = options
-            .file
-            .fixed_keys
-            .iter()
-            .map(wire)
-            .collect::<Result<_, _>>()?;
+        let fixed_keys = options.file.fixed_keys.iter();
+        let fixed_keys = fixed_keys.map(|key| related_keys.key_of_rule("key", key));
+        let fixed_keys: Vec<NearKey> = fixed_keys.collect::<Result<_, _>>()?;
         let process_cache = ProcessNearCache::new(&options, &fixed_keys);
         Ok(Self {
             related_keys,

@@ -131,11 +131,13 @@ impl FetchedItems {
 
 impl NearRead {
     /// A read of these keys, within a request if there is a scope; without keys it fetches what the request's page needs.
+    /// A child that was forked within a request reads outside of it.
     pub fn new(
         near: Arc<ClientNearCache>,
         keys: &[WireKey<'_>],
         scope: Option<Arc<RequestScope>>,
     ) -> Self {
+        let scope = scope.filter(|scope| scope.is_of_this_process());
         let group = scope.as_ref().map(|scope| scope.group());
         let mode = near.current().state().read_mode(group);
         Self {

@@ -1,6 +1,6 @@
 //! Which keys belong together: children by the strategy file or the application, and the learned rules.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use glasscache_strategy::file::LearnedTogetherRules;
 use glasscache_strategy::near_values::RelatedItems;
@@ -37,12 +37,18 @@ impl RelatedKeys {
             key_encoding: keys.encoding,
         };
         for (position, (parent, child)) in options.file.children.iter().enumerate() {
-            let parent = related_keys.near_key(parent.as_bytes())?;
-            let child = related_keys.near_key(child.as_bytes())?;
+            let parent = related_keys.key_of_rule("child", parent)?;
+            let child = related_keys.key_of_rule("child", child)?;
             related_keys.positions.insert(child.clone(), position);
             related_keys.children.entry(parent).or_default().push(child);
         }
         Ok(related_keys)
+    }
+
+    /// A key of the strategy file as it is kept; the error names its rule.
+    pub(super) fn key_of_rule(&self, rule: &str, key: &str) -> Result<NearKey, Error> {
+        let with_rule = |error| Error::BadSetting(format!("strategy rule `{rule}`: {error}"));
+        self.near_key(key.as_bytes()).map_err(with_rule)
     }
 
     /// An application's key as it is kept.
@@ -79,6 +85,8 @@ impl RelatedKeys {
         let Some(children_of) = &self.children_of else {
             return children;
         };
+        // An application's graph may have cycles: a key below the page is the child of the first that names it.
+        let mut subtree: HashSet<NearKey> = page.into_iter().cloned().collect();
         if self.rules.prefetch != Prefetch::Nothing {
             for key in keys {
                 self.add_children(children_of, key, &mut children);
@@ -87,11 +95,18 @@ impl RelatedKeys {
         if let (Some(page), Some(depth)) = (page, self.rules.subtree_depth) {
             let mut level = vec![page.clone()];
             for _ in 0..depth {
+                let mut next = Vec::new();
                 for key in &level {
                     self.add_children(children_of, key, &mut children);
+                    if let Some(children) = children.0.get_mut(key) {
+                        children.retain(|child| subtree.insert(child.clone()));
+                        next.extend_from_slice(children);
+                    }
                 }
-                let next = level.iter().filter_map(|key| children.0.get(key)).flatten();
-                level = next.cloned().collect();
+                if next.is_empty() {
+                    break;
+                }
+                level = next;
             }
         }
         children

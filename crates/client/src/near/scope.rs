@@ -11,10 +11,13 @@ use glasscache_strategy::scope::Scope;
 
 use super::ClientNearCache;
 use super::entry::{NearEntry, NearKey};
+use crate::fork::Process;
 
 /// The scope of one request; its calls may come from several threads or tasks. The request ends with it, or earlier by
 /// [`RequestScope::end`].
 pub struct RequestScope {
+    /// What is held is current only by the writes that this process has counted.
+    process: Process,
     near: Arc<ClientNearCache>,
     group: Group,
     state: Mutex<ScopeState>,
@@ -48,6 +51,7 @@ impl ScopeState {
 impl RequestScope {
     pub(super) fn new(near: Arc<ClientNearCache>, group: Group, page: Option<NearKey>) -> Self {
         Self {
+            process: Process::current(),
             near,
             group,
             state: Mutex::new(ScopeState::new(page)),
@@ -60,8 +64,17 @@ impl RequestScope {
         self.group
     }
 
+    /// Whether the request began in this process. In a child of that process it holds nothing that may be served, and its
+    /// lock may be held by a thread that does not exist there.
+    pub(super) fn is_of_this_process(&self) -> bool {
+        self.process.is_current()
+    }
+
     /// Ends the request: what it needed is counted, once. Reads that follow belong to it, and are not counted.
     pub fn end(&self) {
+        if !self.is_of_this_process() {
+            return;
+        }
         // Relaxed: whichever thread is first counts, and the costs are behind a lock.
         if !self.has_ended.swap(true, Ordering::Relaxed) {
             let cost = self.state().cost;

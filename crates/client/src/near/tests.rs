@@ -408,6 +408,17 @@ fn children_that_the_application_names_replace_those_of_the_file() {
 }
 
 #[test]
+fn a_graph_with_cycles_that_the_application_names_is_fetched_once_whatever_the_depth() {
+    let children_of = ChildrenOf::new(|_| [b"a", b"b", b"c"].map(|key| key.to_vec()).into());
+    let mut client = TestClient::with_options("strategy subtree:4000000000", |options| {
+        options.children_of = Some(children_of);
+    });
+    let scope = client.scope(Some("a"));
+    client.read_in(&scope, "c");
+    assert_eq!(client.take_fetched_keys(), ["a b c"]);
+}
+
+#[test]
 fn keys_that_learned_rules_name_come_along_and_a_missing_one_is_known_for_one_read() {
     let lines = "strategy together:50\ntogether user:{1} profile:{1}\ntogether-page a b";
     let mut client = TestClient::new(lines);
@@ -459,7 +470,9 @@ fn a_key_of_the_strategy_that_cannot_be_sent_is_refused() {
         encoding: KeyEncoding::Refuse,
     };
     let error = ClientNearCache::new(StrategyOptions::new(file), keys).unwrap_err();
-    assert!(error.to_string().contains("a b"), "{error}");
+    let message = error.to_string();
+    assert!(message.contains("strategy rule `key`"), "{message}");
+    assert!(message.contains("a b"), "{message}");
 }
 
 /// A client that follows the changes of others, on one server that reports all of them.
