@@ -35,7 +35,7 @@ use crate::error::Error;
 use crate::fork::Process;
 use crate::key::KeyEncoder;
 pub use entry::NearValue;
-pub use options::{ChildrenOf, CountedBytes, StrategyOptions};
+pub use options::{ByteAccounting, ChildrenOf, StrategyOptions};
 pub use read::{Fetch, FetchReason, FetchedItems, NearRead, only_value};
 pub use scope::RequestScope;
 pub use stats::NearStats;

@@ -205,7 +205,7 @@ impl Simulation {
     fn continue_read(&mut self, client: usize, call: usize, mut read: NearRead, begun: Instant) {
         let call_state = &mut self.clients[client].calls[call];
         if let Some(fetch) = read.step(self.now) {
-            call_state.connected_engine.submit(&Request::Fetch {
+            call_state.connected_engine.submit(&Request::GetWithTtls {
                 keys: &fetch.keys(),
             });
             call_state.operation = Some(Operation::Read(Box::new(read), fetch, begun));
