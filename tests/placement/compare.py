@@ -134,7 +134,7 @@ def main() -> int:
     build = Path(tempfile.gettempdir()) / "glasscache-placement"
     build.mkdir(exist_ok=True)
     keys, failure_count = make_keys(options.keys), 0
-    print(f"{'placement':18} {'library':38} {'servers':18} {'equal_count':>8} of {len(keys)}")
+    print(f"{'placement':18} {'library':38} {'servers':18} {'equal':>8} of {len(keys)}")
     with memcached_servers(7, options.memcached) as live_servers:
         servers_by_name = server_lists(live_servers)
         for placement, library, make_reference, list_names in comparisons(build):
