@@ -546,7 +546,7 @@ fn each_handshake_that_fails_is_logged_with_its_reason() {
 fn tls_settings(server: &Server) -> Vec<String> {
     let mut connection = server.connect();
     connection.send(b"stats settings\r\n");
-    let text = String::from_utf8(connection.until(b"END\r\n")).unwrap();
+    let text = String::from_utf8(connection.read_through(b"END\r\n")).unwrap();
     let rows = text.lines().filter(|row| row.starts_with("STAT ssl_"));
     rows.map(str::to_owned).collect()
 }

@@ -82,8 +82,7 @@ impl BulkState {
             }
             Self::Near(near) => {
                 let (keys, bulk_read) = (near.fetch.keys(), &near.bulk_read);
-                let entries =
-                    bulk_read.entries_of(index, |key_index| keys.get(key_index).copied());
+                let entries = bulk_read.entries_of(index, |key_index| keys.get(key_index).copied());
                 write_request(&bulk_read.request(index, &entries))
             }
             Self::AllServers(admin, ..) => write_request(&admin.request()),

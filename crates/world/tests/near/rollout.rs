@@ -109,13 +109,13 @@ impl<'s> Process<'s> {
                 fetched.record_item(index, Some(value), Some(-1));
             }
             let keys = keys.len() as u64;
-            let call_ns = self.drawn_ns(keys, bytes);
+            let call_ns = self.drawn_latency_ns(keys, bytes);
             self.now += Duration::from_nanos(call_ns);
             read.finish_fetch(&fetch, fetched, Vec::new(), self.now);
         }
     }
 
-    fn drawn_ns(&mut self, keys: u64, bytes: u64) -> u64 {
+    fn drawn_latency_ns(&mut self, keys: u64, bytes: u64) -> u64 {
         let number = self.random();
         match self.site.cost.quantiles() {
             Some(quantiles) => {
