@@ -1,7 +1,7 @@
 //! A server that takes the place of a running one: `serve --replace`.
 //!
-//! It prepares all that needs no memory, asks the running server for its sockets and memory, and maps that; only then
-//! the other one pauses. Whatever fails before the last message leaves the other one as it was.
+//! It prepares all that needs no memory, requests the sockets and the memory of the running server, and maps that; only
+//! then the other one pauses. Whatever fails before the last message leaves the other one as it was.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -30,7 +30,7 @@ use crate::shared::memory_file::{MemoryFile, PreparedStore};
 
 /// How long the running server may take for one step.
 const STEP_MAX: Duration = Duration::from_secs(10);
-/// How long it may be until the running server, having been told of the acceptance, replies or ends.
+/// How long it may be until the running server, informed of the acceptance, replies or ends.
 const COMMIT_MAX: Duration = Duration::from_mins(10);
 
 /// A server that can take the place of a running one, and has read its settings.
@@ -198,7 +198,7 @@ fn connect(memory_file: &Path) -> Result<ControlChannel, Error> {
     })
 }
 
-/// What the running server says of itself.
+/// The settings and state that the running server reports.
 struct Offer {
     version: u64,
     size: MemorySize,
@@ -291,7 +291,7 @@ fn listening_address(socket: &OwnedFd) -> Option<Address> {
     Some(Address::Unix(path.into()))
 }
 
-/// Whether a socket at `address` is what `listen` asks for; port 0 is any.
+/// Whether a socket at `address` is the one that `listen` configures; port 0 is any.
 fn is_for(listen: &Listen, address: &Address) -> bool {
     match (listen, address) {
         (

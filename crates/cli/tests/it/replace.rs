@@ -106,7 +106,7 @@ fn items_and_established_connections_pass_to_the_new_process() {
     assert_eq!(pid(&mut idle), last.id().to_string());
 }
 
-/// Sets and reads one key until it is told to stop, on one connection and then on new ones: every reply is right.
+/// Sets and reads one key until `must_stop` is set, on one connection and then on new ones: every reply is right.
 fn write_and_read(port: u16, name: u64, must_stop: &AtomicBool, requests: &AtomicU64) {
     let connect = || {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();

@@ -1,8 +1,8 @@
 //! Calls about many keys: partitioned by server, all servers at once, a failure for each key.
 //!
-//! `read`, `store` and `delete` write the requests of a kind of call and interpret its replies; `read_with_ttls` reads for the near
-//! cache, which needs remaining TTLs. `partition` says which key goes to which server, `requests` sends the requests and
-//! receives the replies. What follows from a failure is decided in `engine`.
+//! `read`, `store` and `delete` write the requests of a kind of call and interpret its replies; `read_with_ttls` reads
+//! for the near cache, which needs remaining TTLs. `partition` decides which key goes to which server, `requests` sends
+//! the requests and receives the replies. What follows from a failure is decided in `engine`.
 
 mod delete;
 mod partition;

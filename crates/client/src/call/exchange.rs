@@ -19,7 +19,7 @@ const DIRECT_BYTES_MIN: usize = 16 << 10;
 const ACKNOWLEDGEMENTS_MAX: usize = 2;
 
 /// Received bytes that wait while requests are still being sent. Calls to several servers are sent side by side, so
-/// the caller is asked to read only when a server replies with more than this.
+/// the caller has to read only when a server replies with more than this.
 const READ_AHEAD_BYTES_MAX: usize = 1 << 20;
 
 impl Call<'_> {

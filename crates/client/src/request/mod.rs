@@ -227,7 +227,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Writes the request, without a body that is sent from where it lies, and notes which reply to expect.
+    /// Writes the request, without a body that is sent from its own buffer, and records which reply to expect.
     pub fn write(&self, writer: &mut RequestWriter<'_>) -> Result<(), Unsupported> {
         match writer.command_set {
             CommandSet::Meta => {

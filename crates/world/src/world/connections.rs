@@ -47,7 +47,7 @@ impl World {
         }
     }
 
-    /// Whether an idle connection was not closed by its peer, and nothing came that nobody asked for.
+    /// Whether an idle connection was not closed by its peer, and received no byte that was not requested.
     fn is_reusable(&mut self, connection: ConnectionId) -> bool {
         let client_connection = &mut self.connections[connection];
         let Some(engine) = &mut client_connection.engine_connection else {
@@ -140,7 +140,7 @@ impl World {
         connection
     }
 
-    /// Those who wait for a connection that is being made or opened.
+    /// The parts that wait for a connection that is being made or opened.
     pub(super) fn waiting_on(&self, connection: ConnectionId) -> Vec<PartId> {
         let client_connection = &self.connections[connection];
         client_connection
@@ -291,7 +291,7 @@ impl World {
         self.parts[part].connection = Some(new_connection);
     }
 
-    /// Closes the connections of a pool that nobody uses.
+    /// Closes the idle connections of a pool.
     pub(super) fn close_idle(&mut self, process: usize, server: usize) {
         for connection in
             std::mem::take(&mut self.processes[process].servers[server].idle_connections)

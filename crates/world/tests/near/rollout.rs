@@ -191,7 +191,7 @@ fn bad_strategies_are_disabled_within_2000_requests_in_95_of_100_processes() {
     let mut other_site = site.file("fixed:100");
     let items = site.log.items.keys.len();
     other_site.fixed_keys = site.log.items.keys[items - 100..].to_vec();
-    // Rules that fetch what nobody reads, with the forecast of a strategy without them.
+    // Rules that fetch items that are not read, with the forecast of a strategy without them.
     let mut useless_rules = site.file("children-always+subtree:3");
     useless_rules.forecast = site.file("children").forecast;
     let mut disabled = 0;
