@@ -70,7 +70,7 @@ pub(crate) fn check_cases<Step: DeserializeOwned>(
             match run(&case) {
                 Ok(()) => passed += 1,
                 Err(text) => {
-                    failures.push(format!("{}: {}\n{text}", file_stem_text(&path), case.name))
+                    failures.push(format!("{}: {}\n{text}", file_stem_text(&path), case.name));
                 }
             }
         }

@@ -112,7 +112,7 @@ impl Client {
 
     /// Counts the keys of a read that the process had.
     pub fn count_near_hits(&self, read: &NearRead) {
-        let (keys, bytes) = read.hits();
+        let (keys, bytes) = read.hit_keys_and_bytes();
         if keys > 0 && self.options().costs {
             self.costs().count_near(keys, bytes);
         }

@@ -181,7 +181,7 @@ impl Call<'_> {
     /// False: a signal came; handle it and call again.
     pub fn receive_body(&mut self, target: &mut [u8]) -> Result<bool, Error> {
         if !self.process.is_current() {
-            return Err(self.forked());
+            return Err(self.fork_error());
         }
         let deadline = self.deadline;
         let socket_connection = PooledConnection::socket_connection_of(&mut self.connection)?;

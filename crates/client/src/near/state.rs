@@ -445,7 +445,7 @@ impl NearState {
         let first_expiry = loaded.filter_map(|entry| entry.expires_at).min();
         let outcome = (missing_keys, has_failed);
         self.fixed_set_load
-            .end(now, outcome, self.near_ttl, first_expiry);
+            .finish(now, outcome, self.near_ttl, first_expiry);
     }
 
     /// Notes what the user should know of keys of the fixed set that servers lack, once.
@@ -468,7 +468,7 @@ impl NearState {
 
     pub(super) fn end_write(&mut self, keys: &[NearKey]) {
         for key in keys {
-            self.writes.end(key);
+            self.writes.end_write(key);
             self.invalidate_key(key);
         }
     }

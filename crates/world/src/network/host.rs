@@ -234,7 +234,7 @@ impl Host {
     }
 
     /// Fills its memory with values that are not read.
-    pub(super) fn fill(&mut self, now: Micros) {
+    pub(super) fn fill_store(&mut self, now: Micros) {
         let second = self.clock_second(now);
         let Some(worker) = self.workers.first_mut() else {
             return;

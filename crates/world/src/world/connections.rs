@@ -39,7 +39,7 @@ impl World {
         let pool = &mut self.processes[process].servers[server];
         if pool.open_count < connections_max {
             pool.open_count += 1;
-            let connection = self.dial(process, server);
+            let connection = self.open_connection(process, server);
             self.connections[connection].owner = Some(part);
             self.parts[part].connection = Some(connection);
         } else {
@@ -95,7 +95,7 @@ impl World {
                 || client_connection.engine_connection.is_some() && !client_connection.is_ready
         });
         let connection = usable_connection.unwrap_or_else(|| {
-            let connection = self.dial(process, server);
+            let connection = self.open_connection(process, server);
             self.processes[process].servers[server].shared_connection = Some(connection);
             connection
         });
@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    fn dial(&mut self, process: usize, server: usize) -> ConnectionId {
+    fn open_connection(&mut self, process: usize, server: usize) -> ConnectionId {
         let link = self.network.connect(server);
         let connection = self.connections.len();
         self.set_receiver(link, EventReceiver::Connection(connection));
@@ -286,7 +286,7 @@ impl World {
         let (process, server) = (client_connection.process, client_connection.server);
         self.close_connection(connection);
         self.processes[process].servers[server].open_count += 1;
-        let new_connection = self.dial(process, server);
+        let new_connection = self.open_connection(process, server);
         self.connections[new_connection].owner = Some(part);
         self.parts[part].connection = Some(new_connection);
     }

@@ -217,7 +217,7 @@ impl Simulation {
             call_state.operation = Some(Operation::Read(Box::new(read), fetch, started_at));
             return;
         }
-        let is_hit = read.hits().0 > 0;
+        let is_hit = read.hit_keys_and_bytes().0 > 0;
         let key = call_state.key;
         let (values, _) = read.finish();
         let text = values[0].as_ref().map(|value| {

@@ -179,7 +179,7 @@ impl TlsStream {
     ) -> Result<usize, Errno> {
         self.flush(counters)?;
         let written = self.session.writer().write_vectored(pieces);
-        let written = written.map_err(|error| errno(&error))?;
+        let written = written.map_err(|error| errno_of(&error))?;
         counters.bytes_written.add(written as u64);
         match self.flush(counters) {
             Ok(()) | Err(Errno::AGAIN) => Ok(written),
@@ -262,7 +262,7 @@ impl TlsStream {
                 Ok(0) => return Err(Errno::PIPE),
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(errno(&error)),
+                Err(error) => return Err(errno_of(&error)),
             }
         }
         Ok(())
@@ -299,7 +299,7 @@ impl Drop for TlsStream {
     }
 }
 
-fn errno(error: &io::Error) -> Errno {
+fn errno_of(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
