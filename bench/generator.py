@@ -1,4 +1,4 @@
-"""Gets per CPU second of our load generator, beside those of memtier_benchmark.
+"""Gets per CPU second of our load generator, compared with memtier_benchmark.
 
 One server of ours on the first processor, the generators alternately on the second, each with one thread and
 50 connections, values of 100 B. Ours measures each latency from the intended and from the send time and
@@ -29,35 +29,43 @@ TARGETS = {1: 1.1, 16: 1.5, 32: 1.5}
 """For each number of requests in flight on a connection: gets per CPU second, ours to theirs."""
 
 
-def ours(binary: str, port: int, depth: int, seconds: float) -> dict[str, Any]:
+def measure_ours(binary: str, port: int, depth: int, seconds: float) -> dict[str, Any]:
     """Measure with our generator."""
-    load = ["--connections", str(CONNECTIONS), "--depth", str(depth), "--keys", str(KEYS)]
-    load += ["--size", str(VALUE_BYTES), "--for", f"{seconds}s", "--warm-up", "500ms"]
-    command = [binary, "bench", f"127.0.0.1:{port}", *load, "--cpus", str(GENERATOR_CPU), "--json"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ended.returncode:
-        raise SystemExit(f"{' '.join(command)} failed: {ended.stderr}")
-    result = json.loads(ended.stdout)["result"]
+    options = ["--connections", str(CONNECTIONS), "--depth", str(depth), "--keys", str(KEYS)]
+    options += ["--size", str(VALUE_BYTES), "--for", f"{seconds}s", "--warm-up", "500ms"]
+    command = [
+        binary,
+        "bench",
+        f"127.0.0.1:{port}",
+        *options,
+        "--cpus",
+        str(GENERATOR_CPU),
+        "--json",
+    ]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if completed.returncode:
+        raise SystemExit(f"{' '.join(command)} failed: {completed.stderr}")
+    result = json.loads(completed.stdout)["result"]
     return {
         "gets_per_cpu_second": 1e6 / result["generator_cpu_us"],
         "gets_per_second": result["requests_per_second"],
     }
 
 
-def memtier(program: str, port: int, depth: int, seconds: float) -> dict[str, Any]:
+def measure_memtier(program: str, port: int, depth: int, seconds: float) -> dict[str, Any]:
     """Measure with memtier_benchmark."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        load = ["--ratio", "0:1", "--test-time", str(max(1, round(seconds)))]
-        used_s = run_memtier(
-            program, port, [*load, f"--pipeline={depth}", f"--json-out-file={file.name}"]
+        options = ["--ratio", "0:1", "--test-time", str(max(1, round(seconds)))]
+        cpu_s = run_memtier(
+            program, port, [*options, f"--pipeline={depth}", f"--json-out-file={file.name}"]
         )
         gets = json.loads(Path(file.name).read_text())["ALL STATS"]["Gets"]
     if gets["Misses/sec"]:
         raise SystemExit("memtier read keys that it had not stored")
-    return {"gets_per_cpu_second": gets["Count"] / used_s, "gets_per_second": gets["Ops/sec"]}
+    return {"gets_per_cpu_second": gets["Count"] / cpu_s, "gets_per_second": gets["Ops/sec"]}
 
 
-def run_memtier(program: str, port: int, load: list[str]) -> float:
+def run_memtier(program: str, port: int, options: list[str]) -> float:
     """Run memtier_benchmark on the generators' processor; return its CPU seconds."""
     command = ["taskset", "-c", str(GENERATOR_CPU), program, "-s", "127.0.0.1", "-p", str(port)]
     command += [
@@ -66,35 +74,36 @@ def run_memtier(program: str, port: int, load: list[str]) -> float:
         f"--clients={CONNECTIONS}",
         "--hide-histogram",
     ]
-    command += [f"--data-size={VALUE_BYTES}", "--key-minimum=1", f"--key-maximum={KEYS}", *load]
+    command += [f"--data-size={VALUE_BYTES}", "--key-minimum=1", f"--key-maximum={KEYS}", *options]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if ended.returncode:
-        raise SystemExit(f"{' '.join(command)} failed: {ended.stderr}")
+    if completed.returncode:
+        raise SystemExit(f"{' '.join(command)} failed: {completed.stderr}")
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
-def compare(options: argparse.Namespace, port: int, depth: int) -> dict[str, Any]:
+def compare_at_depth(options: argparse.Namespace, port: int, depth: int) -> dict[str, Any]:
     """Measure both alternately, and print the rates and their ratio unless JSON was requested."""
     rates: dict[str, list[dict[str, float]]] = {"ours": [], "memtier": []}
     for _ in range(options.rounds):
-        rates["ours"].append(ours(options.binary, port, depth, options.seconds))
-        rates["memtier"].append(memtier(options.memtier, port, depth, options.seconds))
-    pairs = zip(*rates.values(), strict=True)
-    ratios = [a["gets_per_cpu_second"] / b["gets_per_cpu_second"] for a, b in pairs]
+        rates["ours"].append(measure_ours(options.binary, port, depth, options.seconds))
+        rates["memtier"].append(measure_memtier(options.memtier, port, depth, options.seconds))
+    round_pairs = zip(*rates.values(), strict=True)
+    ratios = [a["gets_per_cpu_second"] / b["gets_per_cpu_second"] for a, b in round_pairs]
     if not options.json:
         print(
             f"depth {depth}: {statistics.median(ratios):.2f} times memtier"
             f" ({min(ratios):.2f} to {max(ratios):.2f}), target at least {TARGETS[depth]}"
         )
         for name, rounds in rates.items():
-            cpu, wall = (
+            per_cpu_second, per_second = (
                 statistics.median(rate[unit] for rate in rounds)
                 for unit in ("gets_per_cpu_second", "gets_per_second")
             )
             print(
-                f"  {name:8}{cpu:12,.0f} gets per CPU second,{wall:12,.0f} per second", flush=True
+                f"  {name:8}{per_cpu_second:12,.0f} gets per CPU second,{per_second:12,.0f} per second",
+                flush=True,
             )
     return {"depth": depth, "target": TARGETS[depth], "ratios": ratios, "rounds": rates}
 
@@ -112,7 +121,7 @@ def main() -> int:
     try:
         store_keys = ["--ratio=1:0", "--key-pattern=P:P", "--requests=allkeys"]
         run_memtier(options.memtier, server.port, store_keys)
-        rows = [compare(options, server.port, depth) for depth in TARGETS]
+        rows = [compare_at_depth(options, server.port, depth) for depth in TARGETS]
     finally:
         server.kill()
     if options.json:

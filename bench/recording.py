@@ -34,32 +34,32 @@ if TYPE_CHECKING:
 
     Request = Callable[[Any, list[str]], Awaitable[None]]
 
-KEYS_A_REQUEST = 30
+KEYS_PER_REQUEST = 30
 ITEMS = 2000
 VALUE = b"x" * 300
 BLOCK_REQUESTS = 50
 BLOCKS_OF_SHORT_REQUESTS = 10
 """For each block of the others, so that these requests take about as long in all."""
-SAMPLES = {"without": None, "1 %": 0.01, "100 %": 1.0}
+RECORDED_SHARES = {"without": None, "1 %": 0.01, "100 %": 1.0}
 """The variants, each with its share of recorded requests."""
 
 CLOCK_OF_THREAD = 6
 """In the number of a clock of Linux: the CPU time of one thread, whose id stands above these three bits."""
 
 
-async def by_gets(client: glasscache.Client, keys: list[str]) -> None:
+async def read_by_gets(client: glasscache.Client, keys: list[str]) -> None:
     """Read each item by a call of its own."""
     for key in keys:
         client.get(key)
 
 
-async def by_awaited_gets(client: glasscache.AsyncClient, keys: list[str]) -> None:
+async def read_by_awaited_gets(client: glasscache.AsyncClient, keys: list[str]) -> None:
     """Read each item by an awaited call of its own."""
     for key in keys:
         await client.get(key)
 
 
-async def by_get_many(client: glasscache.Client, keys: list[str]) -> None:
+async def read_by_get_many(client: glasscache.Client, keys: list[str]) -> None:
     """Read all items by one call."""
     client.get_many(keys)
 
@@ -103,7 +103,7 @@ class Variant:
 
 
 class StubClient:
-    """A client whose calls take no time: what a request takes beside it is added by recording."""
+    """A client whose calls take no time: the time of a request is what recording adds."""
 
     def get(
         self,
@@ -138,10 +138,10 @@ class AsyncStubClient(StubClient):
         """Return at once."""
 
 
-KINDS: dict[str, tuple[type[Any], type[Any], Request]] = {
-    "30 gets": (glasscache.Client, StubClient, by_gets),
-    "30 awaited gets": (glasscache.AsyncClient, AsyncStubClient, by_awaited_gets),
-    "get_many of 30": (glasscache.Client, StubClient, by_get_many),
+WAYS_TO_READ: dict[str, tuple[type[Any], type[Any], Request]] = {
+    "30 gets": (glasscache.Client, StubClient, read_by_gets),
+    "30 awaited gets": (glasscache.AsyncClient, AsyncStubClient, read_by_awaited_gets),
+    "get_many of 30": (glasscache.Client, StubClient, read_by_get_many),
 }
 """How a request reads its items: the client, one whose calls take no time, and the calls."""
 
@@ -169,10 +169,10 @@ async def measure_round(
     kind: str, address: str, blocks: int, folder: Path, round_number: int
 ) -> dict[str, Variant]:
     """Run blocks of requests of each variant alternately, then complete the logs."""
-    client_type, _, request = KINDS[kind]
+    client_type, _, request = WAYS_TO_READ[kind]
     variants = {
         name: Variant.open(client_type(address, timeout=60), folder / str(index), sample)
-        for index, (name, sample) in enumerate(SAMPLES.items())
+        for index, (name, sample) in enumerate(RECORDED_SHARES.items())
     }
     for variant in variants.values():
         await request(variant.client, item_keys(0))
@@ -190,8 +190,8 @@ async def measure_round(
             variants[name].blocks_cpu_s.append(time.process_time() - begin - writers_s)
     for variant in variants.values():
         complete_log(variant, [other for other in variants.values() if other is not variant])
-        if (closing := variant.client.close()) is not None:
-            await closing
+        if (close_call := variant.client.close()) is not None:
+            await close_call
     return variants
 
 
@@ -210,10 +210,11 @@ def complete_log(variant: Variant, other_variants: list[Variant]) -> None:
 
 def item_keys(request_number: int) -> list[str]:
     """Return the items of a request: a few that every request reads, the others spread over all."""
-    spread = [
-        f"item:{(request_number * 37 + n * n * 11) % ITEMS}" for n in range(KEYS_A_REQUEST - 5)
+    rarely_shared = [
+        f"item:{(request_number * 37 + index * index * 11) % ITEMS}"
+        for index in range(KEYS_PER_REQUEST - 5)
     ]
-    return [f"common:{n}" for n in range(5)] + spread
+    return [f"common:{index}" for index in range(5)] + rarely_shared
 
 
 async def added_times_s(
@@ -223,7 +224,7 @@ async def added_times_s(
 
     Once by the clock, and once by the thread's CPU time, in which other programs on the processor are not.
     """
-    _, client_type, request = KINDS[kind]
+    _, client_type, request = WAYS_TO_READ[kind]
     client = client_type()
     recorder = Recorder(folder, sample=sample)
     recorder.attach(client)
@@ -253,7 +254,7 @@ def added_cpu_percent(variant: Variant, without: Variant) -> float:
     return 100 * (requests + variant.writer_cpu_s / without.cpu_s)
 
 
-def summary(
+def summarise_rounds(
     rounds: list[dict[str, Variant]], added_s: list[dict[str, dict[str, list[float]]]], name: str
 ) -> dict[str, Any]:
     """Return what a variant adds to a request without recorder: median, least and most of the rounds."""
@@ -284,16 +285,18 @@ def summary(
 
 
 async def measure(kind: str, address: str, rounds: int, requests: int) -> dict[str, Any]:
-    """Return what each share of recorded requests adds where requests read in this manner."""
-    measured, added_s = [], []
-    shares = {name: sample for name, sample in SAMPLES.items() if sample is not None}
+    """Return what each share of recorded requests adds to requests that read in this way."""
+    variants_by_round, added_s = [], []
+    shares = {name: sample for name, sample in RECORDED_SHARES.items() if sample is not None}
     for round_number in range(rounds):
         print(
             f"{kind}, round {round_number + 1} of {rounds}", end="\r", file=sys.stderr, flush=True
         )
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             blocks = max(1, requests // BLOCK_REQUESTS)
-            measured.append(await measure_round(kind, address, blocks, Path(folder), round_number))
+            variants_by_round.append(
+                await measure_round(kind, address, blocks, Path(folder), round_number)
+            )
             added_s.append(
                 {
                     name: await added_times_s(
@@ -302,10 +305,10 @@ async def measure(kind: str, address: str, rounds: int, requests: int) -> dict[s
                     for name, sample in shares.items()
                 }
             )
-    return {name: summary(measured, added_s, name) for name in shares}
+    return {name: summarise_rounds(variants_by_round, added_s, name) for name in shares}
 
 
-def store(address: str) -> None:
+def store_all_items(address: str) -> None:
     """Store every item that requests read."""
     keys = {key for number in range(2 * ITEMS) for key in item_keys(number)}
     with glasscache.Client(address, timeout=5) as client:
@@ -339,26 +342,26 @@ def main() -> None:
     os.sched_setaffinity(0, cpus[:1])
     with glasscache.Server() as server:
         os.sched_setaffinity(0, cpus)
-        store(server.address)
+        store_all_items(server.address)
         print(f"{options.rounds} rounds of {options.requests} requests: median (least to most)")
         figures: dict[str, dict[str, Any]] = {}
-        for kind in KINDS:
+        for kind in WAYS_TO_READ:
             figures[kind] = asyncio.run(
                 measure(kind, server.address, options.rounds, options.requests)
             )
             print_rows(kind, figures[kind])
     if options.keep:
-        kept = {
+        record = {
             "name": "recording",
             "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
             "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}",
             "load": os.getloadavg()[0],
             "rounds": options.rounds,
             "requests": options.requests,
-            "keys": KEYS_A_REQUEST,
+            "keys": KEYS_PER_REQUEST,
             "figures": figures,
         }
-        options.keep.write_text(json.dumps(kept, indent=1) + "\n")
+        options.keep.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 Each variant has a client of its own against one server. Blocks of calls alternate between a bare client
 and the variants; a variant's figure is the median over the rounds of its block's time over the bare one's.
-Beside them stands the floor: what the SDK takes for an empty span, without any cache.
+With them the floor is printed: what the SDK takes for an empty span, without any cache.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-BLOCK = 500
+CALLS_PER_BLOCK = 500
 
 
-class Discard(SpanProcessor):
+class DiscardingProcessor(SpanProcessor):
     """Listens, and keeps nothing."""
 
 
-def listened() -> TracerProvider:
+def discarding_provider() -> TracerProvider:
     provider = TracerProvider()
-    provider.add_span_processor(Discard())
+    provider.add_span_processor(DiscardingProcessor())
     return provider
 
 
@@ -44,61 +44,65 @@ def in_unsampled_trace(get: Callable[..., Any]) -> Callable[[], None]:
 
     def block() -> None:
         with trace.use_span(trace.NonRecordingSpan(context)):
-            repeat(get)
+            call_repeatedly(get)
 
     return block
 
 
-def repeat(get: Callable[..., Any]) -> None:
-    for _ in range(BLOCK):
+def call_repeatedly(get: Callable[..., Any]) -> None:
+    for _ in range(CALLS_PER_BLOCK):
         get("k")
 
 
 def variants(address: str) -> dict[str, Callable[[], None]]:
-    def client(**options: Any) -> glasscache.Client:
-        made = glasscache.Client(address, timeout=5)
+    def make_client(**options: Any) -> glasscache.Client:
+        client = glasscache.Client(address, timeout=5)
         if options:
-            instrument(made, **options)
-        return made
+            instrument(client, **options)
+        return client
 
-    unset = client()
-    if instrument(unset):
+    client_without_provider = make_client()
+    if instrument(client_without_provider):
         raise SystemExit("a provider is set up: the bare client would not be bare")
     gets = {
-        "bare": client().get,
-        "no provider": unset.get,
-        "no processor": client(tracer_provider=TracerProvider()).get,
-        "all calls": client(tracer_provider=listened()).get,
-        "slower than 10 ms": client(tracer_provider=listened(), slower_than=0.01).get,
-        "slower than 10 ms and 1 %": client(
-            tracer_provider=listened(), slower_than=0.01, sample=0.01
+        "bare": make_client().get,
+        "no provider": client_without_provider.get,
+        "no processor": make_client(tracer_provider=TracerProvider()).get,
+        "all calls": make_client(tracer_provider=discarding_provider()).get,
+        "slower than 10 ms": make_client(
+            tracer_provider=discarding_provider(), slower_than=0.01
+        ).get,
+        "slower than 10 ms and 1 %": make_client(
+            tracer_provider=discarding_provider(), slower_than=0.01, sample=0.01
         ).get,
     }
-    made = {name: lambda get=get: repeat(get) for name, get in gets.items()}
-    made["in a trace that is not sampled"] = in_unsampled_trace(gets["all calls"])
-    tracer = listened().get_tracer("floor")
-    made["floor: an empty span"] = lambda: repeat(lambda _: tracer.start_span("get").end())
-    return made
+    blocks = {name: lambda get=get: call_repeatedly(get) for name, get in gets.items()}
+    blocks["in a trace that is not sampled"] = in_unsampled_trace(gets["all calls"])
+    tracer = discarding_provider().get_tracer("floor")
+    blocks["floor: an empty span"] = lambda: call_repeatedly(
+        lambda _: tracer.start_span("get").end()
+    )
+    return blocks
 
 
 def measure(blocks: dict[str, Callable[[], None]], rounds: int) -> dict[str, dict[str, float]]:
-    times: dict[str, list[float]] = {name: [] for name in blocks}
+    us_by_variant: dict[str, list[float]] = {name: [] for name in blocks}
     for round_number in range(rounds):
         names = list(blocks)
         for name in names[round_number % len(names) :] + names[: round_number % len(names)]:
             begin = time.perf_counter()
             blocks[name]()
-            times[name].append((time.perf_counter() - begin) / BLOCK * 1e6)
-    bare = times["bare"]
+            us_by_variant[name].append((time.perf_counter() - begin) / CALLS_PER_BLOCK * 1e6)
+    bare_us = us_by_variant["bare"]
     return {
         name: {
-            "us": statistics.median(found),
-            "us_least": min(found),
+            "us": statistics.median(block_us),
+            "us_least": min(block_us),
             "added_percent": 100
-            * (statistics.median(a / b for a, b in zip(found, bare, strict=True)) - 1),
-            "added_percent_least": 100 * (min(found) / min(bare) - 1),
+            * (statistics.median(a / b for a, b in zip(block_us, bare_us, strict=True)) - 1),
+            "added_percent_least": 100 * (min(block_us) / min(bare_us) - 1),
         }
-        for name, found in times.items()
+        for name, block_us in us_by_variant.items()
     }
 
 
@@ -120,16 +124,16 @@ def main() -> None:
             f"   (least {row['us_least']:6.2f} us {row['added_percent_least']:+7.1f} %)"
         )
     if options.keep:
-        kept = {
+        record = {
             "name": "telemetry",
             "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
             "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}",
             "opentelemetry_sdk": opentelemetry.sdk.version.__version__,
             "rounds": options.rounds,
-            "block": BLOCK,
+            "block": CALLS_PER_BLOCK,
             "figures": figures,
         }
-        options.keep.write_text(json.dumps(kept, indent=1) + "\n")
+        options.keep.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Calls of language models, each paid once: an exact-match cache that counts what it saves.
 
 Usage: python examples/language_models.py [HOST:PORT]; without an address it starts a server of its own. It
-pays nobody: with litellm installed it asks for litellm's mock response, else for one made here.
+costs nothing: with litellm installed it requests a mock response of litellm, else one made here.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CompletionCache:
         self._client, self._call_model = client, call_model
 
     def complete(self, **request: Any) -> Completion:
-        """Call the model, or return what the same request got before."""
+        """Call the model, or return the stored reply to the same request."""
         has_called = False
 
         def call() -> list[Any]:
@@ -56,18 +56,18 @@ class CompletionCache:
             key_of(request), call, ttl=TTL_S, lease=LEASE_S, split=True
         )
         if has_called:
-            self._count("paid", price_usd)
+            self._add_to_total("paid", price_usd)
         else:
-            self._count("saved", price_usd)
+            self._add_to_total("saved", price_usd)
         return Completion(text, price_usd, price_usd if has_called else 0.0)
 
-    def microdollars(self, what: str) -> int:
+    def microdollars(self, total: str) -> int:
         """Return what all processes have "paid" or "saved", in millionths of a dollar."""
-        return int(self._client.get(f"llm:1:{what}_microdollars") or 0)
+        return int(self._client.get(f"llm:1:{total}_microdollars") or 0)
 
-    def _count(self, what: str, price_usd: float) -> None:
+    def _add_to_total(self, total: str, price_usd: float) -> None:
         amount = round(price_usd * 1e6)
-        self._client.incr(f"llm:1:{what}_microdollars", amount, initial=amount, ttl=0)
+        self._client.incr(f"llm:1:{total}_microdollars", amount, initial=amount, ttl=0)
 
 
 def key_of(request: dict[str, Any]) -> str:
@@ -95,18 +95,22 @@ def reply_without_a_model(**request: Any) -> tuple[str, float]:
 
 
 def main() -> None:
-    """Ask two questions, one of them three times, and print what that cost."""
+    """Send two prompts, one of them three times, and print what that cost."""
     with ExitStack() as stack:
         address = sys.argv[1] if len(sys.argv) > 1 else stack.enter_context(Server()).address
         client = stack.enter_context(Client(address, timeout=1, on_error="miss"))
         has_litellm = find_spec("litellm") is not None
         cache = CompletionCache(client, call_litellm if has_litellm else reply_without_a_model)
-        mock = {"mock_response": "A bankers lamp."} if has_litellm else {}
+        mock_arguments = {"mock_response": "A bankers lamp."} if has_litellm else {}
         prompts = ["Name a lamp.", "Name a lamp.", "Name a chair.", "Name a lamp."]
         for prompt in prompts:
             message = {"role": "user", "content": prompt}
-            done = cache.complete(model="gpt-4o-mini", temperature=0, messages=[message], **mock)
-            print(f"{prompt:<14} {done.text:<28} {done.cost_usd * 1e6:6.1f} microdollars")
+            completion = cache.complete(
+                model="gpt-4o-mini", temperature=0, messages=[message], **mock_arguments
+            )
+            print(
+                f"{prompt:<14} {completion.text:<28} {completion.cost_usd * 1e6:6.1f} microdollars"
+            )
         paid, saved = cache.microdollars("paid"), cache.microdollars("saved")
         print(f"{len(prompts)} calls: {paid} microdollars paid, {saved} microdollars saved")
 

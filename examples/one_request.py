@@ -19,19 +19,19 @@ async def main(address: str) -> None:
     """Compare thirty gets with one multi-get of thirty keys."""
     async with AsyncClient(address, timeout=1) as cache:
         await cache.set_many({key: {"html": "<p>" + key * 20} for key in KEYS}, ttl=60)
-        begun = time.perf_counter()
+        started_at = time.perf_counter()
         for key in KEYS:
             await cache.get(key)
-        one_by_one = time.perf_counter() - begun
-        begun = time.perf_counter()
-        found = await cache.get_many(KEYS)
-        together = time.perf_counter() - begun
-        print(f"{len(found)} values, one by one: {one_by_one * 1000:.2f} ms")
-        print(f"{len(found)} values, one multi-get: {together * 1000:.2f} ms")
+        single_gets_s = time.perf_counter() - started_at
+        started_at = time.perf_counter()
+        values = await cache.get_many(KEYS)
+        multi_get_s = time.perf_counter() - started_at
+        print(f"{len(values)} values, one by one: {single_gets_s * 1000:.2f} ms")
+        print(f"{len(values)} values, one multi-get: {multi_get_s * 1000:.2f} ms")
         await cache.delete_many(KEYS)
 
 
 if __name__ == "__main__":
     with ExitStack() as stack:
-        given = sys.argv[1] if len(sys.argv) > 1 else stack.enter_context(Server()).address
-        asyncio.run(main(given))
+        address = sys.argv[1] if len(sys.argv) > 1 else stack.enter_context(Server()).address
+        asyncio.run(main(address))

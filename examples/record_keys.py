@@ -1,4 +1,4 @@
-"""Record which keys a running server is asked for, as a key stream that `glasscache curve` reads.
+"""Record the keys that clients read from a running server, as a key stream that `glasscache curve` reads.
 
 Usage: python examples/record_keys.py HOST:PORT SECONDS > keys.csv; without arguments it records a server of
 its own. It uses the command `watch` of memcached 1.6 and glasscache, and writes hashes of the keys.
@@ -22,21 +22,21 @@ def record(address: str, seconds: float, out: TextIO) -> int:
     """Write a line for each get until the time is over, and return how many there were."""
     host, _, port = address.rpartition(":")
     out.write("time,key,size,op\n")
-    count = 0
+    get_count = 0
     sizes: dict[str, str] = {}
     with socket.create_connection((host, int(port)), timeout=5) as connection:
         connection.sendall(b"watch fetchers mutations\r\n")
-        ends = time.monotonic() + seconds
-        rest = b""
+        deadline = time.monotonic() + seconds
+        incomplete_line = b""
         connection.settimeout(0.1)
-        while time.monotonic() < ends:
+        while time.monotonic() < deadline:
             try:
                 received = connection.recv(65536)
             except TimeoutError:
                 continue
             if not received:
                 break
-            *lines, rest = (rest + received).split(b"\n")
+            *lines, incomplete_line = (incomplete_line + received).split(b"\n")
             for line in lines:
                 fields = dict(part.split("=", 1) for part in line.decode().split() if "=" in part)
                 if "key" not in fields:
@@ -45,11 +45,11 @@ def record(address: str, seconds: float, out: TextIO) -> int:
                     sizes[fields["key"]] = fields["size"]
                 if fields["type"] == "item_get":
                     key = hashlib.blake2b(unquote_to_bytes(fields["key"]), digest_size=8).digest()
-                    number = int.from_bytes(key, "big")
+                    key_hash = int.from_bytes(key, "big")
                     micros = int(float(fields["ts"]) * 1e6)
-                    out.write(f"{micros},{number},{sizes.get(fields['key'], '')},get\n")
-                    count += 1
-    return count
+                    out.write(f"{micros},{key_hash},{sizes.get(fields['key'], '')},get\n")
+                    get_count += 1
+    return get_count
 
 
 def main() -> None:

@@ -16,15 +16,15 @@ TTLS = {"user": 60, "page": 60, "price": 1}
 """Seconds that each kind of item lives; prices are soon out of date."""
 
 
-def visit(cache: Client, chosen: random.Random) -> int:
+def visit(cache: Client, rng: random.Random) -> int:
     """Read one item of each kind, store those that are missing, and return how many were."""
-    missing = 0
+    missing_count = 0
     for kind, ttl in TTLS.items():
-        key = f"{kind}:{min(int(chosen.paretovariate(0.8)), 2000)}"
+        key = f"{kind}:{min(int(rng.paretovariate(0.8)), 2000)}"
         if cache.get(key) is None:
-            missing += 1
-            cache.set(key, {"kind": kind, "text": "x" * chosen.randrange(20, 2000)}, ttl=ttl)
-    return missing
+            missing_count += 1
+            cache.set(key, {"kind": kind, "text": "x" * rng.randrange(20, 2000)}, ttl=ttl)
+    return missing_count
 
 
 def main() -> None:
@@ -33,14 +33,16 @@ def main() -> None:
         address = sys.argv[1] if sys.argv[1:] else stack.enter_context(Server()).address
         seconds = float(sys.argv[2]) if sys.argv[2:] else 1.0
         cache = stack.enter_context(Client(address, timeout=1, on_error="miss"))
-        chosen = random.Random(17)  # noqa: S311 - visitors, not secrets
-        visits = missing = 0
-        begun = time.monotonic()
-        while time.monotonic() - begun < seconds:
-            missing += visit(cache, chosen)
-            visits += 1
+        rng = random.Random(17)  # noqa: S311 - visitors, not secrets
+        visit_count = missing_count = 0
+        started_at = time.monotonic()
+        while time.monotonic() - started_at < seconds:
+            missing_count += visit(cache, rng)
+            visit_count += 1
             time.sleep(0.002)
-        print(f"{visits:,} visits, {missing:,} of {visits * len(TTLS):,} items had to be made")
+        print(
+            f"{visit_count:,} visits, {missing_count:,} of {visit_count * len(TTLS):,} items had to be made"
+        )
 
 
 if __name__ == "__main__":

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def memcacheds(count: int, memcached: str) -> Iterator[list[str]]:
+def memcached_servers(count: int, memcached: str) -> Iterator[list[str]]:
     """Empty servers on ports of the kernel's choice; `memcached` may have arguments: "glasscache serve"."""
     with contextlib.ExitStack() as stack:
         addresses = []
         for _ in range(count):
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                port = free.getsockname()[1]
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                port = probe.getsockname()[1]
             command = [
                 *shlex.split(memcached),
                 "-p",
@@ -43,14 +43,14 @@ def memcacheds(count: int, memcached: str) -> Iterator[list[str]]:
             stack.callback(server.terminate)
             addresses.append(f"127.0.0.1:{port}")
         for address in addresses:
-            wait_for(address)
+            wait_until_accepting(address)
         yield addresses
 
 
-def wait_for(address: str) -> None:
+def wait_until_accepting(address: str) -> None:
     host, port = address.rsplit(":", 1)
-    give_up = time.monotonic() + 10
-    while time.monotonic() < give_up:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
         with contextlib.suppress(OSError), socket.create_connection((host, int(port))):
             return
     raise RuntimeError(f"no server at {address}")

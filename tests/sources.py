@@ -8,12 +8,12 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-KEPT = Path(tempfile.gettempdir()) / "glasscache-sources"
+DOWNLOADS = Path(tempfile.gettempdir()) / "glasscache-sources"
 
 
-def source(requirement: str) -> Path:
+def source_distribution(requirement: str) -> Path:
     """Return the unpacked source distribution of `name==version`, fetched once."""
-    folder = KEPT / requirement
+    folder = DOWNLOADS / requirement
     if not list(folder.glob("*.tar.gz")):
         folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
@@ -23,5 +23,5 @@ def source(requirement: str) -> Path:
         (archive,) = folder.glob("*.tar.gz")
         with tarfile.open(archive) as tar:
             tar.extractall(folder, filter="data")
-    (inside,) = (path for path in folder.iterdir() if path.is_dir())
-    return inside
+    (project,) = (path for path in folder.iterdir() if path.is_dir())
+    return project

@@ -9,35 +9,37 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import glasscache
-from figures import record
-from peers import host_and_port, installed
-from rounds import rotate
+from figures import row_record
+from peers import host_and_port, import_if_installed
+from rounds import in_round_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-THREADS = "8 threads, get 1 KB"
-ASYNCIO = "asyncio, 32 tasks"
+THREADS_ROW = "8 threads, get 1 KB"
+ASYNCIO_ROWS = "asyncio, 32 tasks"
 
 
 def threads_row(address: str, repetitions: int, scale: float) -> dict[str, Any]:
     """Return eight threads: one client of ours that they share, against a pylibmc client each."""
     shared = glasscache.Client(address, timeout=5)
     shared.set("one", os.urandom(1024))
-    count = max(1, int(2000 * scale))
+    calls_per_thread = max(1, int(2000 * scale))
     calls_by_client: dict[str, Callable[[], Callable[[str], Any]]] = {
         "glasscache": lambda: shared.get
     }
-    if pylibmc := installed("pylibmc"):
+    if pylibmc := import_if_installed("pylibmc"):
         calls_by_client["pylibmc"] = lambda: pylibmc.Client([address]).get
     rates: dict[str, list[float]] = {client_name: [] for client_name in calls_by_client}
-    pinned = os.sched_getaffinity(0)
+    cpus_before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, range(os.cpu_count() or 1))  # on one CPU there is nothing to share
     for round_number in range(repetitions):
-        for client_name, make in rotate(calls_by_client, round_number):
-            gets = [make() for _ in range(8)]
+        for client_name, make_get in in_round_order(calls_by_client, round_number):
+            gets = [make_get() for _ in range(8)]
             threads = [
-                threading.Thread(target=lambda get=get: [get("one") for _ in range(count)])
+                threading.Thread(
+                    target=lambda get=get: [get("one") for _ in range(calls_per_thread)]
+                )
                 for get in gets
             ]
             begin = time.perf_counter()
@@ -45,9 +47,9 @@ def threads_row(address: str, repetitions: int, scale: float) -> dict[str, Any]:
                 thread.start()
             for thread in threads:
                 thread.join()
-            rates[client_name].append(8 * count / (time.perf_counter() - begin))
-    os.sched_setaffinity(0, pinned)
-    return record(THREADS, rates, {})
+            rates[client_name].append(8 * calls_per_thread / (time.perf_counter() - begin))
+    os.sched_setaffinity(0, cpus_before)
+    return row_record(THREADS_ROW, rates, {})
 
 
 async def asyncio_rows(address: str, repetitions: int, scale: float) -> list[dict[str, Any]]:
@@ -56,30 +58,30 @@ async def asyncio_rows(address: str, repetitions: int, scale: float) -> list[dic
     value = os.urandom(1024)
     await clients["glasscache"].set("one", b"x" * 40)
     rows = {
-        f"{ASYNCIO}, get 40 B": {
+        f"{ASYNCIO_ROWS}, get 40 B": {
             client_name: lambda c=c, key=key_for(client_name, "one"): c.get(key)
             for client_name, c in clients.items()
         },
-        f"{ASYNCIO}, set 1 KB": {
+        f"{ASYNCIO_ROWS}, set 1 KB": {
             client_name: lambda c=c, key=key_for(client_name, "two"): c.set(key, value)
             for client_name, c in clients.items()
         },
     }
-    count = max(1, int(100 * scale))
+    calls_per_task = max(1, int(100 * scale))
 
-    async def work(call: Callable[[], Any]) -> None:
-        for _ in range(count):
+    async def repeat_call(call: Callable[[], Any]) -> None:
+        for _ in range(calls_per_task):
             await call()
 
     records = []
     for name, calls in rows.items():
         rates: dict[str, list[float]] = {client_name: [] for client_name in calls}
         for round_number in range(repetitions):
-            for client_name, call in rotate(calls, round_number):
+            for client_name, call in in_round_order(calls, round_number):
                 begin = time.perf_counter()
-                await asyncio.gather(*(work(call) for _ in range(32)))
-                rates[client_name].append(32 * count / (time.perf_counter() - begin))
-        records.append(record(name, rates, {}))
+                await asyncio.gather(*(repeat_call(call) for _ in range(32)))
+                rates[client_name].append(32 * calls_per_task / (time.perf_counter() - begin))
+        records.append(row_record(name, rates, {}))
     for client in clients.values():
         await client.close()
     return records
@@ -89,9 +91,9 @@ async def open_async_clients(address: str) -> dict[str, Any]:
     """Return each client for asyncio; ours is the first."""
     host, port = host_and_port(address)
     clients: dict[str, Any] = {"glasscache": glasscache.AsyncClient(address, timeout=5)}
-    if emcache := installed("emcache"):
+    if emcache := import_if_installed("emcache"):
         clients["emcache"] = await emcache.create_client([emcache.MemcachedHostAddress(host, port)])
-    if aiomcache := installed("aiomcache"):
+    if aiomcache := import_if_installed("aiomcache"):
         clients["aiomcache"] = aiomcache.Client(host, port, pool_size=4)
     return clients
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-DEMANDS = {
+REQUIRED_RATIOS = {
     "get 40 B": {"pylibmc": 1.05, "pymemcache": 1.5},
     "set 40 B": {"pylibmc": 1.05, "pymemcache": 1.5},
     "get 1 KB": {"pylibmc": 1.05, "pymemcache": 1.5},
@@ -37,12 +37,18 @@ DEMANDS = {
 """Ours over the other's rate, at least. The first client of a row is ours."""
 
 
-def record(name: str, rates: dict[str, list[float]], cpu: dict[str, list[float]]) -> dict[str, Any]:
+def row_record(
+    name: str, rates: dict[str, list[float]], cpu: dict[str, list[float]]
+) -> dict[str, Any]:
     """Return a row's figures; rounds in which a client failed do not count."""
     ours = next(iter(rates.values()))
 
     def ratios_to_ours(rounds: list[float]) -> list[float]:
-        return sorted(o / t for o, t in zip(ours, rounds, strict=False) if o / t > 0)
+        return sorted(
+            our_rate / their_rate
+            for our_rate, their_rate in zip(ours, rounds, strict=False)
+            if our_rate / their_rate > 0
+        )
 
     clients = {}
     for client_name, rounds in rates.items():
@@ -59,7 +65,7 @@ def record(name: str, rates: dict[str, list[float]], cpu: dict[str, list[float]]
             "middle_half": [ratios[len(ratios) // 4], ratios[len(ratios) * 3 // 4]]
             if ratios
             else None,
-            "demand": DEMANDS.get(name, {}).get(client_name),
+            "demand": REQUIRED_RATIOS.get(name, {}).get(client_name),
         }
     return {"row": name, "load": os.getloadavg()[0], "clients": clients}
 
@@ -69,23 +75,22 @@ def print_result(result: dict[str, Any]) -> None:
     print(result["row"])
     for index, (client_name, figures) in enumerate(result["clients"].items()):
         cpu = f"{figures['cpu_us']:9.1f} us CPU" if figures["cpu_us"] is not None else " " * 16
-        gain, demand = figures["ours_over_it"], figures["demand"]
-        ratio = ""
-        if gain and index:
+        ratio, required = figures["ours_over_it"], figures["demand"]
+        ratio_text = ""
+        if ratio and index:
             low, high = figures["middle_half"]
-            ratio = f"  ours is {gain:.3f} x ({low:.3f} to {high:.3f})"
-            if demand:
-                ratio += f", required {demand:g}: {'met' if gain >= demand else 'MISSED'}"
-        size, unit = (1e3, "k/s") if figures["ops_per_s"] >= 1e3 else (1, "/s ")
-        spread = f"({figures['least'] / size:.1f} to {figures['most'] / size:.1f})"
-        line = (
-            f"  {client_name:18} {figures['ops_per_s'] / size:9.2f} {unit} {spread:18} {cpu}{ratio}"
-        )
+            ratio_text = f"  ours is {ratio:.3f} x ({low:.3f} to {high:.3f})"
+            if required:
+                ratio_text += f", required {required:g}: {'met' if ratio >= required else 'MISSED'}"
+        divisor, unit = (1e3, "k/s") if figures["ops_per_s"] >= 1e3 else (1, "/s ")
+        spread = f"({figures['least'] / divisor:.1f} to {figures['most'] / divisor:.1f})"
+        line = f"  {client_name:18} {figures['ops_per_s'] / divisor:9.2f} {unit}"
+        line += f" {spread:18} {cpu}{ratio_text}"
         print(line, flush=True)
 
 
 def write_results(file: Path, result: dict[str, Any], environment: dict[str, Any]) -> None:
-    """Put a row into the file, in the place of an older one of its name."""
+    """Put a row into the file; it replaces an older one of its name."""
     rows = json.loads(file.read_text())["rows"] if file.exists() else []
     names = [row["row"] for row in rows]
     if result["row"] in names:
@@ -96,7 +101,7 @@ def write_results(file: Path, result: dict[str, Any], environment: dict[str, Any
 
 
 def run_environment(file: Path, repetitions: int, scale: float) -> dict[str, Any]:
-    """Return what the figures depend on, under the name that stands behind the date of their file."""
+    """Return what the figures depend on, under the name after the date in the name of their file."""
     peers = ("pylibmc", "pymemcache", "python-memcached", "meta-memcache", "emcache", "aiomcache")
     versions = {}
     for peer in peers:

@@ -9,7 +9,7 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 import glasscache
-from peers import installed
+from peers import import_if_installed
 from rounds import Row
 
 if TYPE_CHECKING:
@@ -18,29 +18,31 @@ if TYPE_CHECKING:
 
 def number_rows(address: str) -> Iterator[Row]:
     """Yield 140,000 ids of eight digits, as a list, an array and NumPy's, each against its pickle."""
-    chance = random.Random(140_000)
-    ids = [10_000_000 + chance.randrange(50_000_000) for _ in range(140_000)]
-    forms: dict[str, Any] = {"a list": ids, "an array": array.array("q", ids)}
-    if numpy := installed("numpy"):
-        forms["NumPy"] = numpy.array(ids)
-    ours = glasscache.Client(address, timeout=5)
-    plain = glasscache.Client(address, timeout=5, dialect="raw")
+    rng = random.Random(140_000)
+    ids = [10_000_000 + rng.randrange(50_000_000) for _ in range(140_000)]
+    containers: dict[str, Any] = {"a list": ids, "an array": array.array("q", ids)}
+    if numpy := import_if_installed("numpy"):
+        containers["NumPy"] = numpy.array(ids)
+    client = glasscache.Client(address, timeout=5)
+    raw_client = glasscache.Client(address, timeout=5, dialect="raw")
 
-    def packed(value: Any) -> Any:
-        return ours.get("ids") if ours.set("ids", value) else None
+    def write_and_read(value: Any) -> Any:
+        return client.get("ids") if client.set("ids", value) else None
 
-    def pickled(value: Any, level: int | None) -> Any:
+    def write_and_read_pickled(value: Any, level: int | None) -> Any:
         body = pickle.dumps(value, 5)
-        plain.set("ids", body if level is None else zlib.compress(body, level))
-        body = plain.get("ids")
+        raw_client.set("ids", body if level is None else zlib.compress(body, level))
+        body = raw_client.get("ids")
         return pickle.loads(body if level is None else zlib.decompress(body))
 
-    for form, value in forms.items():
+    for container, value in containers.items():
         calls_by_client: dict[str, Callable[[], Any]] = {
-            "glasscache": lambda v=value: packed(v),
-            "pickle+zlib6": lambda v=value: pickled(v, 6),
-            "pickle+zlib1": lambda v=value: pickled(v, 1),
+            "glasscache": lambda v=value: write_and_read(v),
+            "pickle+zlib6": lambda v=value: write_and_read_pickled(v, 6),
+            "pickle+zlib1": lambda v=value: write_and_read_pickled(v, 1),
         }
-        if form == "a list":  # an array's pickle is too long for a server's usual bound of 1 MB
-            calls_by_client["pickle alone"] = lambda v=value: pickled(v, None)
-        yield Row(f"140,000 ids in {form}, write and read", 3, calls_by_client)
+        if (
+            container == "a list"
+        ):  # an array's pickle is too long for a server's usual bound of 1 MB
+            calls_by_client["pickle alone"] = lambda v=value: write_and_read_pickled(v, None)
+        yield Row(f"140,000 ids in {container}, write and read", 3, calls_by_client)

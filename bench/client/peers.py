@@ -1,4 +1,4 @@
-"""The Python clients that are compared, each in its careful setting, and the words each has for a call.
+"""The Python clients that are compared, each with its careful settings, and the names of their methods.
 
 A client that is not installed is left out and named on stderr.
 """
@@ -14,19 +14,19 @@ import glasscache
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-GET_MANY = {
+GET_MANY_NAMES = {
     "pylibmc": "get_multi",
     "python-memcached": "get_multi",
     "meta-memcache": "multi_get",
 }
-"""What a client calls its `get_many`, where it has another word."""
+"""The name of the `get_many` of a client, where it is another one."""
 
-SET_MANY = {"pylibmc": "set_multi", "python-memcached": "set_multi"}
-"""What a client calls its `set_many`, where it has another word; meta-memcache has none."""
+SET_MANY_NAMES = {"pylibmc": "set_multi", "python-memcached": "set_multi"}
+"""The name of the `set_many` of a client, where it is another one; meta-memcache has none."""
 
 
-def installed(name: str) -> Any:
-    """Return a module, or None with a word on stderr."""
+def import_if_installed(name: str) -> Any:
+    """Return a module, or None with a message on stderr."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -41,25 +41,25 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def open_clients(address: str) -> dict[str, Any]:
-    """Return each client: waiting for replies, TCP_NODELAY where it has the knob. Ours is the first."""
+    """Return each client: waiting for replies, TCP_NODELAY where it has the option. Ours is the first."""
     server = host_and_port(address)
     clients: dict[str, Any] = {
         "glasscache": glasscache.Client(
             address, timeout=5, codec=glasscache.Codec("pylibmc", objects="pickle")
         )
     }
-    if pylibmc := installed("pylibmc"):
+    if pylibmc := import_if_installed("pylibmc"):
         clients["pylibmc"] = pylibmc.Client([address], behaviors={"tcp_nodelay": True})
-    if installed("pymemcache"):
+    if import_if_installed("pymemcache"):
         from pymemcache import HashClient, serde
         from pymemcache.client.base import Client
 
         options = {"no_delay": True, "serde": serde.pickle_serde, "default_noreply": False}
         clients["pymemcache"] = Client(server, timeout=5, **options)
         clients["pymemcache-hash"] = HashClient([server], timeout=5, **options)
-    if memcache := installed("memcache"):
+    if memcache := import_if_installed("memcache"):
         clients["python-memcached"] = memcache.Client([address])
-    if installed("meta_memcache"):
+    if import_if_installed("meta_memcache"):
         from meta_memcache import CacheClient
         from meta_memcache.configuration import ServerAddress, connection_pool_factory_builder
 
@@ -70,15 +70,15 @@ def open_clients(address: str) -> dict[str, Any]:
     return clients
 
 
-def setter(name: str, client: Any) -> Callable[[str, Any], Any]:
+def set_method(name: str, client: Any) -> Callable[[str, Any], Any]:
     """Return a client's set with its usual arguments."""
     if name == "meta-memcache":
         return lambda key, value: client.set(key, value, ttl=0)
     return client.set
 
 
-def prepare(client_name: str, call: Callable[[], Any]) -> None:
-    """Store what a row reads; a client that cannot is named, and no reason to stop."""
+def try_preparing_call(client_name: str, call: Callable[[], Any]) -> None:
+    """Make the call that stores what a row reads; a failure is printed, and the run continues."""
     try:
         call()
     except Exception as error:  # noqa: BLE001

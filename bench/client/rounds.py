@@ -1,4 +1,4 @@
-"""Clients alternate in the call of a row, a new one first each time, so that none has the cooler machine."""
+"""Measures the call of a row: clients alternate, another one first each round, for a fair comparison."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from figures import record
+from figures import row_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,35 +22,37 @@ class Row:
     """One call, and what each client does for it; the first of them is ours."""
 
     name: str
-    calls: int
+    calls_per_round: int
     """Calls a round, at scale 1."""
     calls_by_client: dict[str, Callable[[], Any]]
     flush: dict[str, Callable[[], Any]] = field(default_factory=dict)
     """Waits until the quiet writes of a client have been executed."""
 
 
-def rotate(calls_by_client: dict[str, Any], round_number: int) -> list[tuple[str, Any]]:
+def in_round_order(calls_by_client: dict[str, Any], round_number: int) -> list[tuple[str, Any]]:
     """Return the calls by client, another client first each round."""
     pairs = list(calls_by_client.items())
     first = round_number % len(pairs)
     return pairs[first:] + pairs[:first]
 
 
-def measure(row: Row, repetitions: int, scale: float) -> dict[str, Any]:
+def measure_row(row: Row, repetitions: int, scale: float) -> dict[str, Any]:
     """Return the row's record: ops/s (median, least, most) and CPU us per call of each client."""
-    count = max(1, int(row.calls * scale))
-    slow: set[str] = set()
+    calls_per_round = max(1, int(row.calls_per_round * scale))
+    slow_clients: set[str] = set()
     rates: dict[str, list[float]] = {client_name: [] for client_name in row.calls_by_client}
-    cpu: dict[str, list[float]] = {client_name: [] for client_name in row.calls_by_client}
+    cpu_us_by_client: dict[str, list[float]] = {
+        client_name: [] for client_name in row.calls_by_client
+    }
     for round_number in range(repetitions):
-        for client_name, call in rotate(row.calls_by_client, round_number):
-            if client_name in slow:
+        for client_name, call in in_round_order(row.calls_by_client, round_number):
+            if client_name in slow_clients:
                 rates[client_name].append(math.nan)
                 continue
             try:
-                call_count = calls_within_round(call, count)
+                call_count = calls_within_round(call, calls_per_round)
                 if call_count == 0:
-                    slow.add(client_name)
+                    slow_clients.add(client_name)
                     call_count = 1
                 begin, used_cpu_s = time.perf_counter(), time.process_time()
                 for _ in range(call_count):
@@ -62,8 +64,8 @@ def measure(row: Row, repetitions: int, scale: float) -> dict[str, Any]:
                 rates[client_name].append(math.nan)
                 continue
             rates[client_name].append(call_count / (time.perf_counter() - begin))
-            cpu[client_name].append(spent / call_count * 1e6)
-    return record(row.name, rates, cpu)
+            cpu_us_by_client[client_name].append(spent / call_count * 1e6)
+    return row_record(row.name, rates, cpu_us_by_client)
 
 
 def calls_within_round(call: Callable[[], Any], count: int) -> int:

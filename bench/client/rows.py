@@ -1,4 +1,4 @@
-"""The rows of everyday calls, and those that only some clients have.
+"""The rows that are measured: everyday calls, and calls that only some clients have.
 
 A row reads what it stored itself under a key of its own for each client, for their dialects differ.
 """
@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import glasscache
 from ids import number_rows
-from peers import GET_MANY, SET_MANY, host_and_port, installed, prepare, setter
+from peers import (
+    GET_MANY_NAMES,
+    SET_MANY_NAMES,
+    host_and_port,
+    import_if_installed,
+    set_method,
+    try_preparing_call,
+)
 from rounds import Row
 
 if TYPE_CHECKING:
@@ -25,13 +32,13 @@ def rows_of(clients: dict[str, Any]) -> Iterator[Row]:
     yield mixed_row(clients, values["1 KB"])
     yield Row("get missing", 2000, {n: lambda c=c: c.get("gone") for n, c in clients.items()})
     yield from object_rows(clients)
-    for size, word in (("40 B", "many"), ("1 KB", "kilo")):
+    for size, key_prefix in (("40 B", "many"), ("1 KB", "kilo")):
         yield from many_rows(
-            clients, size, {f"{word}{n}": b"y" * len(values[size]) for n in range(100)}
+            clients, size, {f"{key_prefix}{n}": b"y" * len(values[size]) for n in range(100)}
         )
     address = next(iter(clients["glasscache"].stats()["servers"]))
     yield quiet_row(clients, address, values["1 KB"])
-    yield from own_rows(clients["glasscache"], address)
+    yield from rows_of_our_options(clients["glasscache"], address)
     yield deadline_row(address, values["40 B"])
     yield from number_rows(address)
 
@@ -40,36 +47,49 @@ def single_rows(clients: dict[str, Any], size: str, value: bytes) -> Iterator[Ro
     """Yield a read and a write of one value."""
     calls = 300 if size == "100 KB" else 2000
     keys = {name: f"one-{size.replace(' ', '')}-{name}" for name in clients}
-    sets = {name: setter(name, client) for name, client in clients.items()}
+    sets = {name: set_method(name, client) for name, client in clients.items()}
     for name, key in keys.items():
-        prepare(name, lambda name=name, key=key: sets[name](key, value))
-    gets = {n: lambda c=c, k=keys[n]: c.get(k) for n, c in clients.items()}
+        try_preparing_call(name, lambda name=name, key=key: sets[name](key, value))
+    gets = {
+        name: lambda client=client, k=keys[name]: client.get(k) for name, client in clients.items()
+    }
     yield Row(f"get {size}", calls, gets)
     yield Row(
-        f"set {size}", calls, {n: lambda put=put: put("two", value) for n, put in sets.items()}
+        f"set {size}",
+        calls,
+        {name: lambda put=put: put("two", value) for name, put in sets.items()},
     )
 
 
 def mixed_row(clients: dict[str, Any], value: bytes) -> Row:
     """Return nine reads and a write of one value in each call, after `single_rows` stored it."""
 
-    def ten(client: Any, put: Callable[[str, Any], Any], key: str) -> None:
+    def nine_gets_and_a_set(client: Any, put: Callable[[str, Any], Any], key: str) -> None:
         for _ in range(9):
             client.get(key)
         put(key, value)
 
-    calls = {n: lambda c=c, p=setter(n, c), k=f"mix-{n}": ten(c, p, k) for n, c in clients.items()}
+    calls = {
+        name: lambda c=c, p=set_method(name, c), k=f"mix-{name}": nine_gets_and_a_set(c, p, k)
+        for name, c in clients.items()
+    }
     for name, call in calls.items():
-        prepare(name, call)
+        try_preparing_call(name, call)
     return Row("mixed, 9 get and 1 set of 1 KB", 200, calls)
 
 
 def object_rows(clients: dict[str, Any]) -> Iterator[Row]:
     """Yield a write and a read of a small object, as each client's own serialiser takes it."""
-    thing = {"user": 17, "name": "Ada", "tags": ["a", "b"], "score": 1.5}
-    sets = {n: lambda put=setter(n, c), k=f"obj-{n}": put(k, thing) for n, c in clients.items()}
+    example = {"user": 17, "name": "Ada", "tags": ["a", "b"], "score": 1.5}
+    sets = {
+        name: lambda put=set_method(name, client), k=f"obj-{name}": put(k, example)
+        for name, client in clients.items()
+    }
     yield Row("set object", 2000, sets)
-    gets = {n: lambda c=c, k=f"obj-{n}": c.get(k) for n, c in clients.items()}
+    gets = {
+        name: lambda client=client, k=f"obj-{name}": client.get(k)
+        for name, client in clients.items()
+    }
     yield Row("get object", 2000, gets)
 
 
@@ -77,42 +97,53 @@ def many_rows(clients: dict[str, Any], size: str, items: dict[str, bytes]) -> It
     """Yield a read and a write of a hundred values in one call."""
     keys = list(items)
     clients["glasscache"].set_many(items)
-    reads = {n: getattr(c, GET_MANY.get(n, "get_many")) for n, c in clients.items()}
-    yield Row(f"get_many(100) {size}", 100, {n: lambda f=f: f(keys) for n, f in reads.items()})
-    writes = {
-        n: getattr(c, SET_MANY.get(n, "set_many"))
-        for n, c in clients.items()
-        if n != "meta-memcache"
+    reads = {
+        name: getattr(client, GET_MANY_NAMES.get(name, "get_many"))
+        for name, client in clients.items()
     }
-    yield Row(f"set_many(100) {size}", 50, {n: lambda f=f: f(items) for n, f in writes.items()})
+    yield Row(
+        f"get_many(100) {size}",
+        100,
+        {name: lambda call=call: call(keys) for name, call in reads.items()},
+    )
+    writes = {
+        name: getattr(client, SET_MANY_NAMES.get(name, "set_many"))
+        for name, client in clients.items()
+        if name != "meta-memcache"
+    }
+    yield Row(
+        f"set_many(100) {size}",
+        50,
+        {name: lambda call=call: call(items) for name, call in writes.items()},
+    )
 
 
 def quiet_row(clients: dict[str, Any], address: str, value: bytes) -> Row:
-    """Return writes that nobody waits for, by the clients that have such.
+    """Return writes without waiting for replies, by the clients that have them.
 
     Ours gathers them, the others send each at once: a round ends with a call that waits, which has its
     reply when the server has processed all that was written before it.
     """
     ours = clients["glasscache"]
-    nowait = {"glasscache": lambda: ours.set("two", value, noreply=True)}
-    flush = {"glasscache": lambda: ours.get("gone")}
+    quiet_sets = {"glasscache": lambda: ours.set("two", value, noreply=True)}
+    waiting_gets = {"glasscache": lambda: ours.get("gone")}
     if "pylibmc" in clients:
         import pylibmc
 
-        quiet = pylibmc.Client(
+        quiet_client = pylibmc.Client(
             [address], behaviors={"tcp_nodelay": True, "no_block": True, "_noreply": True}
         )
-        nowait["pylibmc"] = lambda: quiet.set("two", value)
-        flush["pylibmc"] = lambda: quiet.get("gone")
+        quiet_sets["pylibmc"] = lambda: quiet_client.set("two", value)
+        waiting_gets["pylibmc"] = lambda: quiet_client.get("gone")
     if "pymemcache" in clients:
-        plain = clients["pymemcache"]
-        nowait["pymemcache"] = lambda: plain.set("two", value, noreply=True)
-        flush["pymemcache"] = lambda: plain.get("gone")
-    return Row("set 1 KB without waiting", 2000, nowait, flush)
+        client = clients["pymemcache"]
+        quiet_sets["pymemcache"] = lambda: client.set("two", value, noreply=True)
+        waiting_gets["pymemcache"] = lambda: client.get("gone")
+    return Row("set 1 KB without waiting", 2000, quiet_sets, waiting_gets)
 
 
-def own_rows(ours: Any, address: str) -> Iterator[Row]:
-    """Yield our client beside itself: what counting costs and a deadline for each call take."""
+def rows_of_our_options(ours: Any, address: str) -> Iterator[Row]:
+    """Yield our client with and without an option: counting costs, and a deadline for each call."""
     uncounted = glasscache.Client(address, timeout=5, costs=False)
     counted = glasscache.Client(address, timeout=5)
     ours.set("one", b"x" * 40)
@@ -135,14 +166,14 @@ def deadline_row(address: str, value: bytes) -> Row:
     """Return reads without a deadline, with one for each wait on the socket, and with one for the call."""
     ours = glasscache.Client(address, timeout=5, costs=False)
     clients: dict[str, Any] = {}
-    if installed("pylibmc"):
+    if import_if_installed("pylibmc"):
         import pylibmc
 
-        limits = {"send_timeout": 500_000, "receive_timeout": 500_000}
+        timeouts = {"send_timeout": 500_000, "receive_timeout": 500_000}
         nodelay = {"tcp_nodelay": True}
         clients["pylibmc, none"] = pylibmc.Client([address], behaviors=nodelay)
-        clients["pylibmc, socket"] = pylibmc.Client([address], behaviors={**nodelay, **limits})
-    if installed("pymemcache"):
+        clients["pylibmc, socket"] = pylibmc.Client([address], behaviors={**nodelay, **timeouts})
+    if import_if_installed("pymemcache"):
         from pymemcache.client.base import Client
 
         server = host_and_port(address)

@@ -1,4 +1,4 @@
-"""Reads by a client just made, over more and more calls: where its warm-up shows."""
+"""Reads by a new client, over more and more calls: the cost of its warm-up."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import glasscache
-from figures import record
-from peers import host_and_port, installed
+from figures import row_record
+from peers import host_and_port, import_if_installed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,22 +21,22 @@ def warm_up_name(count: int) -> str:
 
 
 def warm_up_row(address: str, count: int, scale: float) -> dict[str, Any]:
-    """Return reads of 40 B by new clients over so many calls: where the warm-up shows."""
+    """Return reads of 40 B by new clients over so many calls, which includes their warm-up."""
     glasscache.Client(address, timeout=5).set("one", b"x" * 40)
     calls_by_client: dict[str, Callable[[], Any]] = {
         "glasscache": lambda: glasscache.Client(address, timeout=5).get
     }
-    if pylibmc := installed("pylibmc"):
+    if pylibmc := import_if_installed("pylibmc"):
         calls_by_client["pylibmc"] = lambda: pylibmc.Client([address]).get
-    if installed("pymemcache"):
+    if import_if_installed("pymemcache"):
         from pymemcache.client.base import Client
 
         calls_by_client["pymemcache"] = lambda: Client(host_and_port(address), no_delay=True).get
     rates: dict[str, list[float]] = {}
-    for client_name, make in calls_by_client.items():
-        get = make()
+    for client_name, make_get in calls_by_client.items():
+        get = make_get()
         begin = time.perf_counter()
         for _ in range(max(1, int(count * scale))):
             get("one")
         rates[client_name] = [count * scale / (time.perf_counter() - begin)]
-    return record(warm_up_name(count), rates, {})
+    return row_record(warm_up_name(count), rates, {})

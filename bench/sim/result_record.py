@@ -8,14 +8,14 @@ import platform
 import subprocess
 
 
-def commit() -> str:
+def tree_commit() -> str:
     """Returns the commit of the tree, with `+` when it has changes."""
     git = ["git", "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
     completed = subprocess.run(git, capture_output=True, text=True, check=False)
     return completed.stdout.strip()
 
 
-def processor() -> str:
+def processor_name() -> str:
     """Returns the name of the processor."""
     text = pathlib.Path("/proc/cpuinfo").read_text()
     names = [line for line in text.splitlines() if line.startswith("model name")]
@@ -30,11 +30,11 @@ def write_record(folder: str, name: str, settings: dict, figures: dict) -> None:
         "date": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "machine": {
             "cores": os.cpu_count(),
-            "cpu": processor(),
+            "cpu": processor_name(),
             "kernel": platform.release(),
             "load_1min": os.getloadavg()[0],
         },
-        "versions": {"commit": commit()},
+        "versions": {"commit": tree_commit()},
         "settings": settings,
         "figures": figures,
     }

@@ -16,12 +16,12 @@ import time
 
 from result_record import write_record
 
-TESTS = (
+MEASURING_TESTS = (
     "cargo test --release -q -p glasscache-sim --lib --test topic_tree_findings -- "
     "--ignored --nocapture --test-threads=1 speed_of"
 )
-SIMPLE = "remote children children-always subtree:1 subtree:2 subtree:3"
-SIZED = (
+STRATEGIES_WITHOUT_SIZE = "remote children children-always subtree:1 subtree:2 subtree:3"
+STRATEGIES_WITH_SIZE = (
     "lru:{n} s3fifo:{n} lru-bytes:{b} fixed:{n} fixed-time:{n} fixed-bytes:{b} fixed-hindsight:{n} "
     "lru:{n}+children lru:{n}+subtree:2 fixed:{n}+children fixed:{n}+children-always fixed:{n}+subtree:1 "
     "fixed:{n}+lru:{n} fixed-time:{n}+s3fifo:{n} fixed:{n}+lru:{n}+children"
@@ -32,13 +32,15 @@ CORES = 2
 
 def strategies() -> list[str]:
     """Returns the 36 strategies, at 1 % and 5 % of the items."""
-    sized = [word.format(**amount) for amount in AMOUNTS for word in SIZED.split()]
-    return SIMPLE.split() + sized
+    with_size = [
+        strategy.format(**amount) for amount in AMOUNTS for strategy in STRATEGIES_WITH_SIZE.split()
+    ]
+    return STRATEGIES_WITHOUT_SIZE.split() + with_size
 
 
 def measure_parts() -> dict:
     """Returns what the crate's own measurements print: million accesses a CPU second, seconds, ms."""
-    completed = subprocess.run(TESTS.split(), capture_output=True, text=True, check=True)
+    completed = subprocess.run(MEASURING_TESTS.split(), capture_output=True, text=True, check=True)
     text = completed.stdout + completed.stderr
     print(text)
     rates = {name: float(rate) for name, rate in re.findall(r"(\S+) +([0-9.]+) M accesses/s", text)}
@@ -47,18 +49,18 @@ def measure_parts() -> dict:
     return {"m_accesses_per_s": rates, "search_cpu_s": float(search), "optimum_ms": float(plan)}
 
 
-def wall(command: list[str]) -> float:
+def wall_seconds(command: list[str]) -> float:
     """Returns the seconds that a command takes on two cores, the best of two runs."""
 
-    def pin() -> None:
+    def pin_to_cores() -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
 
-    def once() -> float:
+    def run_once() -> float:
         start = time.perf_counter()
-        subprocess.run(command, stdout=subprocess.DEVNULL, check=True, preexec_fn=pin)
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True, preexec_fn=pin_to_cores)
         return time.perf_counter() - start
 
-    return min(once(), once())
+    return min(run_once(), run_once())
 
 
 def measure_command(binary: str) -> dict:
@@ -68,10 +70,18 @@ def measure_command(binary: str) -> dict:
         subprocess.run(
             [binary, "generate", "topic-tree", site], stdout=subprocess.DEVNULL, check=True
         )
-        listed = wall([binary, "simulate", site, "--strategies", ",".join(strategies()), "--json"])
-        search = wall([binary, "simulate", site, "--search", "--memory", "16M", "--json"])
-    print(f"{len(strategies())} strategies {listed:.2f} s, search {search:.2f} s, on {CORES} cores")
-    return {"strategies": len(strategies()), "strategies_wall_s": listed, "search_wall_s": search}
+        strategies_s = wall_seconds(
+            [binary, "simulate", site, "--strategies", ",".join(strategies()), "--json"]
+        )
+        search_s = wall_seconds([binary, "simulate", site, "--search", "--memory", "16M", "--json"])
+    print(
+        f"{len(strategies())} strategies {strategies_s:.2f} s, search {search_s:.2f} s, on {CORES} cores"
+    )
+    return {
+        "strategies": len(strategies()),
+        "strategies_wall_s": strategies_s,
+        "search_wall_s": search_s,
+    }
 
 
 def main() -> int:

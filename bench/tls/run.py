@@ -30,7 +30,7 @@ SIZES = (32, 1000)
 CONNECTIONS, DEPTH = 50, 16
 RATIO_MAX = 0.85
 SERVER_CPU, GENERATOR_CPU = 0, 1
-START_SECONDS = 10.0
+START_TIMEOUT_S = 10.0
 
 
 class Server:
@@ -38,27 +38,29 @@ class Server:
 
     def __init__(self, arguments: list[str], port: int, authority: Authority) -> None:
         self.address = f"localhost:{port}"
-        everywhere = os.sched_getaffinity(0)
+        own_cpus = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {SERVER_CPU})  # The process inherits it, with all its threads.
         try:
             self._process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
         finally:
-            os.sched_setaffinity(0, everywhere)
+            os.sched_setaffinity(0, own_cpus)
         try:
-            self._wait(port, authority)
+            self._wait_until_served(port, authority)
         except BaseException:
             self.stop()
             raise
 
-    def _wait(self, port: int, authority: Authority) -> None:
-        ends = time.monotonic() + START_SECONDS
-        while time.monotonic() < ends and self._process.poll() is None:
+    def _wait_until_served(self, port: int, authority: Authority) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline and self._process.poll() is None:
             try:
                 with (
-                    socket.create_connection(("127.0.0.1", port), START_SECONDS) as plain,
-                    authority.context().wrap_socket(plain, server_hostname="localhost") as wire,
+                    socket.create_connection(("127.0.0.1", port), START_TIMEOUT_S) as plain,
+                    authority.context().wrap_socket(
+                        plain, server_hostname="localhost"
+                    ) as connection,
                 ):
-                    if wire.version() == "TLSv1.3":
+                    if connection.version() == "TLSv1.3":
                         return
                     raise SystemExit(f"{self.address} has no TLS 1.3")
             except OSError:
@@ -71,7 +73,7 @@ class Server:
         self._process.wait()
 
 
-def memcached(command: list[str], identity: Identity, authority: Authority) -> Server:
+def start_memcached(command: list[str], identity: Identity, authority: Authority) -> Server:
     """Ours or memcached: the same flags."""
     port = free_port()
     flags = ["-l", "127.0.0.1", "-p", str(port), "-U", "0", "-t", "1", "-m", "512", "-c", "1024"]
@@ -79,7 +81,7 @@ def memcached(command: list[str], identity: Identity, authority: Authority) -> S
     return Server([*command, *flags, *identity.options()], port, authority)
 
 
-def echo(folder: pathlib.Path, identity: Identity, authority: Authority) -> Server:
+def start_echo_server(folder: pathlib.Path, identity: Identity, authority: Authority) -> Server:
     """The server of echo.c. Its name begins with ours, so that `bench` counts its CPU."""
     program, port = folder / "glasscache-echo", free_port()
     source = pathlib.Path(__file__).with_name("echo.c")
@@ -90,17 +92,24 @@ def echo(folder: pathlib.Path, identity: Identity, authority: Authority) -> Serv
     return Server(arguments, port, authority)
 
 
-def bench(binary: str, arguments: list[str], authority: Authority) -> dict[str, object]:
+def run_bench(binary: str, arguments: list[str], authority: Authority) -> dict[str, object]:
     """The result of one measurement."""
-    fixed = ["--connections", str(CONNECTIONS), "--depth", str(DEPTH), "--cpus", str(GENERATOR_CPU)]
-    command = [binary, "bench", *arguments, *fixed, "--tls", "--tls-ca", str(authority.file)]
-    ended = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
-    if ended.returncode:
-        raise SystemExit(f"{' '.join(command)} failed: {ended.stderr}")
-    return json.loads(ended.stdout)["result"]  # type: ignore[no-any-return]
+    load_options = [
+        "--connections",
+        str(CONNECTIONS),
+        "--depth",
+        str(DEPTH),
+        "--cpus",
+        str(GENERATOR_CPU),
+    ]
+    command = [binary, "bench", *arguments, *load_options, "--tls", "--tls-ca", str(authority.file)]
+    completed = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
+    if completed.returncode:
+        raise SystemExit(f"{' '.join(command)} failed: {completed.stderr}")
+    return json.loads(completed.stdout)["result"]  # type: ignore[no-any-return]
 
 
-def spread(values: list[float], digits: int = 2) -> str:
+def median_and_range(values: list[float], digits: int = 2) -> str:
     """A median and its range."""
     middle, low, high = statistics.median(values), min(values), max(values)
     return f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
@@ -123,30 +132,36 @@ def main() -> int:
     results: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
         try:
-            ours = memcached([args.binary, "serve"], identity, authority)
+            ours = start_memcached([args.binary, "serve"], identity, authority)
             servers.append(ours)
-            theirs = memcached([args.memcached], identity, authority)
+            theirs = start_memcached([args.memcached], identity, authority)
             servers.append(theirs)
-            alone = echo(pathlib.Path(folder), identity, authority)
-            servers.append(alone)
+            echo_server = start_echo_server(pathlib.Path(folder), identity, authority)
+            servers.append(echo_server)
             for size in SIZES:
                 ratios: list[float] = []
                 cpu_us: dict[str, list[float]] = {"ours": [], "memcached": [], "openssl": []}
                 load = ["--size", str(size), "--for", f"{args.seconds}s", "--warm-up", "500ms"]
                 for _ in range(args.rounds):
-                    pair = bench(
+                    result = run_bench(
                         args.binary, [ours.address, "--vs", theirs.address, *load], authority
                     )
-                    ratios.append(pair["ratio"]["server_cpu_us"]["value"])  # type: ignore[index]
-                    cpu_us["ours"].append(pair["server_cpu_us"])  # type: ignore[arg-type]
-                    cpu_us["memcached"].append(pair["vs"]["server_cpu_us"])  # type: ignore[index]
-                    single = bench(args.binary, [alone.address, *load, "--keys", "1"], authority)
-                    cpu_us["openssl"].append(single["server_cpu_us"])  # type: ignore[arg-type]
+                    ratios.append(result["ratio"]["server_cpu_us"]["value"])  # type: ignore[index]
+                    cpu_us["ours"].append(result["server_cpu_us"])  # type: ignore[arg-type]
+                    cpu_us["memcached"].append(result["vs"]["server_cpu_us"])  # type: ignore[index]
+                    echo_result = run_bench(
+                        args.binary, [echo_server.address, *load, "--keys", "1"], authority
+                    )
+                    cpu_us["openssl"].append(echo_result["server_cpu_us"])  # type: ignore[arg-type]
                 results.append({"value_bytes": size, "cpu_us": cpu_us, "ratio": ratios})
                 if not args.json:
-                    print(f"get {size} B: CPU ratio {spread(ratios)} of at most {RATIO_MAX}")
+                    print(
+                        f"get {size} B: CPU ratio {median_and_range(ratios)} of at most {RATIO_MAX}"
+                    )
                     for name, values in cpu_us.items():
-                        print(f"  {name:10} {spread(values)} us of the server for a request")
+                        print(
+                            f"  {name:10} {median_and_range(values)} us of the server for a request"
+                        )
         finally:
             for server in servers:
                 server.stop()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 TOPICS = 20_000
 REVIEWS = 20_000
-"""Without an index by topic, as it happens: what makes a topic slow, and the cache worth its trouble."""
+"""Rows in a table without an index by topic, which makes the query of a topic slow, so that a cache pays."""
 
 BRANCHES = ((10, 16), (6, 16), (4, 14), (2, 12), (0, 9), (0, 5))
 """Fewest and most topics below one, by depth; the last pair holds for all depths beyond."""
@@ -41,40 +41,42 @@ def ancestors(path: str) -> list[str]:
 
 def create(file: Path, topics: int = TOPICS, seed: int = 1) -> None:
     """Write the database."""
-    draw = random.Random(seed)  # noqa: S311 - a catalogue to repeat
+    rng = random.Random(seed)  # noqa: S311 - a catalogue to repeat
     with contextlib.closing(sqlite3.connect(file)) as database, database:
         database.executescript(
             "CREATE TABLE topics (path TEXT PRIMARY KEY, parent TEXT, title TEXT, body TEXT);"
             "CREATE INDEX by_parent ON topics (parent);"
             "CREATE TABLE reviews (topic TEXT, stars INTEGER)"
         )
-        paths = _paths(topics, draw)
-        rows = ((path, path.rpartition("/")[0], f"Topic {path}", _body(draw)) for path in paths)
-        database.executemany("INSERT INTO topics VALUES (?, ?, ?, ?)", rows)
-        reviews = (
-            (draw.choice(paths), draw.randint(1, 5)) for _ in range(min(REVIEWS, 2 * topics))
+        paths = _tree_paths(topics, rng)
+        rows = (
+            (path, path.rpartition("/")[0], f"Topic {path}", _random_text(rng)) for path in paths
         )
+        database.executemany("INSERT INTO topics VALUES (?, ?, ?, ?)", rows)
+        reviews = ((rng.choice(paths), rng.randint(1, 5)) for _ in range(min(REVIEWS, 2 * topics)))
         database.executemany("INSERT INTO reviews VALUES (?, ?)", reviews)
 
 
-def _paths(count: int, draw: random.Random) -> list[str]:
+def _tree_paths(count: int, rng: random.Random) -> list[str]:
     """Return the paths of a tree, level by level."""
     paths: list[str] = []
     level = [""]
     depth = 0
     while level and len(paths) < count:
-        below: list[str] = []
+        children: list[str] = []
         fewest, most = BRANCHES[min(depth, len(BRANCHES) - 1)]
         for path in level:
-            below += [f"{path}/{n}" if path else str(n) for n in range(draw.randint(fewest, most))]
-        paths += below
-        level, depth = below, depth + 1
+            children += [
+                f"{path}/{n}" if path else str(n) for n in range(rng.randint(fewest, most))
+            ]
+        paths += children
+        level, depth = children, depth + 1
     return paths[:count]
 
 
-def _body(draw: random.Random) -> str:
-    words = min(600, int(draw.lognormvariate(4.6, 0.7)))
-    return " ".join(draw.choice(WORDS) for _ in range(words))
+def _random_text(rng: random.Random) -> str:
+    word_count = min(600, int(rng.lognormvariate(4.6, 0.7)))
+    return " ".join(rng.choice(WORDS) for _ in range(word_count))
 
 
 class Catalogue:
@@ -93,17 +95,17 @@ class Catalogue:
         ).fetchone()
         if row is None:
             return None
-        rating = "SELECT count(*), avg(stars) FROM reviews WHERE topic = ?"
-        reviews, stars = self._database.execute(rating, (path,)).fetchone()
+        rating_query = "SELECT count(*), avg(stars) FROM reviews WHERE topic = ?"
+        reviews, stars = self._database.execute(rating_query, (path,)).fetchone()
         return {
             "title": row[0],
             "body": row[1],
             "reviews": reviews,
             "stars": stars,
-            "below": self.below(path),
+            "below": self.children_of(path),
         }
 
-    def below(self, path: str) -> list[str]:
+    def children_of(self, path: str) -> list[str]:
         """Return the paths of the topics below one; of the subjects, given an empty path."""
         rows = self._database.execute("SELECT path FROM topics WHERE parent = ?", (path,))
         return [path for (path,) in rows]

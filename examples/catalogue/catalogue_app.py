@@ -19,10 +19,10 @@ TTL_S = 24 * 3600
 
 
 class Pages:
-    """Makes the page of a topic: the topics above it, itself, and those below it, each from the cache."""
+    """Renders the page of a topic: the topics above it, itself, and those below it, each from the cache."""
 
     def __init__(self, catalogue: Catalogue, client: AsyncClient) -> None:
-        """Read topics from the cache, and from the catalogue what it does not have."""
+        """Read topics from the cache, and those that it does not have from the catalogue."""
         self.catalogue, self.client = catalogue, client
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ARG002 - ASGI
@@ -43,13 +43,15 @@ class Pages:
         topic = await self._topic(path)
         if topic is None:
             return None
-        above = [await self._topic(each) for each in ancestors(path)]
-        below = [await self._topic(each) for each in topic["below"]]
-        crumbs = " / ".join(html.escape(each["title"]) for each in above if each)
+        above = [await self._topic(topic_above) for topic_above in ancestors(path)]
+        below = [await self._topic(topic_above) for topic_above in topic["below"]]
+        crumbs = " / ".join(
+            html.escape(topic_above["title"]) for topic_above in above if topic_above
+        )
         cards = "".join(
-            f"<li>{html.escape(each['title'])}: {each['stars'] or 0:.1f} stars"
-            for each in below
-            if each
+            f"<li>{html.escape(topic_above['title'])}: {topic_above['stars'] or 0:.1f} stars"
+            for topic_above in below
+            if topic_above
         )
         title, body = html.escape(topic["title"]), html.escape(topic["body"])
         return f"<p>{crumbs}<h1>{title}</h1><p>{body}<ul>{cards}</ul>"
@@ -70,8 +72,8 @@ def application(pages: Pages) -> Any:
     )
 
 
-def pages_of(environment: dict[str, str]) -> Pages:
-    """Return the pages with a client as these settings want it."""
+def pages_from_environment(environment: dict[str, str]) -> Pages:
+    """Return the pages with a client that is set up from these settings."""
     client = AsyncClient(
         environment.get("CATALOGUE_CACHE", "127.0.0.1:11211"),
         timeout=5,
@@ -84,5 +86,5 @@ def pages_of(environment: dict[str, str]) -> Pages:
 
 
 def catalogue() -> Any:
-    """Return the application, as the environment wants it."""
-    return application(pages_of(dict(os.environ)))
+    """Return the application, set up from the environment."""
+    return application(pages_from_environment(dict(os.environ)))

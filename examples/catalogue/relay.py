@@ -38,9 +38,9 @@ DELAY_MS_PCT = (
 READ_BYTES = 1 << 18
 
 
-def draw_delay_s(draw: random.Random) -> float:
+def draw_delay_s(rng: random.Random) -> float:
     """Return a delay in seconds, linear between the percentiles."""
-    percent = 100 * draw.random()
+    percent = 100 * rng.random()
     index = bisect_right(DELAY_MS_PCT, percent, key=lambda row: row[0])
     (low, low_ms), (high, high_ms) = DELAY_MS_PCT[index - 1], DELAY_MS_PCT[index]
     return (low_ms + (high_ms - low_ms) * (percent - low) / (high - low)) / 1e3
@@ -54,7 +54,7 @@ class Relay:
         # Not a fork, which would copy the locks that threads of this process hold.
         processes = multiprocessing.get_context("spawn")
         parent_end, child_end = processes.Pipe()
-        self._process = processes.Process(target=_run, args=(server, child_end), daemon=True)
+        self._process = processes.Process(target=_run_relay, args=(server, child_end), daemon=True)
         self._process.start()
         child_end.close()
         self.address: str = parent_end.recv()
@@ -74,29 +74,29 @@ class Relay:
         self._process.join()
 
 
-def _run(server: str, parent_end: Connection) -> None:
+def _run_relay(server: str, parent_end: Connection) -> None:
     host, _, port = server.rpartition(":")
     listener = socket.create_server(("127.0.0.1", 0))
     parent_end.send(f"127.0.0.1:{listener.getsockname()[1]}")
-    number = 0
+    connection_number = 0
     while True:
         client, _ = listener.accept()
         upstream = socket.create_connection((host, int(port)))
-        for end in (client, upstream):
-            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        number += 1
-        draw = random.Random(number)  # noqa: S311 - the same delays each time
-        requests = (_pass_requests, (client, upstream, draw))
+        for connection in (client, upstream):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection_number += 1
+        rng = random.Random(connection_number)  # noqa: S311 - the same delays each time
+        requests = (_pass_requests, (client, upstream, rng))
         replies = (_pass_replies, (upstream, client))
         for function, arguments in (requests, replies):
             threading.Thread(target=function, args=arguments, daemon=True).start()
 
 
-def _pass_requests(client: socket.socket, upstream: socket.socket, draw: random.Random) -> None:
+def _pass_requests(client: socket.socket, upstream: socket.socket, rng: random.Random) -> None:
     # A connection that is reset has ended too.
     with suppress(OSError):
         while data := client.recv(READ_BYTES):
-            time.sleep(draw_delay_s(draw))
+            time.sleep(draw_delay_s(rng))
             upstream.sendall(data)
     with suppress(OSError):
         upstream.shutdown(socket.SHUT_WR)
@@ -107,6 +107,6 @@ def _pass_replies(upstream: socket.socket, client: socket.socket) -> None:
         while data := upstream.recv(READ_BYTES):
             client.sendall(data)
     # Closing alone would neither wake the other thread nor reach the client while that thread reads.
-    for end in (client, upstream):
+    for connection in (client, upstream):
         with suppress(OSError):
-            end.shutdown(socket.SHUT_RDWR)
+            connection.shutdown(socket.SHUT_RDWR)

@@ -12,39 +12,39 @@ import queue
 import random
 from typing import TYPE_CHECKING, Any
 
-from catalogue_app import Pages, application, pages_of
+from catalogue_app import Pages, application, pages_from_environment
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
 PROCESSES = 3
-STOP = 0.2
-"""How often a visitor who has opened a topic stays there."""
-SKEW = 0.75
+STOP_PROBABILITY = 0.2
+"""The probability that a visitor stays at a topic instead of opening one below it."""
+POPULARITY_EXPONENT = 0.75
 """The exponent of the popularity of the topics below one: the lower, the closer the first ones."""
 
 
-def visits(pages: Pages, count: int, seed: int) -> Generator[str]:
+def visited_paths(pages: Pages, count: int, seed: int) -> Generator[str]:
     """Yield the paths of topics that visitors open."""
-    draw = random.Random(seed)  # noqa: S311 - a load to repeat
-    below: dict[str, list[str]] = {}
+    rng = random.Random(seed)  # noqa: S311 - a load to repeat
+    children: dict[str, list[str]] = {}
     for _ in range(count):
         path = ""
         while True:
-            if path not in below:
+            if path not in children:
                 # Which of the topics below one are popular is drawn once, and the same in every process.
-                below[path] = pages.catalogue.below(path)
-                random.Random(path).shuffle(below[path])  # noqa: S311 - likewise
-            if not below[path]:
+                children[path] = pages.catalogue.children_of(path)
+                random.Random(path).shuffle(children[path])  # noqa: S311 - likewise
+            if not children[path]:
                 break
-            rank = int(draw.paretovariate(SKEW)) - 1
-            path = below[path][min(rank, 10 * len(below[path])) % len(below[path])]
-            if draw.random() < STOP:
+            rank = int(rng.paretovariate(POPULARITY_EXPONENT)) - 1
+            path = children[path][min(rank, 10 * len(children[path])) % len(children[path])]
+            if rng.random() < STOP_PROBABILITY:
                 break
         yield path
 
 
-async def visit(app: Any, path: str) -> int:
+async def request_page(app: Any, path: str) -> int:
     """Call an ASGI application for the page of a topic; return the status of its response."""
     status = 0
 
@@ -60,12 +60,12 @@ async def visit(app: Any, path: str) -> int:
     return status
 
 
-async def _drive(environment: dict[str, str], count: int, seed: int) -> dict[str, Any]:
-    pages = pages_of(environment)
+async def _visit_in_process(environment: dict[str, str], count: int, seed: int) -> dict[str, Any]:
+    pages = pages_from_environment(environment)
     app = application(pages)
-    wrong = 0
-    for path in visits(pages, count, seed):
-        wrong += await visit(app, path) != 200  # noqa: PLR2004 - HTTP
+    failed_requests = 0
+    for path in visited_paths(pages, count, seed):
+        failed_requests += await request_page(app, path) != 200  # noqa: PLR2004 - HTTP
     stats = pages.client.stats()
     calls = sum(row["calls"] for row in [*stats["by_size"], *stats["by_width"]])
     near: Any = pages.client.near_stats() if "CATALOGUE_STRATEGY" in environment else {}
@@ -73,7 +73,7 @@ async def _drive(environment: dict[str, str], count: int, seed: int) -> dict[str
     pages.catalogue.close()
     return {
         "requests": count,
-        "wrong": wrong,
+        "wrong": failed_requests,
         "calls": calls,
         "queries": pages.catalogue.queries,
         "missing": len(near.get("missing_keys", [])),
@@ -81,29 +81,31 @@ async def _drive(environment: dict[str, str], count: int, seed: int) -> dict[str
     }
 
 
-def _process(results: Any, environment: dict[str, str], count: int, seed: int) -> None:
-    results.put(asyncio.run(_drive(environment, count, seed)))
+def _run_process(results: Any, environment: dict[str, str], count: int, seed: int) -> None:
+    results.put(asyncio.run(_visit_in_process(environment, count, seed)))
 
 
-def drive(environment: dict[str, str], requests: int, seed: int) -> list[dict[str, Any]]:
+def visit_in_processes(
+    environment: dict[str, str], requests: int, seed: int
+) -> list[dict[str, Any]]:
     """Make requests in processes of their own; return what each counted."""
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
     processes = [
         context.Process(
-            target=_process,
+            target=_run_process,
             args=(results, environment, requests // PROCESSES, seed * PROCESSES + number),
         )
         for number in range(PROCESSES)
     ]
     for process in processes:
         process.start()
-    found: list[dict[str, Any]] = []
-    while len(found) < len(processes):
+    counters: list[dict[str, Any]] = []
+    while len(counters) < len(processes):
         if any(process.exitcode for process in processes):
             raise SystemExit("a process of the catalogue failed")
         with contextlib.suppress(queue.Empty):
-            found.append(results.get(timeout=1))
+            counters.append(results.get(timeout=1))
     for process in processes:
         process.join()
-    return found
+    return counters

@@ -1,4 +1,4 @@
-"""The shop as an ASGI application: `uvicorn app:site --factory`, with what is cached in the environment.
+"""The shop as an ASGI application: `uvicorn app:site --factory`, with its layers set in the environment.
 
 SHOP_LAYERS: names with commas between, of http, page, action, fragment, object. SHOP_CACHE: address of the
 cache server. SHOP_QUERY_MS: milliseconds that each query of the database takes.
@@ -39,8 +39,8 @@ class Site:
 
     async def _respond(self, method: str, path: str) -> tuple[int, bytes, bytes]:
         self.requests += 1
-        page, _, text = path.strip("/").partition("/")
-        number = int(text) if text.isdecimal() else 0
+        page, _, number_text = path.strip("/").partition("/")
+        number = int(number_text) if number_text.isdecimal() else 0
         if path == "/counters":
             return 200, b"application/json", json.dumps(self.counters()).encode()
         if page == "product" and number < PRODUCTS and method == "POST":
@@ -65,7 +65,7 @@ class Site:
 
 
 def site() -> Any:
-    """Return the application, as the environment wants it."""
+    """Return the application, set up from the environment."""
     layers = frozenset(filter(None, os.environ.get("SHOP_LAYERS", ",".join(LAYERS)).split(",")))
     if unknown := layers - set(LAYERS):
         raise SystemExit(f"SHOP_LAYERS: unknown {min(unknown)!r}; write {', '.join(LAYERS)}")
@@ -73,8 +73,8 @@ def site() -> Any:
         os.environ.get("SHOP_CACHE", "127.0.0.1:11211"), timeout=2, on_error="miss"
     )
     shop = Shop(float(os.environ.get("SHOP_QUERY_MS", "1")) / 1000)
-    inner = Site(Pages(shop, client, layers))
+    site_without_cache = Site(Pages(shop, client, layers))
     if "http" not in layers:
-        return inner
-    inner.cache = CacheASGI(inner, client, Rules.from_toml(RULES))
-    return inner.cache
+        return site_without_cache
+    site_without_cache.cache = CacheASGI(site_without_cache, client, Rules.from_toml(RULES))
+    return site_without_cache.cache

@@ -3,8 +3,8 @@
 Usage: python examples/site/drive.py [--seconds 5] [--visitors 16] [--page build/shop.html]
        python examples/site/drive.py --serve http,page    (serves until Ctrl-C; needs uvicorn)
 
-A visitor reads pages without pause, popular ones more often; one request in fifty changes a price. How old a
-page is shows in the versions of the products on it: the seconds since a newer version was committed, of the
+A visitor reads pages without pause, popular ones more often; one request in fifty changes a price. The age of
+a page follows from the versions of its products: the seconds since a newer version was committed, of the
 oldest product.
 """
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent
 SETUPS = {"no cache": (), **{layer: (layer,) for layer in reversed(LAYERS)}, "all layers": LAYERS}
-WRITES = 0.02
-DISPLAYED = re.compile(rb'data-product="(\d+)" data-version="(\d+)"')
+WRITE_SHARE = 0.02
+DISPLAYED_VERSION = re.compile(rb'data-product="(\d+)" data-version="(\d+)"')
 
 
 class Result(NamedTuple):
@@ -50,7 +50,7 @@ class Result(NamedTuple):
 
 
 @contextlib.contextmanager
-def served(layers: tuple[str, ...], cache: str, query_ms: float) -> Generator[int]:
+def serving(layers: tuple[str, ...], cache: str, query_ms: float) -> Generator[int]:
     """Serve the shop with uvicorn; the value is its port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -67,16 +67,16 @@ def served(layers: tuple[str, ...], cache: str, query_ms: float) -> Generator[in
         cwd=FOLDER,
     )
     try:
-        _wait_for(port, process)
+        _wait_until_listening(port, process)
         yield port
     finally:
         process.terminate()
         process.wait(10)
 
 
-def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    ends = time.monotonic() + 30
-    while time.monotonic() < ends and process.poll() is None:
+def _wait_until_listening(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
         time.sleep(0.02)
@@ -88,64 +88,75 @@ class Visitors:
 
     def __init__(self, port: int, seed: int) -> None:
         """Drive the shop at a port."""
-        self._port, self._draw = port, random.Random(seed)  # noqa: S311 - a load to repeat
-        self._superseded: dict[tuple[int, int], float] = {}
+        self._port, self._rng = port, random.Random(seed)  # noqa: S311 - a load to repeat
+        self._superseded_at: dict[tuple[int, int], float] = {}
         self.latencies: list[float] = []
         self.ages: list[float] = []
 
-    def _popular(self, count: int) -> int:
-        return min(int(self._draw.paretovariate(0.8)) - 1, count * 10) % count
+    def _draw_popular(self, count: int) -> int:
+        return min(int(self._rng.paretovariate(0.8)) - 1, count * 10) % count
 
     async def _request(self, streams: Any, method: str, path: str) -> bytes:
         reader, writer = streams
-        head = f"{method} {path} HTTP/1.1\r\nhost: shop.example\r\ncontent-length: 0\r\n\r\n"
-        writer.write(head.encode())
-        fields = await reader.readuntil(b"\r\n\r\n")
-        length = re.search(rb"content-length: (\d+)", fields, re.IGNORECASE)
-        assert length is not None, fields  # noqa: S101 - the shop states it
-        assert fields.startswith(b"HTTP/1.1 200"), fields  # noqa: S101 - no request may fail
+        request = f"{method} {path} HTTP/1.1\r\nhost: shop.example\r\ncontent-length: 0\r\n\r\n"
+        writer.write(request.encode())
+        header = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", header, re.IGNORECASE)
+        assert length is not None, header  # noqa: S101 - the shop states it
+        assert header.startswith(b"HTTP/1.1 200"), header  # noqa: S101 - no request may fail
         return bytes(await reader.readexactly(int(length[1])))
 
-    async def visit(self, ends: float) -> None:
+    async def visit(self, deadline: float) -> None:
         """Read pages and change prices until the time is over."""
         streams = await asyncio.open_connection("127.0.0.1", self._port)
-        while time.monotonic() < ends:
-            number = self._popular(PRODUCTS)
-            if self._draw.random() < WRITES:
+        while time.monotonic() < deadline:
+            number = self._draw_popular(PRODUCTS)
+            if self._rng.random() < WRITE_SHARE:
                 version = int(await self._request(streams, "POST", f"/product/{number}"))
-                self._superseded[number, version - 1] = time.monotonic()
+                self._superseded_at[number, version - 1] = time.monotonic()
                 continue
-            is_listing = self._draw.random() < 0.3  # noqa: PLR2004 - a share of the visits
-            path = f"/category/{self._popular(CATEGORIES)}" if is_listing else f"/product/{number}"
+            is_listing = self._rng.random() < 0.3  # noqa: PLR2004 - a share of the visits
+            path = (
+                f"/category/{self._draw_popular(CATEGORIES)}"
+                if is_listing
+                else f"/product/{number}"
+            )
             begin = time.monotonic()
             body = await self._request(streams, "GET", path)
             self.latencies.append(time.monotonic() - begin)
-            displayed = [(int(one), int(version)) for one, version in DISPLAYED.findall(body)]
-            self.ages.append(max(begin - self._superseded.get(one, begin) for one in displayed))
+            displayed_versions = [
+                (int(product), int(version)) for product, version in DISPLAYED_VERSION.findall(body)
+            ]
+            self.ages.append(
+                max(
+                    begin - self._superseded_at.get(product, begin)
+                    for product in displayed_versions
+                )
+            )
         streams[1].close()
 
     async def counters(self) -> dict[str, int]:
         """Return the shop's counters."""
         streams = await asyncio.open_connection("127.0.0.1", self._port)
-        found = json.loads(await self._request(streams, "GET", "/counters"))
+        counters = json.loads(await self._request(streams, "GET", "/counters"))
         streams[1].close()
-        return dict(found)
+        return dict(counters)
 
 
-async def drive(setup: str, port: int, options: argparse.Namespace) -> Result:
+async def drive_setup(setup: str, port: int, options: argparse.Namespace) -> Result:
     """Return what visitors saw after a short warm-up."""
     visitors = Visitors(port, seed=1)
 
-    async def run(seconds: float) -> None:
-        ends = time.monotonic() + seconds
-        await asyncio.gather(*(visitors.visit(ends) for _ in range(options.visitors)))
+    async def visit_for(seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        await asyncio.gather(*(visitors.visit(deadline) for _ in range(options.visitors)))
 
-    await run(options.seconds / 4)
+    await visit_for(options.seconds / 4)
     before = await visitors.counters()
     visitors.latencies.clear()
     visitors.ages.clear()
     begin = time.monotonic()
-    await run(options.seconds)
+    await visit_for(options.seconds)
     seconds = time.monotonic() - begin
     after = await visitors.counters()
     counters = {name: count - before.get(name, 0) for name, count in after.items()}
@@ -167,15 +178,15 @@ def main() -> None:
     with Server() as server:
         if options.serve is not None:
             layers = tuple(filter(None, options.serve.split(",")))
-            with served(layers, server.address, options.query_ms) as port:
+            with serving(layers, server.address, options.query_ms) as port:
                 print(f"http://127.0.0.1:{port}/product/1 and /category/1; Ctrl-C ends")
                 with contextlib.suppress(KeyboardInterrupt):
                     time.sleep(10**8)
             return
         results: list[Result] = []
         for setup in options.setups.split(",") if options.setups else SETUPS:
-            with served(SETUPS[setup], server.address, options.query_ms) as port:
-                results.append(asyncio.run(drive(setup, port, options)))
+            with serving(SETUPS[setup], server.address, options.query_ms) as port:
+                results.append(asyncio.run(drive_setup(setup, port, options)))
     print(table(results))
     if options.page:
         options.page.parent.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,11 @@
 """The layers of the shop's cache below HTTP: page, action, fragment, object. Each can be switched off.
 
-A layer asks the one below it for what it does not have, and the last asks the database:
+On a miss a layer reads from the one below it, and the last reads from the database:
 
     page      the whole HTML of a page
-    action    what a page shows, before it is rendered: the work of a controller
-    fragment  the HTML of a product's card, all of a page by one multi-get
-    object    a product, all of a page by one multi-get
+    action    the data of a page before it is rendered: the work of a controller
+    fragment  the HTML of a product's card; those of a page are read by one multi-get
+    object    a product; those of a page are read by one multi-get
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Pages:
         return await self._page(f"category:{number}", lambda: self._category_data(number))
 
     async def change_price(self, number: int) -> int:
-        """Change a price, and remove what shows it under a key of its own.
+        """Change a price, and delete the entries of this product from the cache.
 
         Listings that show it too are as old as their TTL; fragments have the version in their key.
         """
@@ -55,35 +55,40 @@ class Pages:
 
     # ---- page and action ----------------------------------------------------------------------------
 
-    async def _page(self, name: str, load: Callable[[], Awaitable[Row]]) -> str:
+    async def _page(self, name: str, load_data: Callable[[], Awaitable[Row]]) -> str:
         async def render() -> str:
-            data = await self._cached("action", name, ACTION_TTL, load)
+            data = await self._get_or_compute("action", name, ACTION_TTL, load_data)
             return _layout(data, await self._cards(data["products"]))
 
-        return await self._cached("page", name, PAGE_TTL, render)
+        return await self._get_or_compute("page", name, PAGE_TTL, render)
 
-    async def _cached(
-        self, layer: str, name: str, ttl: float, make: Callable[[], Awaitable[Any]]
+    async def _get_or_compute(
+        self, layer: str, name: str, ttl: float, compute: Callable[[], Awaitable[Any]]
     ) -> Any:
-        """Return what a layer has, or make it: one request makes it, and refreshes it before its end."""
+        """Return the value of a layer; one request computes it if it is missing, and refreshes it early."""
         if layer not in self.layers:
-            return await make()
-        is_made = False
+            return await compute()
+        is_computed = False
 
-        async def noted() -> Any:
-            nonlocal is_made
-            is_made = True
-            return await make()
+        async def compute_and_note() -> Any:
+            nonlocal is_computed
+            is_computed = True
+            return await compute()
 
-        value = await self.client.get_or_set(f"{layer}:{name}", noted, ttl, early=True)
-        self.counters[f"{layer} {'misses' if is_made else 'hits'}"] += 1
+        value = await self.client.get_or_set(f"{layer}:{name}", compute_and_note, ttl, early=True)
+        self.counters[f"{layer} {'misses' if is_computed else 'hits'}"] += 1
         return value
 
     async def _product_data(self, number: int) -> Row:
         related, reviews = await asyncio.gather(
             self.shop.in_category(number % 20), self.shop.reviews(number)
         )
-        products = await self._products([number, *(one for one in related[:8] if one != number)])
+        products = await self._products(
+            [
+                number,
+                *(related_number for related_number in related[:8] if related_number != number),
+            ]
+        )
         return {"title": products[0]["name"], "products": products, "reviews": reviews}
 
     async def _category_data(self, number: int) -> Row:
@@ -94,31 +99,35 @@ class Pages:
     # ---- fragments and objects: many by one request -------------------------------------------------
 
     async def _cards(self, products: list[Row]) -> list[str]:
-        keys = [f"fragment:{one['id']}:{one['version']}" for one in products]
-        found = await self._found("fragment", keys)
-        made = {
-            key: _card(one) for key, one in zip(keys, products, strict=True) if key not in found
+        keys = [f"fragment:{product['id']}:{product['version']}" for product in products]
+        cached = await self._get_many("fragment", keys)
+        rendered = {
+            key: _card(product)
+            for key, product in zip(keys, products, strict=True)
+            if key not in cached
         }
-        if made and "fragment" in self.layers:
-            await self.client.set_many(made, OBJECT_TTL)
-        return [found[key] if key in found else made[key] for key in keys]
+        if rendered and "fragment" in self.layers:
+            await self.client.set_many(rendered, OBJECT_TTL)
+        return [cached[key] if key in cached else rendered[key] for key in keys]
 
     async def _products(self, numbers: list[int]) -> list[Row]:
         keys = {number: f"object:{number}" for number in numbers}
-        found = await self._found("object", list(keys.values()))
-        missing = [number for number, key in keys.items() if key not in found]
+        cached = await self._get_many("object", list(keys.values()))
+        missing = [number for number, key in keys.items() if key not in cached]
         rows = {row["id"]: row for row in await self.shop.products(missing)} if missing else {}
         if rows and "object" in self.layers:
-            await self.client.set_many({keys[n]: row for n, row in rows.items()}, OBJECT_TTL)
-        return [rows[number] if number in rows else found[keys[number]] for number in numbers]
+            await self.client.set_many(
+                {keys[number]: row for number, row in rows.items()}, OBJECT_TTL
+            )
+        return [rows[number] if number in rows else cached[keys[number]] for number in numbers]
 
-    async def _found(self, layer: str, keys: list[str]) -> dict[str, Any]:
+    async def _get_many(self, layer: str, keys: list[str]) -> dict[str, Any]:
         if layer not in self.layers:
             return {}
-        found = await self.client.get_many(keys)
-        self.counters[f"{layer} hits"] += len(found)
-        self.counters[f"{layer} misses"] += len(keys) - len(found)
-        return found
+        values = await self.client.get_many(keys)
+        self.counters[f"{layer} hits"] += len(values)
+        self.counters[f"{layer} misses"] += len(keys) - len(values)
+        return values
 
 
 def _card(product: Row) -> str:
@@ -129,7 +138,8 @@ def _card(product: Row) -> str:
 
 def _layout(data: Row, cards: list[str]) -> str:
     reviews = "".join(
-        f"<p>{'*' * one['stars']} {html.escape(one['text'])}</p>" for one in data["reviews"]
+        f"<p>{'*' * review['stars']} {html.escape(review['text'])}</p>"
+        for review in data["reviews"]
     )
     title = html.escape(data["title"])
     return (

@@ -1,4 +1,4 @@
-"""The table and the page of `drive.py`: text, and one HTML file with its picture inside."""
+"""The table and the page of `drive.py`: text, and one HTML file that contains its chart."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def cells(result: Result) -> list[str]:
     """Return the row of a result."""
     counters, latencies = result.counters, sorted(result.latencies)
     requests = max(1, result.requests)
-    ratios = [_ratio(counters, layer) for layer in LAYERS]
+    ratios = [_hit_ratio_percent(counters, layer) for layer in LAYERS]
     stale = [age for age in result.ages if age > 0]
     return [
         result.setup,
         f"{requests / result.seconds:,.0f}",
-        f"{_quantile(latencies, 0.5):.1f}",
-        f"{_quantile(latencies, 0.95):.1f}",
+        f"{_quantile_ms(latencies, 0.5):.1f}",
+        f"{_quantile_ms(latencies, 0.95):.1f}",
         f"{counters.get('cache calls', 0) / requests:.2f}",
         f"{counters.get('queries', 0) / requests:.2f}",
         *ratios,
@@ -46,11 +46,13 @@ def cells(result: Result) -> list[str]:
     ]
 
 
-def _quantile(latencies: Sequence[float], part: float) -> float:
-    return latencies[min(len(latencies) - 1, int(part * len(latencies)))] * 1e3 if latencies else 0
+def _quantile_ms(latencies: Sequence[float], quantile: float) -> float:
+    return (
+        latencies[min(len(latencies) - 1, int(quantile * len(latencies)))] * 1e3 if latencies else 0
+    )
 
 
-def _ratio(counters: dict[str, int], layer: str) -> str:
+def _hit_ratio_percent(counters: dict[str, int], layer: str) -> str:
     hits, misses = counters.get(f"{layer} hits", 0), counters.get(f"{layer} misses", 0)
     return f"{100 * hits / (hits + misses):.0f}" if hits + misses else "-"
 
@@ -70,8 +72,8 @@ def table(results: Sequence[Result]) -> str:
 
 
 def page(results: Sequence[Result], query_ms: float) -> str:
-    """Return the results as a page with a picture."""
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in HEADER)
+    """Return the results as a page with a chart."""
+    header = "".join(f"<th>{html.escape(name)}</th>" for name in HEADER)
     rows = "".join(
         "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells(result)) + "</tr>"
         for result in results
@@ -80,18 +82,19 @@ def page(results: Sequence[Result], query_ms: float) -> str:
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>A shop, layer by layer</title>'
         f"<style>{STYLE}</style><h1>A shop, layer by layer</h1>"
         f"<p>Page reads a second with each layer of the cache alone, and with all. A query of the database "
-        f"takes {query_ms:g} ms.</p>{_bars(results)}<table><tr>{head}</tr>{rows}</table><p>{NOTE}</p></html>"
+        f"takes {query_ms:g} ms.</p>{_bar_chart(results)}"
+        f"<table><tr>{header}</tr>{rows}</table><p>{NOTE}</p></html>"
     )
 
 
-def _bars(results: Sequence[Result]) -> str:
+def _bar_chart(results: Sequence[Result]) -> str:
     rates = [result.requests / result.seconds for result in results]
-    most, parts = max(rates, default=1) or 1, []
+    rate_max, elements = max(rates, default=1) or 1, []
     for number, (result, rate) in enumerate(zip(results, rates, strict=True)):
-        top, width = number * 30, 560 * rate / most
-        parts.append(
+        top, width = number * 30, 560 * rate / rate_max
+        elements.append(
             f'<text x="90" y="{top + 19}" text-anchor="end">{html.escape(result.setup)}</text>'
             f'<rect x="100" y="{top + 4}" width="{width:.0f}" height="20" rx="2" fill="#2a9d8f"/>'
             f'<text x="{108 + width:.0f}" y="{top + 19}">{rate:,.0f}</text>'
         )
-    return f'<svg viewBox="0 0 760 {30 * len(rates)}" role="img">{"".join(parts)}</svg>'
+    return f'<svg viewBox="0 0 760 {30 * len(rates)}" role="img">{"".join(elements)}</svg>'

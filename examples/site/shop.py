@@ -14,31 +14,31 @@ Row = dict[str, Any]
 
 
 class Shop:
-    """Products, categories and reviews; `queries` counts what was asked of the database."""
+    """Products, categories and reviews; `queries` counts the queries of the database."""
 
     def __init__(self, query_seconds: float) -> None:
         """Fill a database with the same shop each time."""
         self.queries = 0
         self._query_seconds = query_seconds
-        self._rows = sqlite3.connect(":memory:")
-        self._rows.row_factory = sqlite3.Row
-        draw = random.Random(1)  # noqa: S311 - the same shop each time
-        self._rows.executescript(
+        self._database = sqlite3.connect(":memory:")
+        self._database.row_factory = sqlite3.Row
+        rng = random.Random(1)  # noqa: S311 - the same shop each time
+        self._database.executescript(
             "create table product (id integer primary key, category int, name text, price int, version int);"
             "create table review (product int, stars int, text text);"
             "create index by_category on product (category); create index by_product on review (product);"
         )
-        self._rows.executemany(
+        self._database.executemany(
             "insert into product values (?, ?, ?, ?, 1)",
             [
-                (number, number % CATEGORIES, f"Lamp & shade {number}", draw.randrange(900, 9900))
+                (number, number % CATEGORIES, f"Lamp & shade {number}", rng.randrange(900, 9900))
                 for number in range(PRODUCTS)
             ],
         )
-        self._rows.executemany(
+        self._database.executemany(
             "insert into review values (?, ?, ?)",
             [
-                (number, draw.randrange(1, 6), "Bright. " * 20)
+                (number, rng.randrange(1, 6), "Bright. " * 20)
                 for number in range(PRODUCTS)
                 for _ in range(5)
             ],
@@ -48,12 +48,12 @@ class Shop:
         self.queries += 1
         if self._query_seconds:
             await asyncio.sleep(self._query_seconds)
-        return [dict(row) for row in self._rows.execute(sql, values)]
+        return [dict(row) for row in self._database.execute(sql, values)]
 
     async def products(self, numbers: list[int]) -> list[Row]:
         """Return products by one query."""
-        marks = ",".join("?" * len(numbers))
-        return await self._query(f"select * from product where id in ({marks})", *numbers)  # noqa: S608
+        placeholders = ",".join("?" * len(numbers))
+        return await self._query(f"select * from product where id in ({placeholders})", *numbers)  # noqa: S608
 
     async def in_category(self, category: int) -> list[int]:
         """Return the numbers of a category's products."""

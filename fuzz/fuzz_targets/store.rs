@@ -1,6 +1,6 @@
 //! Sequences of store operations as a program of bytes, held against a plain map; then the audit counts every byte.
 //!
-//! The operations and what their outcome must be are those of the store's model test. Two workers take turns, memory
+//! The operations and what their outcome must be are those of the store's model test. Two workers alternate, memory
 //! is small enough that everything is evicted, compacted and reused, and the audit runs between and at the end.
 
 #![no_main]
@@ -23,7 +23,7 @@ const AUDIT_EVERY: usize = 256;
 
 fuzz_target!(|program: &[u8]| {
     let Some((&shape, program)) = program.split_first() else { return };
-    let mut rng = Rng::of_program(program);
+    let mut rng = Rng::from_program(program);
     // Roomy or tight, many keys or few, small values or large ones.
     let memory_bytes = if shape & 1 == 0 { 1 << 20 } else { 32 << 20 };
     let keys = if shape & 2 == 0 { 40 } else { 4000 };
@@ -45,7 +45,7 @@ fuzz_target!(|program: &[u8]| {
         may_evict: memory_bytes < 32 << 20,
     };
     let mut steps = 0;
-    while !rng.is_spent() {
+    while !rng.is_at_end() {
         let which = rng.below(2) as usize;
         // The other must not lag: what it might still read cannot be reused.
         workers[1 - which].go_offline();

@@ -1,4 +1,4 @@
-"""The tests' own server, a memcached to compare with, and what doctests see."""
+"""The fixtures: a server of ours, a memcached to compare with, and the names in doctests."""
 
 from __future__ import annotations
 

@@ -38,19 +38,19 @@ class Step:
     """A command of a `console` block and what it is to print."""
 
     command: str
-    wanted: list[str] = field(default_factory=list)
+    expected: list[str] = field(default_factory=list)
     numbers_vary: bool = False
 
-    def is_printed_by(self, got: str) -> bool:
+    def is_printed_by(self, output: str) -> bool:
         """Whether the output is what the document shows; `...` stands for anything."""
-        wanted, got = (" ".join(text.split()) for text in ("\n".join(self.wanted), got))
+        expected, output = (" ".join(text.split()) for text in ("\n".join(self.expected), output))
         if self.numbers_vary:
-            wanted, got = _NUMBER.sub("0", wanted), _NUMBER.sub("0", got)
-        parts = [re.escape(part) for part in re.split(r" ?\.\.\. ?", wanted)]
-        return re.fullmatch(".*".join(parts), got) is not None
+            expected, output = _NUMBER.sub("0", expected), _NUMBER.sub("0", output)
+        parts = [re.escape(part) for part in re.split(r" ?\.\.\. ?", expected)]
+        return re.fullmatch(".*".join(parts), output) is not None
 
 
-def blocks(text: str, language: str) -> list[Block]:
+def code_blocks(text: str, language: str) -> list[Block]:
     """Return the blocks of one language."""
     found = [
         Block(match["language"], match["text"], match["before"] is not None)
@@ -59,31 +59,31 @@ def blocks(text: str, language: str) -> list[Block]:
     return [block for block in found if block.language == language]
 
 
-def steps(text: str) -> list[Step]:
+def command_steps(text: str) -> list[Step]:
     """Return the commands of every `console` block of a document, in order."""
-    found: list[Step] = []
-    for block in blocks(text, "console"):
+    steps: list[Step] = []
+    for block in code_blocks(text, "console"):
         for line in block.text.splitlines():
             if line.startswith("$ "):
-                found.append(Step(line[2:], [], block.numbers_vary))
+                steps.append(Step(line[2:], [], block.numbers_vary))
             else:
-                found[-1].wanted.append(line)
-    return found
+                steps[-1].expected.append(line)
+    return steps
 
 
-def anchors(text: str) -> set[str]:
+def heading_anchors(text: str) -> set[str]:
     """Return the anchors of a document's headings, as GitHub and the site make them."""
-    found: set[str] = set()
+    anchors: set[str] = set()
     for match in _HEADING.finditer(_FENCE.sub("", text)):
         title = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", match["title"]).replace("`", "")
         anchor = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
         number = 1
         unique = anchor
-        while unique in found:
+        while unique in anchors:
             unique = f"{anchor}-{number}"
             number += 1
-        found.add(unique)
-    return found
+        anchors.add(unique)
+    return anchors
 
 
 def broken_links(documents: list[Path]) -> list[str]:
@@ -98,6 +98,6 @@ def broken_links(documents: list[Path]) -> list[str]:
             path = (document.parent / target) if target else document
             if not path.exists():
                 broken.append(f"{document.name}: {match['target']}: there is no such file")
-            elif anchor and anchor not in anchors(path.read_text()):
+            elif anchor and anchor not in heading_anchors(path.read_text()):
                 broken.append(f"{document.name}: {match['target']}: there is no such heading")
     return broken

@@ -1,4 +1,4 @@
-"""A cache server that lies, hangs and breaks off: one mode at a time, in its own thread.
+"""A faulty cache server: wrong replies, hangs and broken connections, one mode at a time.
 
 It keeps a real store and answers `get`, `mg`, `ms`, `set`, `md`, `mn` and `version` rightly until a mode is
 set; then each reply goes through that mode. Values say which key they belong to, so that a client
@@ -120,7 +120,7 @@ class FaultyServer:
         while line := readline():
             word, *words = line.split()
             if word in (b"get", b"gets"):
-                found = b"".join(self._value(key, gets=word == b"gets") for key in words)
+                found = b"".join(self._value_reply(key, gets=word == b"gets") for key in words)
                 yield found + b"END\r\n", True
             elif word == b"mn":
                 yield b"MN\r\n", False
@@ -132,24 +132,24 @@ class FaultyServer:
                 if not self.ignores_writes:
                     self._store[words[0]] = (flags, body)
                 if b"q" not in words:
-                    yield b"HD" + _opaque(words) + b"\r\n", True
+                    yield b"HD" + _opaque_flag(words) + b"\r\n", True
             elif word == b"md":
                 had = self._store.get(words[0])
                 if not self.ignores_writes:
                     self._store.pop(words[0], None)
                 if b"q" not in words:
-                    yield (b"NF" if had is None else b"HD") + _opaque(words) + b"\r\n", True
+                    yield (b"NF" if had is None else b"HD") + _opaque_flag(words) + b"\r\n", True
             elif word == b"mg":
                 item = self._store.get(words[0])
                 if item is None:
                     yield b"EN\r\n", True
                 else:
                     head = b"VA %d f%s" % (len(item[1]), item[0])
-                    yield head + _opaque(words) + b"\r\n" + item[1] + b"\r\n", True
+                    yield head + _opaque_flag(words) + b"\r\n" + item[1] + b"\r\n", True
             else:
                 yield b"ERROR\r\n", True
 
-    def _value(self, key: bytes, *, gets: bool) -> bytes:
+    def _value_reply(self, key: bytes, *, gets: bool) -> bytes:
         item = self._store.get(key)
         if item is None:
             return b""
@@ -157,7 +157,7 @@ class FaultyServer:
         return b"VALUE %s %s %d%s\r\n%s\r\n" % (key, item[0], len(item[1]), cas, item[1])
 
 
-def _opaque(words: list[bytes]) -> bytes:
+def _opaque_flag(words: list[bytes]) -> bytes:
     return b"".join(b" " + word for word in words[1:] if word.startswith(b"O"))
 
 
@@ -207,9 +207,9 @@ def _send(server: FaultyServer, connection: socket.socket, reply: bytes, *, is_l
         case "unsolicited":
             connection.sendall(b"VALUE other 0 5\r\nother\r\nEND\r\n" + reply)
         case "too_long":
-            connection.sendall(_length(reply, 7))
+            connection.sendall(_change_length(reply, 7))
         case "too_short":
-            connection.sendall(_length(reply, -7))
+            connection.sendall(_change_length(reply, -7))
         case "missing_end":
             connection.sendall(reply.removesuffix(b"END\r\n"))
         case "error_line":
@@ -224,9 +224,9 @@ def _send(server: FaultyServer, connection: socket.socket, reply: bytes, *, is_l
                     connection.sendall(b"x" * 65536)
             return False
         case "two_gigabytes":
-            connection.sendall(_length(reply, 2_000_000_000))
+            connection.sendall(_change_length(reply, 2_000_000_000))
         case "negative_length":
-            connection.sendall(_length(reply, -1_000_000))
+            connection.sendall(_change_length(reply, -1_000_000))
         case "other_opaque":
             connection.sendall(reply.replace(b" O", b" O1"))
         case "close_in_multiget":
@@ -237,7 +237,7 @@ def _send(server: FaultyServer, connection: socket.socket, reply: bytes, *, is_l
     return True
 
 
-def _length(reply: bytes, change: int) -> bytes:
+def _change_length(reply: bytes, change: int) -> bytes:
     """Return a reply whose first value says it is longer or shorter than it is."""
     line, rest = reply.split(b"\r\n", 1)
     words = line.split(b" ")

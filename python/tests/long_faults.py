@@ -29,9 +29,9 @@ from glasscache import AsyncClient, Client, GlasscacheError
 
 KEYS = [f"k{number}" for number in range(400)]
 TIMEOUT = 0.1
-SLOW = ("late", "trickle", "hang", "half_then_hang", "endless_line", "no_accept", "blackhole")
+SLOW_MODES = ("late", "trickle", "hang", "half_then_hang", "endless_line", "no_accept", "blackhole")
 """Modes that take a client its whole time-out, and are met more rarely for that."""
-QUICK = tuple(mode for mode in MODES if mode not in SLOW)
+QUICK_MODES = tuple(mode for mode in MODES if mode not in SLOW_MODES)
 QUICK_SHARE = 1 / 300
 SLOW_SHARE = 1 / 30_000
 OVERRUNS_MS = (0, 1, 5, 20, 50, 100)
@@ -39,7 +39,7 @@ SWALLOWED_AFTER_S = 5
 """Seconds after which an exception that was to end a row of calls must have been lost in one of them."""
 
 
-class Chaotic(FaultyServer):
+class RandomFaultServer(FaultyServer):
     """A faulty server whose mode is another one at each reply."""
 
     def __init__(self, seed: int) -> None:
@@ -50,8 +50,8 @@ class Chaotic(FaultyServer):
     def mode(self) -> str:
         draw = self._random.random()
         if draw < SLOW_SHARE:
-            return self._random.choice(SLOW[:4])
-        return self._random.choice(QUICK) if draw < QUICK_SHARE else "ok"
+            return self._random.choice(SLOW_MODES[:4])
+        return self._random.choice(QUICK_MODES) if draw < QUICK_SHARE else "ok"
 
     @mode.setter
     def mode(self, _: str) -> None:
@@ -68,12 +68,12 @@ class Tally:
         self.errors: Counter[str] = Counter()
         self.times: list[float] = []
 
-    def look(self, found: dict[Any, Any]) -> None:
+    def check_value(self, found: dict[Any, Any]) -> None:
         for key, value in found.items():
             if value is not None and value != value_of(key.encode()):
                 self.wrong.append(f"{key}: {value!r:.80}")
 
-    def note(self, operations: int, begin: float, error: BaseException | None) -> None:
+    def record_call(self, operations: int, begin: float, error: BaseException | None) -> None:
         self.calls += 1
         self.operations += operations
         took = time.monotonic() - begin
@@ -82,10 +82,10 @@ class Tally:
         if took > TIMEOUT / 2:
             self.times.append(took)
 
-    def displayed(self) -> str:
+    def summary(self) -> str:
         over = sorted(max(0.0, took - TIMEOUT) * 1e3 for took in self.times)
 
-        def at(share: float) -> float:
+        def overruns_at(share: float) -> float:
             rank = int(self.calls * (1 - share))
             return round(over[-1 - rank], 1) if rank < len(over) else 0.0
 
@@ -96,59 +96,63 @@ class Tally:
                 "wrong": self.wrong[:10],
                 "errors": self.errors,
                 "slow_calls": len(over),
-                "overrun_ms": {"p99": at(0.99), "p99.9": at(0.999), "worst": at(1)},
+                "overrun_ms": {
+                    "p99": overruns_at(0.99),
+                    "p99.9": overruns_at(0.999),
+                    "worst": overruns_at(1),
+                },
                 "late_calls": {f"{ms} ms": sum(each > ms for each in over) for ms in OVERRUNS_MS},
             }
         )
 
 
-def plan(chance: random.Random) -> tuple[str, list[str]]:
+def random_call(rng: random.Random) -> tuple[str, list[str]]:
     """Return what is done next, and to which keys."""
-    draw = chance.random()
-    if draw < 0.3:
-        return "get", [chance.choice(KEYS)]
-    if draw < 0.7:
-        return "get_many", chance.sample(KEYS, 20)
-    if draw < 0.85:
-        return "set", [chance.choice(KEYS)]
-    if draw < 0.95:
-        return "set_many", chance.sample(KEYS, 10)
-    return "delete", [chance.choice(KEYS)]
+    number = rng.random()
+    if number < 0.3:
+        return "get", [rng.choice(KEYS)]
+    if number < 0.7:
+        return "get_many", rng.sample(KEYS, 20)
+    if number < 0.85:
+        return "set", [rng.choice(KEYS)]
+    if number < 0.95:
+        return "set_many", rng.sample(KEYS, 10)
+    return "delete", [rng.choice(KEYS)]
 
 
 def values(keys: list[str]) -> dict[str, bytes]:
     return {key: value_of(key.encode()) for key in keys}
 
 
-def one_call(client: Client, chance: random.Random, tally: Tally) -> None:
-    word, keys = plan(chance)
+def make_random_call(client: Client, rng: random.Random, tally: Tally) -> None:
+    word, keys = random_call(rng)
     begin, failed = time.monotonic(), None
     try:
         if word == "get":
-            tally.look({keys[0]: client.get(keys[0])})
+            tally.check_value({keys[0]: client.get(keys[0])})
         elif word == "get_many":
-            tally.look(client.get_many(keys))
+            tally.check_value(client.get_many(keys))
         elif word == "set":
-            client.set(keys[0], values(keys)[keys[0]], noreply=chance.random() < 0.2)
+            client.set(keys[0], values(keys)[keys[0]], noreply=rng.random() < 0.2)
         elif word == "set_many":
             client.set_many(values(keys))
         else:
             client.delete(keys[0])
     except GlasscacheError as error:
         failed = error
-        tally.look(getattr(error, "arrived", None) or {})
-    tally.note(len(keys), begin, failed)
+        tally.check_value(getattr(error, "arrived", None) or {})
+    tally.record_call(len(keys), begin, failed)
 
 
-class Stop(BaseException):
+class Interruption(BaseException):
     """What a signal's handler raises in the middle of a call."""
 
 
 def stop(_number: int, _frame: object) -> None:
-    raise Stop
+    raise Interruption
 
 
-def fork_and_read(client: Client, chance: random.Random) -> int:
+def fork_and_read(client: Client, rng: random.Random) -> int:
     """Return how a child ended that read by its parent's client: 0 if all it saw was right."""
     child = os.fork()
     if child == 0:
@@ -156,13 +160,13 @@ def fork_and_read(client: Client, chance: random.Random) -> int:
         with contextlib.suppress(BaseException):
             tally = Tally()
             for _ in range(20):
-                one_call(client, chance, tally)
+                make_random_call(client, rng, tally)
             code = 2 if tally.wrong else 0
         os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def by_threads(addresses: list[str], operations: int, seed: int) -> Tally:
+def run_threads(addresses: list[str], operations: int, seed: int) -> Tally:
     """Use a client by four threads and a main thread that is interrupted and forks."""
     total = Tally()
     is_over = threading.Event()
@@ -170,26 +174,26 @@ def by_threads(addresses: list[str], operations: int, seed: int) -> Tally:
         tallies = [Tally() for _ in range(4)]
 
         def work(number: int) -> None:
-            chance = random.Random(seed + number)
+            rng = random.Random(seed + number)
             while not is_over.is_set():
-                one_call(client, chance, tallies[number])
+                make_random_call(client, rng, tallies[number])
 
         threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
         for thread in threads:
             thread.start()
-        chance = random.Random(seed + 99)
+        rng = random.Random(seed + 99)
         signal.signal(signal.SIGALRM, stop)
         while sum(tally.operations for tally in tallies) + total.operations < operations:
             begin = time.monotonic()
             try:
-                signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0005, 0.02))
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0005, 0.02))
                 while time.monotonic() - begin < SWALLOWED_AFTER_S:
-                    one_call(client, chance, total)
+                    make_random_call(client, rng, total)
                 total.wrong.append("what the signal's handler raised was swallowed")
-            except Stop:
+            except Interruption:
                 total.errors["Stop"] += 1
-            if chance.random() < 0.005:
-                code = fork_and_read(client, chance)
+            if rng.random() < 0.005:
+                code = fork_and_read(client, rng)
                 total.errors["fork"] += 1
                 if code == 2:
                     total.wrong.append("a child of a fork read a wrong value")
@@ -206,19 +210,19 @@ def by_threads(addresses: list[str], operations: int, seed: int) -> Tally:
     return total
 
 
-async def by_tasks(addresses: list[str], operations: int, seed: int) -> Tally:
+async def run_tasks(addresses: list[str], operations: int, seed: int) -> Tally:
     """Use a client by asyncio tasks, some of which are cancelled."""
-    tally, chance = Tally(), random.Random(seed)
+    tally, rng = Tally(), random.Random(seed)
     async with AsyncClient(addresses, timeout=TIMEOUT, placement="modula") as client:
 
         async def call() -> None:
-            word, keys = plan(chance)
+            word, keys = random_call(rng)
             begin, failed = time.monotonic(), None
             try:
                 if word == "get":
-                    tally.look({keys[0]: await client.get(keys[0])})
+                    tally.check_value({keys[0]: await client.get(keys[0])})
                 elif word == "get_many":
-                    tally.look(await client.get_many(keys))
+                    tally.check_value(await client.get_many(keys))
                 elif word == "set":
                     await client.set(keys[0], values(keys)[keys[0]])
                 elif word == "set_many":
@@ -227,14 +231,14 @@ async def by_tasks(addresses: list[str], operations: int, seed: int) -> Tally:
                     await client.delete(keys[0])
             except GlasscacheError as error:
                 failed = error
-                tally.look(getattr(error, "arrived", None) or {})
-            tally.note(len(keys), begin, failed)
+                tally.check_value(getattr(error, "arrived", None) or {})
+            tally.record_call(len(keys), begin, failed)
 
         while tally.operations < operations:
             tasks = [asyncio.create_task(call()) for _ in range(16)]
-            if chance.random() < 0.05:
-                await asyncio.sleep(chance.random() * 0.002)
-                for task in chance.sample(tasks, 4):
+            if rng.random() < 0.05:
+                await asyncio.sleep(rng.random() * 0.002)
+                for task in rng.sample(tasks, 4):
                     task.cancel()
                     tally.errors["cancelled"] += 1
             for outcome in await asyncio.gather(*tasks, return_exceptions=True):
@@ -245,7 +249,7 @@ async def by_tasks(addresses: list[str], operations: int, seed: int) -> Tally:
     return tally
 
 
-class Ticker(threading.Thread):
+class ProgressPrinter(threading.Thread):
     """Sleeps a millisecond over and over: how late it wakes is the machine's doing and not the client's."""
 
     def __init__(self) -> None:
@@ -258,7 +262,7 @@ class Ticker(threading.Thread):
             time.sleep(0.001)
             self._late_ms.append((time.monotonic() - begin - 0.001) * 1e3)
 
-    def displayed(self) -> str:
+    def summary(self) -> str:
         late = sorted(self._late_ms)
         late_often = late[-1 - len(late) // 1000]
         return f"a sleep of 1 ms ended {late_often:.1f} ms late at p99.9, {late[-1]:.1f} at worst"
@@ -283,23 +287,23 @@ def main() -> None:
     parser.add_argument("--addresses", default="")
     arguments = parser.parse_args()
     if arguments.role == "serve":
-        server = Chaotic(arguments.seed)
+        server = RandomFaultServer(arguments.seed)
         for key in KEYS:
             server.put(key.encode(), value_of(key.encode()))
         print(server.address, flush=True)
         signal.pause()
     addresses = arguments.addresses.split(",")
     if arguments.role == "threads":
-        print(by_threads(addresses, arguments.operations, arguments.seed).displayed(), flush=True)
+        print(run_threads(addresses, arguments.operations, arguments.seed).summary(), flush=True)
     elif arguments.role == "tasks":
-        work = by_tasks(addresses, arguments.operations, arguments.seed)
-        print(asyncio.run(work).displayed(), flush=True)
+        work = run_tasks(addresses, arguments.operations, arguments.seed)
+        print(asyncio.run(work).summary(), flush=True)
     if arguments.role != "all":
         return
     print(f"seed {arguments.seed}", flush=True)
     servers = [start("--role", "serve", "--seed", str(arguments.seed + n)) for n in range(3)]
     begin = time.monotonic()
-    ticker = Ticker()
+    ticker = ProgressPrinter()
     ticker.start()
     try:
         everyone = ",".join(map(first_line, servers))
@@ -312,7 +316,7 @@ def main() -> None:
             server.terminate()
     for role, outcome in outcomes.items():
         print(f"{role}: {outcome}")
-    print(f"the machine: {ticker.displayed()}")
+    print(f"the machine: {ticker.summary()}")
     operations = sum(outcome["operations"] for outcome in outcomes.values())
     wrong = sum(len(outcome["wrong"]) for outcome in outcomes.values())
     took = time.monotonic() - begin

@@ -49,27 +49,30 @@ def main() -> None:
     readings: list[tuple[int, int]] = []
     begin = time.monotonic()
     with Server(memory="256M") as server, Client(server.address, timeout=30) as client:
-        done = 0
-        while done < arguments.operations:
+        operations = 0
+        while operations < arguments.operations:
             goal = arguments.operations * (len(readings) + 1) // READINGS
-            while done < goal:
-                some = [keys[rng.randrange(1000)] for _ in range(20)]
-                for key in some[:5]:
+            while operations < goal:
+                subset = [keys[rng.randrange(1000)] for _ in range(20)]
+                for key in subset[:5]:
                     sizes[key] = random_size(rng)
                     client.set(key, blob[: sizes[key]])
-                for key in some[5:10]:
+                for key in subset[5:10]:
                     value = client.get(key)
                     assert value is None or value == blob[: sizes[key]], key
-                for key in some[10:12]:
+                for key in subset[10:12]:
                     sizes[key] = random_size(rng)
                     client.set(key, blob[: sizes[key]], noreply=True)
-                found = client.get_many(some)
+                found = client.get_many(subset)
                 assert all(value == blob[: sizes[key]] for key, value in found.items())
-                done += 12 + len(some)
-            readings.append((done, resident_bytes()))
+                operations += 12 + len(subset)
+            readings.append((operations, resident_bytes()))
             if len(readings) % 10 == 0:
                 took = time.monotonic() - begin
-                print(f"{done:>12,}  {readings[-1][1] / 2**20:8.2f} MiB  {took:6.0f} s", flush=True)
+                print(
+                    f"{operations:>12,}  {readings[-1][1] / 2**20:8.2f} MiB  {took:6.0f} s",
+                    flush=True,
+                )
     settled = readings[READINGS // 5 :]
     line = statistics.linear_regression(
         [operations for operations, _ in settled], [resident for _, resident in settled]

@@ -1,4 +1,4 @@
-"""`protocol="binary"` against our server and memcached: both kinds of clients, logins, what has no form."""
+"""`protocol="binary"` against our server and memcached: both clients, logins, and calls that binary lacks."""
 
 from __future__ import annotations
 

@@ -111,9 +111,11 @@ def test_a_page_shows_the_topics_above_and_below_and_is_the_same_under_a_strateg
     plain = {"CATALOGUE_FILE": str(file), "CATALOGUE_CACHE": server.address}
 
     async def pages(environment: dict[str, str]) -> list[str | None]:
-        made = app.pages_of(environment)
-        paths = [*visitors.visits(made, 20, seed=1), "0", "0/0"]
-        statuses = [await visitors.visit(app.application(made), path) for path in [*paths, "0/x"]]
+        made = app.pages_from_environment(environment)
+        paths = [*visitors.visited_paths(made, 20, seed=1), "0", "0/0"]
+        statuses = [
+            await visitors.request_page(app.application(made), path) for path in [*paths, "0/x"]
+        ]
         assert statuses == [200] * len(paths) + [404]
         found = [await made._page(path) for path in paths]
         await made.client.close()
@@ -194,7 +196,7 @@ def test_a_django_site_of_the_catalogue_makes_the_calls_that_were_forecast(
     rows = [json.loads(line) for line in part.read_text().splitlines()]
 
     def items(path: str) -> list[str]:
-        read = [path, *catalogue.ancestors(path), *topics.below(path)]
+        read = [path, *catalogue.ancestors(path), *topics.children_of(path)]
         return [f":1:{catalogue.key_of(each)}" for each in read]
 
     assert [row["items"] for row in rows] == [items(path) for path in paths]
@@ -212,10 +214,10 @@ def test_visitors_are_the_same_for_a_seed_and_prefer_some_topics(
     app, catalogue, visitors = modules
     catalogue.create(tmp_path / "c.db", 2000)
     environment = {"CATALOGUE_FILE": str(tmp_path / "c.db"), "CATALOGUE_CACHE": server.address}
-    pages = app.pages_of(environment)
-    paths = list(visitors.visits(pages, 2000, seed=5))
-    assert paths == list(visitors.visits(pages, 2000, seed=5))
-    assert paths != list(visitors.visits(pages, 2000, seed=6))
+    pages = app.pages_from_environment(environment)
+    paths = list(visitors.visited_paths(pages, 2000, seed=5))
+    assert paths == list(visitors.visited_paths(pages, 2000, seed=5))
+    assert paths != list(visitors.visited_paths(pages, 2000, seed=6))
     by_visits = sorted((paths.count(path) for path in set(paths)), reverse=True)
     assert sum(by_visits[:20]) > 2000 / 5  # a fifth of the visits are to one in a hundred topics
     assert {path.count("/") for path in paths} >= {0, 1, 2, 3}

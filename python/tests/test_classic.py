@@ -1,4 +1,4 @@
-"""Before a server that closes on meta commands, as some proxies do: bulk calls in classic text."""
+"""With a server that closes on meta commands, as some proxies do: bulk calls use classic text."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from glasscache import AsyncClient, Client, Server, Unsupported, ValueTooLarge
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-META = (b"mn", b"mg", b"ms", b"md", b"ma", b"me")
-WORDS: dict[str, Any] = {"timeout": 5, "keys": "base64", "codec": "raw"}
+META_COMMANDS = (b"mn", b"mg", b"ms", b"md", b"ma", b"me")
+CLASSIC_COMMANDS: dict[str, Any] = {"timeout": 5, "keys": "base64", "codec": "raw"}
 
 
-class Relay:
+class ClassicOnlyRelay:
     """Passes bytes between clients and a server, and closes on a connection's first meta command."""
 
     def __init__(self, server: str) -> None:
@@ -37,16 +37,16 @@ class Relay:
     def _serve(self, client: socket.socket) -> None:
         with client, socket.create_connection(self._server) as server, contextlib.suppress(OSError):
             first = client.recv(65536)
-            if not first.startswith(META):
+            if not first.startswith(META_COMMANDS):
                 server.sendall(first)
-                back = threading.Thread(target=self._pass, args=(server, client), daemon=True)
+                back = threading.Thread(target=self._forward, args=(server, client), daemon=True)
                 back.start()
-                self._pass(client, server)
+                self._forward(client, server)
                 server.shutdown(socket.SHUT_WR)
                 back.join()
 
     @staticmethod
-    def _pass(source: socket.socket, target: socket.socket) -> None:
+    def _forward(source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 target.sendall(data)
@@ -56,47 +56,49 @@ class Relay:
 
 
 @pytest.fixture
-def classic(server: Server) -> Iterator[str]:
-    relay = Relay(server.address)
+def classic_server(server: Server) -> Iterator[str]:
+    relay = ClassicOnlyRelay(server.address)
     yield relay.address
     relay.close()
 
 
-async def called(client: Any, name: str, *arguments: Any) -> Any:
+async def calls_by_name(client: Any, name: str, *arguments: Any) -> Any:
     outcome = getattr(client, name)(*arguments)
     return await outcome if asyncio.iscoroutine(outcome) else outcome
 
 
 async def bulk_calls(client: Any) -> None:
-    many = {f"classic{n}": b"%d" % n for n in range(300)}
-    assert await called(client, "set_many", many) == {}
-    assert await called(client, "get_many", [*many, "never"]) == many
-    found = await called(client, "gets_many", list(many))
-    assert {key: value for key, (value, _) in found.items()} == many
+    items = {f"classic{n}": b"%d" % n for n in range(300)}
+    assert await calls_by_name(client, "set_many", items) == {}
+    assert await calls_by_name(client, "get_many", [*items, "never"]) == items
+    found = await calls_by_name(client, "gets_many", list(items))
+    assert {key: value for key, (value, _) in found.items()} == items
     big = b"b" * 2_000_000
-    failures = await called(client, "set_many", {"classic0": big, "a b": b"", "classic1": b"new"})
+    failures = await calls_by_name(
+        client, "set_many", {"classic0": big, "a b": b"", "classic1": b"new"}
+    )
     assert {key: type(error) for key, error in failures.items()} == {
         "classic0": ValueTooLarge,
         "a b": Unsupported,
     }
     assert failures["classic0"].limit == 1 << 20
-    read = await called(client, "get_many", ["classic0", "classic1"])
+    read = await calls_by_name(client, "get_many", ["classic0", "classic1"])
     assert read == {"classic1": b"new"}
     with pytest.raises(Unsupported) as error:
-        await called(client, "get_many", ["classic1", "a b"])
+        await calls_by_name(client, "get_many", ["classic1", "a b"])
     assert (error.value.arrived, error.value.unanswered) == ({"classic1": b"new"}, ["a b"])
-    assert await called(client, "delete_many", list(many)) == {}
-    assert await called(client, "get_many", list(many)) == {}
+    assert await calls_by_name(client, "delete_many", list(items)) == {}
+    assert await calls_by_name(client, "get_many", list(items)) == {}
 
 
-def test_the_blocking_clients_bulk_calls_need_no_meta(classic: str) -> None:
-    with Client(classic, **WORDS) as client:
+def test_the_blocking_clients_bulk_calls_need_no_meta(classic_server: str) -> None:
+    with Client(classic_server, **CLASSIC_COMMANDS) as client:
         asyncio.run(bulk_calls(client))
 
 
-def test_asyncios_bulk_calls_need_no_meta(classic: str) -> None:
+def test_asyncios_bulk_calls_need_no_meta(classic_server: str) -> None:
     async def main() -> None:
-        async with AsyncClient(classic, **WORDS) as client:
+        async with AsyncClient(classic_server, **CLASSIC_COMMANDS) as client:
             await bulk_calls(client)
 
     asyncio.run(main())

@@ -11,7 +11,7 @@ from glasscache import BadSetting, Codec, RawJSON, UnreadableValue, UnwritableVa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-JSON = st.recursive(
+JSON_VALUES = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(2**63), 2**63 - 1)
@@ -23,31 +23,31 @@ JSON = st.recursive(
 SCALARS = st.text() | st.binary(max_size=5000) | st.integers() | st.floats(allow_nan=False)
 
 
-def same(left: Any, right: Any) -> bool:
+def is_same(left: Any, right: Any) -> bool:
     """Whether two values are equal and of the same types throughout."""
     if type(left) is not type(right):
         return False
     if isinstance(left, list):
-        return len(left) == len(right) and all(map(same, left, right))
+        return len(left) == len(right) and all(map(is_same, left, right))
     if isinstance(left, dict):
-        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+        return left.keys() == right.keys() and all(is_same(left[key], right[key]) for key in left)
     return bool(left == right)
 
 
 @settings(max_examples=200, deadline=None)
-@given(value=SCALARS | JSON | st.lists(st.integers()))
+@given(value=SCALARS | JSON_VALUES | st.lists(st.integers()))
 def test_what_was_stored_comes_back_as_it_was(value: Any) -> None:
     for codec in (Codec(), Codec(threshold=0, min_saving=0), Codec(objects="pickle")):
         flags, body = codec.encode(value)
-        assert same(codec.decode(flags, body), value)
+        assert is_same(codec.decode(flags, body), value)
 
 
 @settings(max_examples=50, deadline=None)
-@given(value=JSON)
+@given(value=JSON_VALUES)
 def test_messagepack_brings_back_what_json_does(value: Any) -> None:
     codec = Codec(objects="msgpack")
     flags, body = codec.encode(value)
-    assert same(codec.decode(flags, body), value)
+    assert is_same(codec.decode(flags, body), value)
 
 
 @pytest.mark.parametrize("value", [object(), float, {"a": object()}, [memoryview(b"")], 1j])
@@ -61,7 +61,7 @@ def test_arrays_come_back_with_their_type() -> None:
 
     numbers = array.array("I", range(1000))
     codec = Codec()
-    assert same(codec.decode(*codec.encode(numbers)), numbers)
+    assert is_same(codec.decode(*codec.encode(numbers)), numbers)
     for table in (
         np.arange(12, dtype="f4").reshape(3, 4),
         np.array([[True, False]]),
@@ -77,7 +77,7 @@ def test_arrays_come_back_with_their_type() -> None:
 def test_raw_json_is_stored_as_it_is() -> None:
     flags, body = Codec().encode(RawJSON(b'{"a": 1}'))
     assert body == b'{"a": 1}'
-    assert same(Codec().decode(flags, body), RawJSON(b'{"a": 1}'))
+    assert is_same(Codec().decode(flags, body), RawJSON(b'{"a": 1}'))
 
 
 def test_a_decompression_bomb_is_refused() -> None:
@@ -97,14 +97,14 @@ def test_the_memory_of_a_long_list_is_retained_for_the_next() -> None:
     codec = Codec()
     flags, body = codec.encode(list(range(1_000_000, 1_140_000)))
 
-    def faults() -> int:
+    def page_faults() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
     codec.decode(flags, body)
-    before = faults()
+    before = page_faults()
     for _ in range(10):
         codec.decode(flags, body)
-    assert faults() - before < 10 * 300, "some 1,000 each where the room is given back"
+    assert page_faults() - before < 10 * 300, "some 1,000 each where the room is given back"
 
 
 @pytest.mark.parametrize("text", ["\ud800", {"a": "\ud800"}, {"\ud800": 1}, ["\ud83d\ude00"]])

@@ -34,15 +34,15 @@ def _name_server(replies: bytes, count: int, code: int = 0) -> tuple[str, thread
     return f"127.0.0.1:{peer.getsockname()[1]}", thread
 
 
-def _record(priority: int, weight: int, port: int, host: str) -> bytes:
+def _srv_record(priority: int, weight: int, port: int, host: str) -> bytes:
     name = b"".join(bytes([len(label)]) + label.encode() for label in host.split(".")) + b"\0"
     data = struct.pack(">HHH", priority, weight, port) + name
     return b"\xc0\x0c" + struct.pack(">HHIH", 33, 1, 60, len(data)) + data
 
 
 def test_srv_records_of_the_least_priority_become_weighted_servers() -> None:
-    replies = _record(1, 2, 11211, "a.example") + _record(1, 1, 11212, "b.example")
-    replies += _record(9, 1, 1, "spare.example")
+    replies = _srv_record(1, 2, 11211, "a.example") + _srv_record(1, 1, 11212, "b.example")
+    replies += _srv_record(9, 1, 1, "spare.example")
     nameserver, thread = _name_server(replies, 3)
     found = discovery.srv("_memcache._tcp.example", nameserver=nameserver)()
     thread.join()

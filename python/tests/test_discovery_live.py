@@ -1,4 +1,4 @@
-"""Servers that come and go under load, told by a cluster's endpoint and by a name server of our own."""
+"""Servers that are added and removed under load, reported by a cluster's endpoint and by a name server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 INTERVAL_S = 0.2
-NOTICED_S = 1.5
+NOTICE_TIMEOUT_S = 1.5
 """The interval with its jitter, and room for a loaded machine."""
 
 
@@ -29,10 +29,10 @@ class Cluster:
         self.servers = [Server() for _ in range(3)]
         self._file = folder / "cluster"
         self._version = 0
-        self.name(0, 1)
+        self.announce(0, 1)
         self.endpoint = Server(arguments=("--cluster-file", str(self._file)))
 
-    def name(self, *which: int) -> list[str]:
+    def announce(self, *which: int) -> list[str]:
         """Write the file anew; its servers."""
         self._version += 1
         addresses = [self.servers[index].address for index in which]
@@ -68,7 +68,7 @@ class Findings:
             self.wrong.append(f"{key}: {found!r}, written {last}")
 
 
-def _load(client: Client, name: str, stop: threading.Event, findings: Findings) -> None:
+def _read_and_write(client: Client, name: str, stop: threading.Event, findings: Findings) -> None:
     """Write and read keys of its own until told to stop."""
     written: dict[str, int] = {}
     round_number = 0
@@ -86,14 +86,14 @@ def _load(client: Client, name: str, stop: threading.Event, findings: Findings) 
             written.pop(key, None)
 
 
-def _used(client: Client) -> list[str]:
+def _servers_in_use(client: Client) -> list[str]:
     return sorted({client.server_of(f"key{number}") for number in range(200)})
 
 
-def _until(holds: Callable[[], bool]) -> float:
+def _wait_until(is_true: Callable[[], bool]) -> float:
     begin = time.monotonic()
-    while not holds():
-        assert time.monotonic() - begin < NOTICED_S, "not noticed"
+    while not is_true():
+        assert time.monotonic() - begin < NOTICE_TIMEOUT_S, "not noticed"
         time.sleep(0.005)
     return time.monotonic() - begin
 
@@ -104,25 +104,27 @@ def test_a_node_added_and_one_lost_are_noticed_under_load(cluster: Cluster) -> N
     stop, findings = threading.Event(), Findings()
     with Client(first, timeout=5) as client:
         with discovery.Watch(client, source, interval=INTERVAL_S):
-            assert _used(client) == sorted([first, lost])
+            assert _servers_in_use(client) == sorted([first, lost])
             threads = [
-                threading.Thread(target=_load, args=(client, f"t{number}", stop, findings))
+                threading.Thread(
+                    target=_read_and_write, args=(client, f"t{number}", stop, findings)
+                )
                 for number in range(3)
             ]
             for thread in threads:
                 thread.start()
-            named = cluster.name(0, 1, 2)
-            _until(lambda: _used(client) == named)
+            named = cluster.announce(0, 1, 2)
+            _wait_until(lambda: _servers_in_use(client) == named)
             calls = findings.calls
-            _until(lambda: findings.calls > calls + 200)
+            _wait_until(lambda: findings.calls > calls + 200)
             assert findings.failed_servers == set()
             cluster.servers[1].stop()
-            _until(lambda: findings.failed_servers == {lost})
-            named = cluster.name(0, 2)
-            _until(lambda: _used(client) == named)
+            _wait_until(lambda: findings.failed_servers == {lost})
+            named = cluster.announce(0, 2)
+            _wait_until(lambda: _servers_in_use(client) == named)
             findings.failed_servers.clear()
             calls = findings.calls
-            _until(lambda: findings.calls > calls + 200)
+            _wait_until(lambda: findings.calls > calls + 200)
             stop.set()
             for thread in threads:
                 thread.join()
@@ -136,8 +138,8 @@ def test_asyncio_clients_are_kept_up_as_well(cluster: Cluster) -> None:
         source = discovery.elasticache(cluster.endpoint.address)
         async with AsyncClient(cluster.servers[0].address, timeout=5) as client:
             keeping = asyncio.create_task(discovery.keep_up(client, source, interval=INTERVAL_S))
-            named = cluster.name(1, 2)
-            ends = time.monotonic() + NOTICED_S
+            named = cluster.announce(1, 2)
+            ends = time.monotonic() + NOTICE_TIMEOUT_S
             round_number = 0
             while sorted(client._names.values()) != named:
                 assert time.monotonic() < ends, "not noticed"
@@ -167,7 +169,7 @@ class NameServer:
 
     def _serve(self) -> None:
         while True:
-            query, asker = self._peer.recvfrom(512)
+            query, client_address = self._peer.recvfrom(512)
             if not query:
                 self._peer.close()
                 return
@@ -176,7 +178,7 @@ class NameServer:
             reply = query[:2] + struct.pack(">HHHHH", 0x8180, 1, len(replies), 0, 0) + query[12:]
             for data in replies:
                 reply += b"\xc0\x0c" + struct.pack(">HHIH", kind, 1, 5, len(data)) + data
-            self._peer.sendto(reply, asker)
+            self._peer.sendto(reply, client_address)
 
     def stop(self) -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as last:
@@ -191,7 +193,7 @@ def name_server() -> Iterator[NameServer]:
     made.stop()
 
 
-def _services(addresses: list[str]) -> list[bytes]:
+def _service_records(addresses: list[str]) -> list[bytes]:
     name = b"\x09localhost\x00"
     ports = [int(address.rpartition(":")[2]) for address in addresses]
     return [struct.pack(">HHH", 1, 1, port) + name for port in ports]
@@ -210,17 +212,17 @@ def test_a_service_that_moves_takes_the_client_along(
     cluster: Cluster, name_server: NameServer
 ) -> None:
     addresses = [server.address for server in cluster.servers]
-    name_server.records["SRV"] = _services(addresses[:2])
+    name_server.records["SRV"] = _service_records(addresses[:2])
     source = discovery.srv("_memcache._tcp.cache.example", nameserver=name_server.address)
     with (
         Client("127.0.0.1:1", timeout=5) as client,
         discovery.Watch(client, source, interval=INTERVAL_S),
     ):
-        ports = {name.rpartition(":")[2] for name in _used(client)}
+        ports = {name.rpartition(":")[2] for name in _servers_in_use(client)}
         assert ports == {address.rpartition(":")[2] for address in addresses[:2]}
         assert client.set("k", 1)
-        name_server.records["SRV"] = _services(addresses[2:])
+        name_server.records["SRV"] = _service_records(addresses[2:])
         last = f"localhost:{addresses[2].rpartition(':')[2]}"
-        _until(lambda: _used(client) == [last])
+        _wait_until(lambda: _servers_in_use(client) == [last])
         assert client.set("k", 2)
         assert client.get("k") == 2

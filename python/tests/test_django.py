@@ -1,4 +1,4 @@
-"""Django's backend: the settings of old backends, what `manage.py check` says, moving and rolling back."""
+"""Django's backend: the settings of old backends, `manage.py check`, moving and rolling back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 HERE = "127.0.0.1:11211"
-THREE = [HERE, "127.0.0.1:11212", "127.0.0.1:11213"]
+THREE_SERVERS = [HERE, "127.0.0.1:11212", "127.0.0.1:11213"]
 
 
 class OwnSerde:
@@ -51,7 +51,7 @@ def test_every_option_of_the_old_clients_is_decided() -> None:
     assert {*pylibmc.all_behaviors, "namespace", "_retry_timeout"} == set(PYLIBMC_BEHAVIORS)
 
 
-TRANSLATED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+TRANSLATED_OPTIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"no_delay": True, "ignore_exc": True, "max_pool_size": 4, "use_pooling": True},
      {"on_error": "miss", "connections_max": 4}),
     ({"ignore_exc": False}, {"on_error": "raise"}),
@@ -82,7 +82,7 @@ TRANSLATED: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("options", "expected"), TRANSLATED)
+@pytest.mark.parametrize(("options", "expected"), TRANSLATED_OPTIONS)
 def test_an_option_of_the_old_backend_is_translated(
     options: dict[str, Any], expected: dict[str, Any]
 ) -> None:
@@ -104,11 +104,11 @@ def test_an_option_of_the_old_backend_is_translated(
     assert len(without.advice) == (0 if options.keys() <= {"timeout"} else 1)
 
 
-ABSURD = 10**400
+INVALID_OPTIONS = 10**400
 """Neither a float nor a number of 64 bits."""
 OUT_OF_RANGE = 'OPTIONS["recorder"]: a number is out of range'
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
+REFUSED_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"retry_attempts": 2}, "gutter"),
     ({"retry_timeout": 1}, "gutter"),
     ({"dead_timeout": 60}, "gutter"),
@@ -151,22 +151,22 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"lease": "x"}, "seconds"),
     ({"connections_max": 0}, "connections_max"),
     ({"connections_max": -1}, 'OPTIONS["connections_max"] is out of range'),
-    ({"connections_max": ABSURD}, 'OPTIONS["connections_max"] is out of range'),
-    ({"max_pool_size": ABSURD}, 'OPTIONS["connections_max"] is out of range'),
-    ({"value_bytes_max": ABSURD}, 'OPTIONS["value_bytes_max"] is out of range'),
-    ({"timeout": ABSURD}, 'OPTIONS["timeout"] is out of range'),
-    ({"stale": ABSURD}, 'OPTIONS["stale"] is out of range'),
-    ({"near_ttl": ABSURD}, 'OPTIONS["near_ttl"] is out of range'),
-    ({"share": ABSURD}, 'OPTIONS["share"] is out of range'),
-    ({"connect_timeout": ABSURD}, 'OPTIONS["connect_timeout"]: out of range'),
-    ({"behaviors": {"receive_timeout": ABSURD}}, '"receive_timeout": out of range'),
-    ({"recorder": {"folder": "log", "sample": ABSURD}}, OUT_OF_RANGE),
-    ({"recorder": {"folder": "log", "rotate_bytes": ABSURD}}, OUT_OF_RANGE),
+    ({"connections_max": INVALID_OPTIONS}, 'OPTIONS["connections_max"] is out of range'),
+    ({"max_pool_size": INVALID_OPTIONS}, 'OPTIONS["connections_max"] is out of range'),
+    ({"value_bytes_max": INVALID_OPTIONS}, 'OPTIONS["value_bytes_max"] is out of range'),
+    ({"timeout": INVALID_OPTIONS}, 'OPTIONS["timeout"] is out of range'),
+    ({"stale": INVALID_OPTIONS}, 'OPTIONS["stale"] is out of range'),
+    ({"near_ttl": INVALID_OPTIONS}, 'OPTIONS["near_ttl"] is out of range'),
+    ({"share": INVALID_OPTIONS}, 'OPTIONS["share"] is out of range'),
+    ({"connect_timeout": INVALID_OPTIONS}, 'OPTIONS["connect_timeout"]: out of range'),
+    ({"behaviors": {"receive_timeout": INVALID_OPTIONS}}, '"receive_timeout": out of range'),
+    ({"recorder": {"folder": "log", "sample": INVALID_OPTIONS}}, OUT_OF_RANGE),
+    ({"recorder": {"folder": "log", "rotate_bytes": INVALID_OPTIONS}}, OUT_OF_RANGE),
     ({"recorder": {"folder": "log", "memory_bytes": -1}}, OUT_OF_RANGE),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("options", "sentence"), REFUSED)
+@pytest.mark.parametrize(("options", "sentence"), REFUSED_OPTIONS)
 def test_an_option_without_a_translation_is_refused_with_what_to_write(
     options: dict[str, Any], sentence: str
 ) -> None:
@@ -178,9 +178,11 @@ def test_an_option_without_a_translation_is_refused_with_what_to_write(
 def test_a_prefix_of_the_old_client_is_refused_where_it_would_miss() -> None:
     assert (
         "leave it out"
-        in translate_settings(THREE, {"like": "pymemcache", "key_prefix": "a"}).refusals[0]
+        in translate_settings(THREE_SERVERS, {"like": "pymemcache", "key_prefix": "a"}).refusals[0]
     )
-    assert translate_settings(THREE, {"like": "pymemcache", "key_prefix": b""}).refusals == []
+    assert (
+        translate_settings(THREE_SERVERS, {"like": "pymemcache", "key_prefix": b""}).refusals == []
+    )
 
 
 @pytest.mark.parametrize("location", ["", [], "::1", "a:99999", [("a", 1, 2, 3)], 5])
@@ -216,12 +218,12 @@ def test_without_like_keys_have_a_prefix_of_their_own() -> None:
 
 
 @pytest.fixture(scope="module")
-def three() -> Iterator[list[str]]:
+def three_servers() -> Iterator[list[str]]:
     with Server() as a, Server() as b, Server() as c:
         yield [a.address, b.address, c.address]
 
 
-def test_a_placement_of_libmemcached_is_its_own_or_refused(three: list[str]) -> None:
+def test_a_placement_of_libmemcached_is_its_own_or_refused(three_servers: list[str]) -> None:
     pylibmc = pytest.importorskip("pylibmc")
     choices: dict[str, list[Any]] = {
         "hash": [None, "default", "md5", "crc", "fnv1_64"],
@@ -233,11 +235,11 @@ def test_a_placement_of_libmemcached_is_its_own_or_refused(three: list[str]) -> 
     taken, wrong = 0, []
     for values in itertools.product(*choices.values()):
         behaviors = {name: b for name, b in zip(choices, values, strict=True) if b is not None}
-        plan = translate_settings(three, {"like": "pylibmc", "behaviors": behaviors})
+        plan = translate_settings(three_servers, {"like": "pylibmc", "behaviors": behaviors})
         if plan.refusals:
             continue
         taken += 1
-        theirs = pylibmc.Client(three, behaviors=behaviors)
+        theirs = pylibmc.Client(three_servers, behaviors=behaviors)
         theirs.set_multi(dict.fromkeys(keys, b"v"))
         with Client(plan.servers, **{**plan.client_options, "timeout": 5}) as ours:
             if len(ours.get_many(keys)) != len(keys):
@@ -248,7 +250,7 @@ def test_a_placement_of_libmemcached_is_its_own_or_refused(three: list[str]) -> 
     assert taken > 60
 
 
-SITE = """
+SITE_PROGRAM = """
 import sys, json, logging, warnings
 logging.basicConfig(stream=sys.stdout, format="LOG %(levelname)s %(message)s")
 from django.conf import settings
@@ -260,27 +262,27 @@ django.setup()
 """
 
 
-def site(
+def run_site(
     program: str, *, settings: dict[str, Any] | None = None, **cache: Any
 ) -> subprocess.CompletedProcess[str]:
     """Run a program in a site with one cache."""
     default = {"BACKEND": "glasscache.contrib.django.GlassCache", "LOCATION": HERE, **cache}
     everything = {"CACHES": {"default": default}, **(settings or {})}
-    command = [sys.executable, "-c", SITE + program, json.dumps(everything)]
+    command = [sys.executable, "-c", SITE_PROGRAM + program, json.dumps(everything)]
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
     return subprocess.run(
         command, capture_output=True, text=True, check=False, env=environment, timeout=120
     )
 
 
-CHECK = """
+CHECK_PROGRAM = """
 from django.core.management import execute_from_command_line
 execute_from_command_line(["manage.py", "check", *sys.argv[2:]])
 """
 
 
 def test_check_refuses_an_option_without_a_traceback_and_without_an_app() -> None:
-    done = site(CHECK, OPTIONS={"retry_attempts": 2, "colour": 1})
+    done = run_site(CHECK_PROGRAM, OPTIONS={"retry_attempts": 2, "colour": 1})
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert '(glasscache.E001) OPTIONS["retry_attempts"]' in done.stderr
@@ -289,7 +291,7 @@ def test_check_refuses_an_option_without_a_traceback_and_without_an_app() -> Non
 
 def test_check_is_silent_about_what_is_translated() -> None:
     documented = {"no_delay": True, "ignore_exc": True, "max_pool_size": 4, "use_pooling": True}
-    done = site(CHECK, OPTIONS={**documented, "like": "pymemcache"})
+    done = run_site(CHECK_PROGRAM, OPTIONS={**documented, "like": "pymemcache"})
     assert (done.returncode, done.stdout.strip()) == (
         0,
         "System check identified no issues (0 silenced).",
@@ -303,7 +305,7 @@ from django.core import checks
 for message in checks.run_checks(tags=[checks.Tags.caches]):
     print(message.id, message.msg)
 """
-    done = site(program, OPTIONS={"tls_context": 1, "no_delay": True})
+    done = run_site(program, OPTIONS={"tls_context": 1, "no_delay": True})
     lines = done.stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["glasscache.E001", "glasscache.W001"], (
         done.stdout + done.stderr
@@ -319,7 +321,7 @@ try:
 except Exception as error:
     print(type(error).__name__, error)
 """
-    done = site(program, OPTIONS={"colour": 1})
+    done = run_site(program, OPTIONS={"colour": 1})
     assert done.stdout.startswith('BadSetting OPTIONS["colour"]: not an option'), (
         done.stdout + done.stderr
     )
@@ -344,7 +346,7 @@ print(asyncio.run(awaited()))
 print(cache.stats()["misses_by_error"])
 """
     location = {"LOCATION": server.address}
-    reading = site(program, OPTIONS={"like": "pylibmc", "timeout": 5}, **location)
+    reading = run_site(program, OPTIONS={"like": "pylibmc", "timeout": 5}, **location)
     lines = reading.stdout.splitlines()
     assert [line for line in lines if line.startswith("LOG")] == [
         line for line in lines if 'set OPTIONS["like"]' in line
@@ -353,7 +355,7 @@ print(cache.stats()["misses_by_error"])
     # Another client's pickles are read where its flags are the same; our own dialect's values are not.
     assert "missed" in reading.stdout
 
-    other_codec = site(
+    other_codec = run_site(
         program,
         OPTIONS={"dialect": "own", "codec": "json", "namespace": "", "timeout": 5},
         **location,
@@ -363,7 +365,7 @@ print(cache.stats()["misses_by_error"])
 
 def test_a_pickle_of_a_class_that_is_gone_is_a_miss(server: Server) -> None:
     gone = b"cgone_module\nGone\n."
-    with Client(server.address, timeout=5, codec=flagged()) as other:
+    with Client(server.address, timeout=5, codec=flagged_values()) as other:
         other.set(":1:gone", (1, gone))
         other.set(":1:odd", (0x400, b"?"))
     program = """
@@ -373,15 +375,15 @@ cache.set("gone", [1])
 print(cache.get("gone"), cache.stats()["misses_by_error"])
 """
     for like in ("pymemcache", "pylibmc"):
-        done = site(program, LOCATION=server.address, OPTIONS={"like": like, "timeout": 5})
+        done = run_site(program, LOCATION=server.address, OPTIONS={"like": like, "timeout": 5})
         lines = done.stdout.splitlines()
         assert lines[-2:] == ["missed missed {}", "[1] 4"], done.stdout + done.stderr
         assert sum(line.startswith("LOG") for line in lines) == 1
-        with Client(server.address, timeout=5, codec=flagged()) as other:
+        with Client(server.address, timeout=5, codec=flagged_values()) as other:
             other.set(":1:gone", (1, gone))
 
 
-def flagged() -> Any:
+def flagged_values() -> Any:
     from glasscache.compat._flagged import FlaggedCodec
 
     return FlaggedCodec()
@@ -409,7 +411,7 @@ cache.set(key, 1)
 cache.set(key[:-1] + "з", 2)
 print(cache.get(key), cache.incr(key), cache.delete(key), cache.get(key))
 """
-    done = site(program, LOCATION=server.address, OPTIONS={"timeout": 5})
+    done = run_site(program, LOCATION=server.address, OPTIONS={"timeout": 5})
     assert done.stdout.strip() == "1 2 True None", done.stdout + done.stderr
 
 
@@ -427,11 +429,11 @@ for thread in threads: thread.join()
 use()
 print(len(clients))
 """
-    done = site(program, LOCATION=server.address, OPTIONS={"timeout": 5})
+    done = run_site(program, LOCATION=server.address, OPTIONS={"timeout": 5})
     assert done.stdout.strip() == "1", done.stdout + done.stderr
 
 
-PANEL = """
+PANEL_PROGRAM = """
 import asyncio
 from django.core.cache import cache
 from django.http import HttpResponse
@@ -487,7 +489,9 @@ def test_the_panel_of_the_debug_toolbar_has_calls_keys_and_time(server: Server) 
             {"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}
         ],
     }
-    done = site(PANEL, settings=settings, LOCATION=server.address, OPTIONS={"timeout": 5})
+    done = run_site(
+        PANEL_PROGRAM, settings=settings, LOCATION=server.address, OPTIONS={"timeout": 5}
+    )
     lines = [line for line in done.stdout.splitlines() if not line.startswith("LOG")]
     blocking = [["set", ["a"], None], ["get", ["a"], 1], ["get", ["never"], 0], ["get_many", ["a", "b"], 1],
                 ["get_or_set", ["c"], None]]  # fmt: skip

@@ -1,4 +1,4 @@
-"""README and guides: commands print what is shown, links lead somewhere, figures are those that were kept."""
+"""README and guides: commands print the documented output, links resolve, figures equal the kept results."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from documents import DOCUMENTS, README, ROOT, Step, blocks, broken_links, steps
+from documents import DOCUMENTS, README, ROOT, Step, broken_links, code_blocks, command_steps
 from glasscache.server import find_command
 
 WORDS_MAX = 700
 FIGURES_MAX = 6
-ELSEWHERE = {
+RUN_ELSEWHERE = {
     "cargo",
     "export",
     "glasscache",
@@ -53,10 +53,10 @@ trap 'kill $(jobs -p) 2>/dev/null' EXIT
 """
 
 
-def program(todo: list[Step]) -> str:
+def program_of_steps(steps: list[Step]) -> str:
     """Return a script that runs every step, its output behind a line `@@number`."""
     lines = [PRELUDE]
-    for number, step in enumerate(todo):
+    for number, step in enumerate(steps):
         lines.append(f"printf '\\n@@{number}\\n'")
         if not step.command.endswith("&"):
             lines.append(f"{{ {step.command}\n}} 2>&1")
@@ -74,21 +74,23 @@ def free_port() -> int:
         return port
 
 
-def displayed(document: Path) -> str:
+def figures_in_document(document: Path) -> str:
     return str(document.relative_to(ROOT))
 
 
-WITH_COMMANDS = [document for document in DOCUMENTS if steps(document.read_text())]
+DOCUMENTS_WITH_COMMANDS = [
+    document for document in DOCUMENTS if command_steps(document.read_text())
+]
 
 
-@pytest.mark.parametrize("document", WITH_COMMANDS, ids=displayed)
+@pytest.mark.parametrize("document", DOCUMENTS_WITH_COMMANDS, ids=figures_in_document)
 def test_the_commands_of_a_document_print_what_it_shows(document: Path, tmp_path: Path) -> None:
     port = str(free_port())
-    todo = steps(document.read_text().replace("11211", port))
+    todo = command_steps(document.read_text().replace("11211", port))
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     path = [str(Path(find_command()).parent), str(Path(sys.executable).parent), os.environ["PATH"]]
     ran = subprocess.run(
-        ["bash", "-c", program(todo)],  # noqa: S607 - the reader's own
+        ["bash", "-c", program_of_steps(todo)],  # noqa: S607 - the reader's own
         cwd=tmp_path,
         env={
             **os.environ,
@@ -106,8 +108,8 @@ def test_the_commands_of_a_document_print_what_it_shows(document: Path, tmp_path
     outputs = re.split(r"\n@@\d+\n", ran.stdout)[1:]
     assert len(outputs) == len(todo), ran.stdout + ran.stderr
     wrong = [
-        f"$ {step.command}\n{output}\n---- shown in {displayed(document)}:\n"
-        + "\n".join(step.wanted)
+        f"$ {step.command}\n{output}\n---- shown in {figures_in_document(document)}:\n"
+        + "\n".join(step.expected)
         for step, output in zip(todo, outputs, strict=True)
         if not step.is_printed_by(output)
     ]
@@ -115,7 +117,7 @@ def test_the_commands_of_a_document_print_what_it_shows(document: Path, tmp_path
 
 
 def test_readme_and_the_guides_have_commands() -> None:
-    names = {document.stem for document in WITH_COMMANDS}
+    names = {document.stem for document in DOCUMENTS_WITH_COMMANDS}
     assert names >= {"README", "first-hour", "memory", "which-items", "production"}
 
 
@@ -127,14 +129,14 @@ def test_a_command_that_prints_something_else_is_noticed() -> None:
     assert not Step("echo", ["1 hit"], numbers_vary=True).is_printed_by("2 missed\n")
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=displayed)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=figures_in_document)
 def test_blocks_that_are_not_run_are_about_installing_or_another_machine(document: Path) -> None:
     if "decisions" in document.parts:
         return
-    for block in blocks(document.read_text(), "sh"):
+    for block in code_blocks(document.read_text(), "sh"):
         firsts = {line.split()[0].rpartition("/")[2] for line in block.text.splitlines() if line}
-        assert firsts <= ELSEWHERE, (
-            f"run it: mark the block as console, not as sh: {firsts - ELSEWHERE}"
+        assert firsts <= RUN_ELSEWHERE, (
+            f"run it: mark the block as console, not as sh: {firsts - RUN_ELSEWHERE}"
         )
 
 
@@ -177,7 +179,7 @@ needs_sources = pytest.mark.skipif(
 @needs_sources
 def test_what_readme_installs_can_be_installed() -> None:
     """Without the builds, which take minutes: what `make wheel` and a release do."""
-    (block,) = blocks(README.read_text(), "sh")
+    (block,) = code_blocks(README.read_text(), "sh")
     pip, cargo, podman = [line.partition("  ")[0].split() for line in block.text.splitlines()]
     assert pip[:2] == ["pip", "install"]
     options = "--dry-run --no-deps --no-build-isolation --quiet --disable-pip-version-check"
@@ -203,7 +205,7 @@ def test_what_readme_installs_can_be_installed() -> None:
     assert (ROOT / podman[podman.index("-f") + 1]).is_file()
 
 
-def figures(*arguments: str, root: Path = ROOT) -> subprocess.CompletedProcess[str]:
+def kept_figures(*arguments: str, root: Path = ROOT) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "scripts" / "figures"), *arguments]
     environment = {**os.environ, "FIGURES_ROOT": str(root)}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -220,12 +222,12 @@ def bench(tmp_path: Path) -> Path:
 
 
 def test_the_page_of_figures_and_readme_match_the_kept_results() -> None:
-    done = figures("--check")
+    done = kept_figures("--check")
     assert done.returncode == 0, done.stdout
 
 
 def test_every_missed_figure_is_listed_with_its_reason() -> None:
-    done = figures("--kept")
+    done = kept_figures("--kept")
     assert done.returncode == 0, done.stderr
 
 
@@ -234,18 +236,18 @@ def test_a_missed_figure_that_is_not_listed_fails(bench: Path) -> None:
     what = re.search(r'^what = "(.*)"$', missed.read_text(), re.MULTILINE)
     assert what is not None
     missed.write_text(missed.read_text().replace(what[0], 'what = "a figure that is met"'))
-    done = figures("--kept", root=bench)
+    done = kept_figures("--kept", root=bench)
     assert done.returncode == 1
     assert f"missed, and not listed in bench/missed.toml: {what[1]}" in done.stderr
     assert "listed in bench/missed.toml, and not missed: a figure that is met" in done.stderr
 
 
 def test_a_page_of_figures_that_is_out_of_date_is_noticed(bench: Path) -> None:
-    assert figures("--check", root=bench).returncode == 0
+    assert kept_figures("--check", root=bench).returncode == 0
     speed = bench / "bench" / "figures" / "speed.toml"
     speed.write_text(speed.read_text().replace("<= 0.95", "<= 0.90"))
-    done = figures("--check", root=bench)
+    done = kept_figures("--check", root=bench)
     assert done.returncode == 1
     assert "docs/reference/figures.md" in done.stdout
-    assert figures("--write", root=bench).returncode == 0
-    assert figures("--check", root=bench).returncode == 0
+    assert kept_figures("--write", root=bench).returncode == 0
+    assert kept_figures("--check", root=bench).returncode == 0

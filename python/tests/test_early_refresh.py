@@ -205,9 +205,9 @@ class Requests:
             if outcome == "made":
                 self.running -= 1
                 outcome = store.now
-            self.advance(plan, outcome)
+            self.run_until_event(plan, outcome)
 
-    def advance(self, plan: Generator[Any, Any, Any], outcome: Any) -> None:
+    def run_until_event(self, plan: Generator[Any, Any, Any], outcome: Any) -> None:
         store = self.store
         try:
             step = plan.send(outcome)

@@ -1,4 +1,4 @@
-"""What the client does when the server lies, hangs or breaks off: never a wrong value, never late."""
+"""The client with a faulty server (wrong replies, hangs, lost connections): no wrong value, no late call."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 KEYS = [f"k{n}" for n in range(20)]
 TIMEOUT = 0.15
 OVERRUN_WORST = 0.1
-RECOVERY = 0.25
+RECOVERY_TIMEOUT = 0.25
 
 # A machine that is busy with other work holds every process up now and then; the measured bound is
 # asserted with this much room; `make faults-strict` holds to the bound itself.
-SLACK = float(os.environ.get("GLASSCACHE_TEST_SLACK", "0.5"))
+SCHEDULING_SLACK = float(os.environ.get("GLASSCACHE_TEST_SLACK", "0.5"))
 
 
 @pytest.fixture
@@ -38,11 +38,11 @@ def faulty() -> Iterator[FaultyServer]:
     server.close()
 
 
-def is_right(key: str, value: object) -> bool:
+def is_own_value(key: str, value: object) -> bool:
     return value is None or value == value_of(key.encode())
 
 
-def try_all(client: Client) -> list[float]:
+def try_all_calls(client: Client) -> list[float]:
     """Make calls of every shape; return how long each took, after looking at each value."""
     times = []
 
@@ -54,7 +54,7 @@ def try_all(client: Client) -> list[float]:
 
     def one(key: str) -> None:
         value = client.get(key)
-        assert is_right(key, value), (key, value)
+        assert is_own_value(key, value), (key, value)
 
     def many() -> None:
         values: dict[str, object] = {}
@@ -64,7 +64,7 @@ def try_all(client: Client) -> list[float]:
             values = error.arrived
             raise
         finally:
-            assert all(is_right(key, value) for key, value in values.items()), values
+            assert all(is_own_value(key, value) for key, value in values.items()), values
 
     for key in KEYS[:3]:
         call(lambda key=key: one(key))
@@ -76,13 +76,13 @@ def try_all(client: Client) -> list[float]:
     return times
 
 
-def wait_until_good(client: Client) -> float:
+def wait_until_recovered(client: Client) -> float:
     """Return the seconds until a read succeeds again."""
     begin = time.monotonic()
     while True:
         with contextlib.suppress(GlasscacheError):
             value = client.get("k2")
-            assert is_right("k2", value)
+            assert is_own_value("k2", value)
             return time.monotonic() - begin
         assert time.monotonic() - begin < 5, "the server is never used again"
         time.sleep(0.002)
@@ -95,12 +95,12 @@ def test_no_fault_gives_a_wrong_value_or_a_late_return(mode: str, faulty: Faulty
         faulty.mode = mode
         if mode in ("no_accept", "blackhole"):
             faulty.drop_connections()
-        times = try_all(client) + try_all(client)
-        assert max(times) < TIMEOUT + OVERRUN_WORST + SLACK, (mode, times)
+        times = try_all_calls(client) + try_all_calls(client)
+        assert max(times) < TIMEOUT + OVERRUN_WORST + SCHEDULING_SLACK, (mode, times)
         faulty.mode = "ok"
-        assert wait_until_good(client) < RECOVERY + SLACK
+        assert wait_until_recovered(client) < RECOVERY_TIMEOUT + SCHEDULING_SLACK
         for key in KEYS * 3:
-            assert is_right(key, client.get(key))
+            assert is_own_value(key, client.get(key))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -109,13 +109,13 @@ def test_asyncio_has_no_wrong_value_either(mode: str, faulty: FaultyServer) -> N
         begin = time.monotonic()
         with contextlib.suppress(GlasscacheError):
             value = await client.get(key)
-            assert is_right(key, value), (key, value)
+            assert is_own_value(key, value), (key, value)
         times.append(time.monotonic() - begin)
 
     async def many(client: AsyncClient) -> None:
         with contextlib.suppress(GlasscacheError):
             for key, value in (await client.get_many(KEYS)).items():
-                assert is_right(str(key), value)
+                assert is_own_value(str(key), value)
 
     async def main() -> None:
         async with AsyncClient(faulty.address, timeout=TIMEOUT) as client:
@@ -128,16 +128,16 @@ def test_asyncio_has_no_wrong_value_either(mode: str, faulty: FaultyServer) -> N
                 await asyncio.gather(
                     *(one(client, key, times) for key in KEYS), many(client), many(client)
                 )
-            assert max(times) < TIMEOUT + OVERRUN_WORST + SLACK, (mode, max(times))
+            assert max(times) < TIMEOUT + OVERRUN_WORST + SCHEDULING_SLACK, (mode, max(times))
             faulty.mode = "ok"
             begin = time.monotonic()
             while True:
                 with contextlib.suppress(GlasscacheError):
-                    assert is_right("k1", await client.get("k1"))
+                    assert is_own_value("k1", await client.get("k1"))
                     break
                 assert time.monotonic() - begin < 5
                 await asyncio.sleep(0.002)
-            assert time.monotonic() - begin < RECOVERY + SLACK
+            assert time.monotonic() - begin < RECOVERY_TIMEOUT + SCHEDULING_SLACK
             await asyncio.gather(*(one(client, key, times) for key in KEYS * 3))
 
     asyncio.run(main())
@@ -154,7 +154,7 @@ def test_threads_share_a_client_through_every_fault(faulty: FaultyServer) -> Non
             round_number += 7
             with contextlib.suppress(GlasscacheError):
                 value = client.get(key)
-                if not is_right(key, value):
+                if not is_own_value(key, value):
                     wrong.append((key, value))
 
     with Client(faulty.address, timeout=0.05) as client:
@@ -250,7 +250,7 @@ def test_asyncio_replaces_a_stale_connection_too(faulty: FaultyServer) -> None:
     asyncio.run(main())
 
 
-UNKNOWN = ("hang", "close", "half_then_close", "reset", "garbage")
+UNCERTAIN_MODES = ("hang", "close", "half_then_close", "reset", "garbage")
 
 
 def make_uncertain(faulty: FaultyServer, mode: str) -> None:
@@ -259,7 +259,7 @@ def make_uncertain(faulty: FaultyServer, mode: str) -> None:
     faulty.mode, faulty.ignores_writes = mode, True
 
 
-@pytest.mark.parametrize("mode", UNKNOWN)
+@pytest.mark.parametrize("mode", UNCERTAIN_MODES)
 def test_a_write_without_a_reply_leaves_no_older_value(mode: str, faulty: FaultyServer) -> None:
     with Client(faulty.address, timeout=TIMEOUT) as client:
         assert client.get("k2") == value_of(b"k2")
@@ -268,11 +268,11 @@ def test_a_write_without_a_reply_leaves_no_older_value(mode: str, faulty: Faulty
             client.set("k0", b"new")
         assert getattr(error.value, "retry_is_safe", False) is False
         faulty.mode, faulty.ignores_writes = "ok", False
-        wait_until_good(client)
+        wait_until_recovered(client)
         assert client.get_many(["k0", "k2"]) == {"k2": value_of(b"k2")}
 
 
-@pytest.mark.parametrize("mode", UNKNOWN)
+@pytest.mark.parametrize("mode", UNCERTAIN_MODES)
 @pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
 def test_a_removal_without_a_reply_is_repeated(mode: str, many: bool, faulty: FaultyServer) -> None:
     with Client(faulty.address, timeout=TIMEOUT) as client:
@@ -284,7 +284,7 @@ def test_a_removal_without_a_reply_is_repeated(mode: str, many: bool, faulty: Fa
             with pytest.raises(GlasscacheError):
                 client.delete("k0")
         faulty.mode, faulty.ignores_writes = "ok", False
-        wait_until_good(client)
+        wait_until_recovered(client)
         assert client.get_many(["k0", "k2"]) == {"k2": value_of(b"k2")}
 
 
@@ -361,7 +361,7 @@ def test_a_client_collected_while_a_server_hangs_does_not_stop_other_threads() -
     assert after - before >= 20
 
 
-@pytest.mark.parametrize("mode", UNKNOWN)
+@pytest.mark.parametrize("mode", UNCERTAIN_MODES)
 def test_asyncio_leaves_no_older_value_either(mode: str, faulty: FaultyServer) -> None:
     async def main() -> None:
         async with AsyncClient(faulty.address, timeout=TIMEOUT) as client:
@@ -413,7 +413,7 @@ def awaited(
 
 
 @pytest.fixture
-def second() -> Iterator[FaultyServer]:
+def second_server() -> Iterator[FaultyServer]:
     server = FaultyServer()
     for key in KEYS:
         server.put(key.encode(), value_of(key.encode()))
@@ -422,51 +422,51 @@ def second() -> Iterator[FaultyServer]:
 
 
 def test_asyncio_makes_a_bulk_call_again_on_each_connection_that_went_stale(
-    faulty: FaultyServer, second: FaultyServer
+    faulty: FaultyServer, second_server: FaultyServer
 ) -> None:
     async def work(client: AsyncClient) -> None:
         for call in (client.get_many, client.gets_many, client.delete_many):
             assert len({client.server_of(key) for key in KEYS}) == 2
             assert len(await client.get_many(KEYS)) == len(KEYS)
             faulty.drop_connections()
-            second.drop_connections()
+            second_server.drop_connections()
             await asyncio.sleep(0.01)
             outcome = await call(KEYS)
             assert len(outcome) == (0 if call == client.delete_many else len(KEYS))
         assert await client.get_many(KEYS) == {}
 
-    awaited([faulty.address, second.address], work, timeout=2)
+    awaited([faulty.address, second_server.address], work, timeout=2)
 
 
 def test_asyncio_has_what_arrived_where_one_server_hangs(
-    faulty: FaultyServer, second: FaultyServer
+    faulty: FaultyServer, second_server: FaultyServer
 ) -> None:
     async def work(client: AsyncClient) -> None:
-        name = second.address
-        there = {key for key in KEYS if client.server_of(key) == name}
+        name = second_server.address
+        arrived = {key for key in KEYS if client.server_of(key) == name}
         assert len(await client.get_many(KEYS)) == len(KEYS)
         faulty.mode = "hang"
         with pytest.raises(GlasscacheError) as error:
             await client.get_many(KEYS)
-        assert set(error.value.arrived) == there
-        assert list(error.value.unanswered) == [key for key in KEYS if key not in there]
+        assert set(error.value.arrived) == arrived
+        assert list(error.value.unanswered) == [key for key in KEYS if key not in arrived]
         faulty.close()
         failures = await client.delete_many(KEYS)
-        assert set(failures) == set(KEYS) - there
+        assert set(failures) == set(KEYS) - arrived
 
-    awaited([faulty.address, second.address], work, timeout=TIMEOUT)
+    awaited([faulty.address, second_server.address], work, timeout=TIMEOUT)
 
 
 def test_asyncio_counts_each_key_without_a_reply_as_a_miss(
-    faulty: FaultyServer, second: FaultyServer
+    faulty: FaultyServer, second_server: FaultyServer
 ) -> None:
     async def work(client: AsyncClient) -> None:
-        there = {key for key in KEYS if client.server_of(key) == second.address}
+        there = {key for key in KEYS if client.server_of(key) == second_server.address}
         faulty.close()
         assert set(await client.get_many(KEYS)) == there
         assert client.stats()["misses_by_error"] == len(KEYS) - len(there)
 
-    awaited([faulty.address, second.address], work, timeout=TIMEOUT, on_error="miss")
+    awaited([faulty.address, second_server.address], work, timeout=TIMEOUT, on_error="miss")
 
 
 def test_a_cancelled_bulk_call_of_asyncio_leaves_the_connection_to_the_others(

@@ -1,4 +1,4 @@
-"""Forks that Python does not hear of: a child made by C's `fork()` uses no connection of its parent.
+"""Forks that Python does not notice: a child made by C's `fork()` uses no connection of its parent.
 
 uWSGI forks like this by default, after it has loaded the application. GLASSCACHE_TEST_FORKS says how many
 forks each test makes (`make faults-long`: 10,000 in all).
@@ -40,7 +40,7 @@ fork_in_c: Callable[[], int] = ctypes.PyDLL(None).fork
 """The C library's own; called with the interpreter lock held, as by a server that embeds Python."""
 
 
-def in_child(fork: Callable[[], int], work: Callable[[], bool]) -> int:
+def run_in_child(fork: Callable[[], int], work: Callable[[], bool]) -> int:
     """Return the process id of a child that does `work` and ends with what came of it."""
     child = fork()
     if child:
@@ -53,25 +53,28 @@ def in_child(fork: Callable[[], int], work: Callable[[], bool]) -> int:
     os._exit(code)
 
 
-def ends(children: list[int]) -> list[int]:
+def exit_codes(children: list[int]) -> list[int]:
     return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 
 
-def fill(client: Client) -> None:
+def store_own_values(client: Client) -> None:
     assert client.set_many({key: [key, "x" * 40] for key in KEYS}) == {}
 
 
-def requests_and_gets_its_own(client: Client, number: int) -> bool:
+def reads_only_own_values(client: Client, number: int) -> bool:
     """Make a call of each kind, and return whether each reply was this caller's."""
     key = KEYS[number % len(KEYS)]
-    other = KEYS[(number * 7 + 3) % len(KEYS)]
+    other_value = KEYS[(number * 7 + 3) % len(KEYS)]
     counter = f"counter{os.urandom(8).hex()}"
     return (
         client.get(key)[0] == key
-        and client.gat(other, 60)[0] == other
+        and client.gat(other_value, 60)[0] == other_value
         and client.incr(counter, initial=number) == number
         and client.incr(counter, 5) == number + 5
-        and all(found[0] == requested for requested, found in client.get_many([key, other]).items())
+        and all(
+            found[0] == requested
+            for requested, found in client.get_many([key, other_value]).items()
+        )
     )
 
 
@@ -81,20 +84,20 @@ def test_children_get_replies_to_their_own_requests_alone(
 ) -> None:
     """Two children and their parent, which has writes in flight, call at the same time."""
     with Client(server.address, timeout=10) as client:
-        fill(client)
+        store_own_values(client)
         codes: list[int] = []
         for number in range(0, FORKS, 2):
             for number_of_round in range(3):
                 client.set(f"unasked{number_of_round}", number, noreply=True)
             children = [
-                in_child(
+                run_in_child(
                     fork,
-                    lambda which=number + number_of_round: requests_and_gets_its_own(client, which),
+                    lambda which=number + number_of_round: reads_only_own_values(client, which),
                 )
                 for number_of_round in (0, 1)
             ]
-            assert requests_and_gets_its_own(client, number)
-            codes += ends(children)
+            assert reads_only_own_values(client, number)
+            codes += exit_codes(children)
         assert codes == [0] * len(codes)
         assert client.stats()["servers"][server.address]["noreply_failures"] == 0
 
@@ -175,7 +178,7 @@ def test_a_child_forked_during_a_call_leaves_the_reply_to_its_parent(  # noqa: C
                     time.sleep(0.001)  # the alarm came after the reply
                     if 0 in children:
                         os._exit(0)
-                codes += ends(children)
+                codes += exit_codes(children)
                 children.clear()
         finally:
             signal.signal(signal.SIGALRM, before)
@@ -201,10 +204,10 @@ def test_a_child_forked_during_tasks_leaves_their_replies_to_its_parent(slow_add
             for number in range(0, FORKS, 2):
                 tasks = [asyncio.create_task(client.get(f"amid{number}-{n}")) for n in range(4)]
                 await asyncio.sleep(0.001)
-                children = [in_child(fork_in_c, lambda: child_work(client)) for _ in (0, 1)]
+                children = [run_in_child(fork_in_c, lambda: child_work(client)) for _ in (0, 1)]
                 found = await asyncio.gather(*tasks)
                 assert found == [b"amid%d-%d" % (number, n) for n in range(4)]
-                codes += ends(children)
+                codes += exit_codes(children)
         return codes
 
     codes = asyncio.run(main())
@@ -216,10 +219,10 @@ def test_an_event_loop_that_continues_in_a_child_makes_new_connections(slow_addr
     client = AsyncClient(slow_address, timeout=5, dialect="raw")
     try:
         assert loop.run_until_complete(client.get("before")) == b"before"
-        child = in_child(
+        child = run_in_child(
             fork_in_c, lambda: loop.run_until_complete(client.get("child")) == b"child"
         )
-        assert ends([child]) == [0]
+        assert exit_codes([child]) == [0]
         # The parent's connection is as it was: neither shut down nor taken out of its selector.
         assert loop.run_until_complete(client.get("after")) == b"after"
         assert client.stats()["servers"][slow_address]["times_down"] == 0

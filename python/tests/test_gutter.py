@@ -37,7 +37,7 @@ def servers() -> Iterator[Servers]:
     made.stop()
 
 
-def _lost(client: Client, servers: Servers) -> list[str]:
+def _keys_of_lost_server(client: Client, servers: Servers) -> list[str]:
     return [key for key in KEYS if client.server_of(key) == servers.lost.address]
 
 
@@ -45,7 +45,7 @@ def test_the_keys_of_a_killed_server_live_in_the_gutter_for_a_short_time(servers
     with Client(servers.main, timeout=5, gutter=servers.gutter.address, gutter_ttl=7) as client:
         assert isinstance(client, Client)
         assert client.set_many(dict.fromkeys(KEYS, "old")) == {}
-        lost = _lost(client, servers)
+        lost = _keys_of_lost_server(client, servers)
         servers.lost.stop()
         assert client.get(lost[0], "gone") == "gone"
         assert client.set(lost[0], "new", ttl=3600)
@@ -75,7 +75,7 @@ def test_the_keys_of_a_killed_server_live_in_the_gutter_for_a_short_time(servers
 def test_quiet_writes_of_many_keys_reach_the_gutter(servers: Servers) -> None:
     values = dict.fromkeys(KEYS, "quiet")
     with Client(servers.main, timeout=5, gutter=servers.gutter.address) as client:
-        lost = _lost(client, servers)
+        lost = _keys_of_lost_server(client, servers)
         servers.lost.stop()
         assert client.get(lost[0]) is None  # from now on it is known to be down
         assert client.set_many(values, noreply=True) == {}
@@ -99,7 +99,7 @@ def test_quiet_writes_of_many_keys_reach_the_gutter(servers: Servers) -> None:
 def test_the_gutter_is_left_when_the_server_is_back(servers: Servers) -> None:
     port = int(servers.lost.address.rpartition(":")[2])
     with Client(servers.main, timeout=5, gutter=[servers.gutter.address]) as client:
-        key = _lost(client, servers)[0]
+        key = _keys_of_lost_server(client, servers)[0]
         servers.lost.stop()
         client.set(key, "in the gutter")
         with Server(port=port) as back, Client(back.address, timeout=5) as direct:
@@ -113,7 +113,7 @@ def test_the_gutter_is_left_when_the_server_is_back(servers: Servers) -> None:
 
 def test_without_a_gutter_or_without_its_servers_the_failure_is_raised(servers: Servers) -> None:
     with Client(servers.main, timeout=5, gutter=servers.gutter.address) as client:
-        key = _lost(client, servers)[0]
+        key = _keys_of_lost_server(client, servers)[0]
         servers.lost.stop()
         servers.gutter.stop()
         with pytest.raises(ServerUnavailable):
@@ -143,7 +143,7 @@ def test_the_asyncio_client_moves_to_the_gutter_as_well(servers: Servers) -> Non
             servers.main, timeout=5, gutter=servers.gutter.address, gutter_ttl=7
         ) as client:
             with Client(servers.main) as blocking:
-                lost = _lost(blocking, servers)
+                lost = _keys_of_lost_server(blocking, servers)
             assert await client.set_many(dict.fromkeys(KEYS, "old")) == {}
             assert await client.gets_many(KEYS[:3]) == {
                 key: await client.gets(key) for key in KEYS[:3]

@@ -1,4 +1,4 @@
-"""What a signal's handler raises ends the call that it came in, whatever that call was about to tell."""
+"""An exception of a signal handler ends the call that it interrupts, whatever that call would return."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEYS = [f"k{n}" for n in range(20)]
 VALUES = {key: value_of(key.encode()) for key in KEYS}
 
 
-class Stop(BaseException):
+class Interruption(BaseException):
     """What the handler raises."""
 
 
@@ -60,27 +60,27 @@ class SignalOnUnpickle:
 
 
 @pytest.fixture(autouse=True)
-def _stopping() -> Iterator[None]:
+def _interrupting_signals() -> Iterator[None]:
     def stop(_number: int, _frame: object) -> None:
-        raise Stop
+        raise Interruption
 
     before = signal.signal(signal.SIGALRM, stop)
     yield
     signal.signal(signal.SIGALRM, before)
 
 
-def assert_stopped(call: Callable[[], object]) -> None:
+def assert_interrupted(call: Callable[[], object]) -> None:
     """Hold a call that would last for seconds to an interruption."""
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:
-        with pytest.raises(Stop):
+        with pytest.raises(Interruption):
             call()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 @contextlib.contextmanager
-def client_of(*servers: FaultyServer) -> Iterator[Client]:
+def client_of_addresses(*servers: FaultyServer) -> Iterator[Client]:
     with contextlib.ExitStack() as stack:
         for server in servers:
             stack.enter_context(contextlib.closing(server))
@@ -91,21 +91,21 @@ def client_of(*servers: FaultyServer) -> Iterator[Client]:
 @pytest.mark.parametrize("method", ["delete_many", "get_many"])
 def test_servers_that_hang_keep_no_bulk_call(method: str) -> None:
     one, other = FaultyServer(), FaultyServer()
-    with client_of(one, other) as client:
+    with client_of_addresses(one, other) as client:
         assert client.set_many(VALUES) == {}
         one.mode = other.mode = "hang"
-        assert_stopped(lambda: getattr(client, method)(KEYS))
+        assert_interrupted(lambda: getattr(client, method)(KEYS))
 
 
 def test_a_server_that_replies_for_one_key_only_does_not_hold_a_bulk_call() -> None:
-    with client_of(SingleReplyServer()) as client:
-        assert_stopped(lambda: client.delete_many(KEYS))
+    with client_of_addresses(SingleReplyServer()) as client:
+        assert_interrupted(lambda: client.delete_many(KEYS))
 
 
 def test_no_refused_value_is_stored_again_after_an_interruption() -> None:
     refusing = RefusingServer(b"SERVER_ERROR out of memory storing object\r\n", refuses_all=False)
-    with client_of(refusing) as client:
-        assert_stopped(lambda: client.set_many(VALUES))
+    with client_of_addresses(refusing) as client:
+        assert_interrupted(lambda: client.set_many(VALUES))
 
 
 @pytest.mark.parametrize("method", ["set", "set_many", "pipeline"])
@@ -120,16 +120,16 @@ def test_the_limit_of_a_server_is_not_waited_for(method: str) -> None:
         "pipeline": by_pipeline,
     }
     refusing = RefusingServer(b"SERVER_ERROR object too large for cache\r\n", refuses_all=True)
-    with client_of(refusing) as client:
-        assert_stopped(lambda: calls[method](client))
+    with client_of_addresses(refusing) as client:
+        assert_interrupted(lambda: calls[method](client))
 
 
 @pytest.mark.parametrize("method", ["version", "server_stats", "flush"])
 def test_an_interrupted_call_sends_no_further_request(method: str) -> None:
     one, other = FaultyServer(), FaultyServer()
-    with client_of(one, other) as client:
+    with client_of_addresses(one, other) as client:
         one.mode = other.mode = "hang"
-        assert_stopped(getattr(client, method))
+        assert_interrupted(getattr(client, method))
 
 
 @pytest.mark.parametrize("method", ["set_many", "delete_many", "version", "pipeline"])
@@ -152,7 +152,7 @@ def test_a_signal_while_failures_are_reported_is_not_one_of_them(
         "pipeline": by_pipeline,
     }
     monkeypatch.setattr(errors, "ServerUnavailable", SignalOnConstruction)
-    with Client("127.0.0.1:1") as client, pytest.raises(Stop):
+    with Client("127.0.0.1:1") as client, pytest.raises(Interruption):
         calls[method](client)
 
 
@@ -160,12 +160,12 @@ def test_a_signal_while_values_are_read_is_no_value_that_cannot_be_read() -> Non
     codec = Codec(objects="pickle")
     server = FaultyServer()
     server.put(b"foreign", b"?", flags=b"4000000000")
-    with client_of(server), Client(server.address, codec=codec) as client:
+    with client_of_addresses(server), Client(server.address, codec=codec) as client:
         client.set("signal", SignalOnUnpickle())
         with pytest.raises(UnreadableValue):
             client.get_many(["foreign"])
-        with pytest.raises(Stop):
+        with pytest.raises(Interruption):
             client.get_many(["foreign", "signal"])
-        with pytest.raises(Stop), client.pipeline() as pipeline:
+        with pytest.raises(Interruption), client.pipeline() as pipeline:
             pipeline.get("foreign")
             pipeline.get("signal")

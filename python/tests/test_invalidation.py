@@ -27,7 +27,7 @@ DIALECTS = ["own", "pymemcache", "pylibmc", "python-memcached", "bmemcached", "p
             "pecl-memcache", "dalli", "spymemcached"]  # fmt: skip
 
 
-class Foreign:
+class ForeignClient:
     """A client of another maker: a socket and the classic protocol."""
 
     def __init__(self, address: str) -> None:
@@ -42,12 +42,12 @@ class Foreign:
 
     def get(self, key: bytes) -> tuple[int, bytes] | None:
         """Return flags and bytes."""
-        head = self.send_line(b"get " + key).split()
-        if head == [b"END"]:
+        first_line = self.send_line(b"get " + key).split()
+        if first_line == [b"END"]:
             return None
-        body = self._reader.read(int(head[3]) + 2)[:-2]
+        body = self._reader.read(int(first_line[3]) + 2)[:-2]
         assert self._reader.readline() == b"END\r\n"
-        return int(head[2]), body
+        return int(first_line[2]), body
 
     def close(self) -> None:
         """Close the connection."""
@@ -71,7 +71,7 @@ def address(request: pytest.FixtureRequest, glasscache_server: Server) -> str:
 
 
 def ways_to_invalidate(
-    client: Client, other: Client, foreign: Foreign
+    client: Client, other: Client, foreign: ForeignClient
 ) -> dict[str, tuple[Callable[[], object], object]]:
     """Return each way, and what is under the key afterwards."""
     return {
@@ -88,7 +88,7 @@ def ways_to_invalidate(
 
 def test_a_value_invalidated_while_it_was_made_is_not_stored(address: str) -> None:
     migrating = Codec(migrate_from="raw")  # so that bytes of a foreign client can be read
-    foreign = Foreign(address)
+    foreign = ForeignClient(address)
     with (
         Client(address, timeout=30, codec=migrating) as client,
         Client(address, timeout=30) as other,
@@ -113,7 +113,7 @@ def test_a_value_invalidated_while_it_was_made_is_not_stored(address: str) -> No
 
 def test_an_early_refresh_is_not_stored_over_an_invalidation(address: str) -> None:
     migrating = Codec(migrate_from="raw")
-    foreign = Foreign(address)
+    foreign = ForeignClient(address)
     with (
         Client(address, timeout=30, codec=migrating) as client,
         Client(address, timeout=30) as other,
@@ -133,7 +133,7 @@ def test_an_early_refresh_is_not_stored_over_an_invalidation(address: str) -> No
 
 
 def test_asyncio_does_not_store_what_was_invalidated_either(address: str) -> None:
-    foreign = Foreign(address)
+    foreign = ForeignClient(address)
 
     async def make() -> str:
         await asyncio.sleep(0)
@@ -165,7 +165,7 @@ def test_concurrent_fills_never_restore_a_row_older_than_the_last_write(address:
                 client.get_or_set("row", lambda: row[0], ttl=60, lease=30)
 
     fillers = [threading.Thread(target=fill) for _ in range(3)]
-    foreign = Foreign(address)
+    foreign = ForeignClient(address)
     with Client(address, timeout=30) as client:
         client.delete("row")
         for filler in fillers:
@@ -191,7 +191,7 @@ def test_concurrent_fills_never_restore_a_row_older_than_the_last_write(address:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_reserved_key_is_a_miss_to_every_read_of_ours(address: str, dialect: str) -> None:
-    foreign = Foreign(address)
+    foreign = ForeignClient(address)
     token = bytes(16)
     with Client(address, timeout=30, dialect=dialect) as client:
         assert client._has_reservations

@@ -1,4 +1,4 @@
-"""The example of a cache for language models: who pays, what is counted, and the same with litellm itself."""
+"""The example of a cache for language models: paid calls, counters, and the same with litellm."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from glasscache._plans import Plan
 
 
-def _fill_once(address: str, log: str, results: multiprocessing.Queue[object]) -> None:
+def _get_or_set_in_process(address: str, log: str, results: multiprocessing.Queue[object]) -> None:
     def fill() -> dict[str, list[int]]:
         with Path(log).open("a") as file:
             file.write("x")
@@ -43,7 +43,9 @@ def test_of_many_processes_one_fills(
     log, results = str(tmp_path / "fills"), context.Queue()
     arguments = (glasscache_server.address, log, results)
     count = int(os.environ.get("GLASSCACHE_TEST_PROCESSES", "8"))
-    processes = [context.Process(target=_fill_once, args=arguments) for _ in range(count)]
+    processes = [
+        context.Process(target=_get_or_set_in_process, args=arguments) for _ in range(count)
+    ]
     for process in processes:
         process.start()
     got = [results.get(timeout=60) for _ in processes]

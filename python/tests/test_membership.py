@@ -16,15 +16,15 @@ from glasscache import AsyncClient, Client, GlasscacheError, Server, _native, di
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-INTERVAL = 0.1
-NOTICED = 1.2 * INTERVAL + 2.0
+POLL_INTERVAL_S = 0.1
+NOTICE_TIMEOUT_S = 1.2 * POLL_INTERVAL_S + 2.0
 """An interval with its jitter; beyond it only time that a busy machine takes for itself."""
 
 KEYS = [f"key:{number}" for number in range(400)]
 
 
 @pytest.fixture
-def three() -> Iterator[list[Server]]:
+def three_servers() -> Iterator[list[Server]]:
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(Server(memory="16M")) for _ in range(3)]
 
@@ -83,7 +83,7 @@ def notified_by_endpoint(
         thread.join()
 
 
-class Record:
+class ObservedCalls:
     """What a worker saw."""
 
     def __init__(self) -> None:
@@ -91,16 +91,16 @@ class Record:
         self.wrong: list[tuple[str, object]] = []
         self.errors: list[tuple[str, str]] = []
 
-    def saw(self, key: str, value: object) -> None:
+    def record_value(self, key: str, value: object) -> None:
         self.calls += 1
         if value is not None and value != f"value of {key}":
             self.wrong.append((key, value))
 
-    def failed(self, key: str, error: GlasscacheError) -> None:
+    def record_failure(self, key: str, error: GlasscacheError) -> None:
         self.calls += 1
         self.errors.append((key, f"{type(error).__name__}: {error}"))
 
-    def is_clean_but_for(self, lost: str, servers: list[str]) -> bool:
+    def has_only_failures_of(self, lost: str, servers: list[str]) -> bool:
         """Whether every error was about a key whose server was the lost one."""
         owned = [
             servers[index]
@@ -114,20 +114,20 @@ class Record:
         return True
 
 
-def work(client: Client, record: Record, ends: threading.Event) -> None:
+def read_until_end(client: Client, record: ObservedCalls, ends: threading.Event) -> None:
     for number, key in enumerate(itertools.cycle(KEYS)):
         if ends.is_set():
             return
         try:
             if number % 3:
-                record.saw(key, client.get(key))
+                record.record_value(key, client.get(key))
             else:
                 client.set(key, f"value of {key}")
         except GlasscacheError as error:
-            record.failed(key, error)
+            record.record_failure(key, error)
 
 
-def until(condition: Callable[[], bool]) -> float:
+def wait_until(condition: Callable[[], bool]) -> float:
     """Seconds until a condition holds."""
     begin = time.monotonic()
     while not condition():
@@ -136,59 +136,61 @@ def until(condition: Callable[[], bool]) -> float:
     return time.monotonic() - begin
 
 
-@pytest.mark.parametrize("reported", [notified_by_function, notified_by_endpoint])
+@pytest.mark.parametrize("reporting", [notified_by_function, notified_by_endpoint])
 def test_an_added_and_a_removed_server_are_noticed_under_load(
-    reported: Callable[
+    reporting: Callable[
         ..., contextlib.AbstractContextManager[tuple[discovery.Source, Callable[..., None]]]
     ],
-    three: list[Server],
+    three_servers: list[Server],
 ) -> None:
-    first, second, third = (server.address for server in three)
-    with reported([first, second]) as (source, notify), Client(source(), timeout=2.0) as client:
-        ends, records = threading.Event(), [Record() for _ in range(4)]
-        with discovery.Watch(client, source, interval=INTERVAL):
-            threads = [threading.Thread(target=work, args=(client, r, ends)) for r in records]
+    first, second, third = (server.address for server in three_servers)
+    with reporting([first, second]) as (source, notify), Client(source(), timeout=2.0) as client:
+        ends, records = threading.Event(), [ObservedCalls() for _ in range(4)]
+        with discovery.Watch(client, source, interval=POLL_INTERVAL_S):
+            threads = [
+                threading.Thread(target=read_until_end, args=(client, r, ends)) for r in records
+            ]
             for thread in threads:
                 thread.start()
-            until(lambda: all(record.calls > 200 for record in records))
+            wait_until(lambda: all(record.calls > 200 for record in records))
 
             notify([first, second, third])
-            assert until(lambda: third in client.stats()["servers"]) <= NOTICED
-            until(lambda: client.stats()["servers"][third]["connections"] > 0)
+            assert wait_until(lambda: third in client.stats()["servers"]) <= NOTICE_TIMEOUT_S
+            wait_until(lambda: client.stats()["servers"][third]["connections"] > 0)
             assert not [error for record in records for error in record.errors]
 
-            three[1].stop()
+            three_servers[1].stop()
             notify([first, third])
-            assert until(lambda: second not in client.stats()["servers"]) <= NOTICED
+            assert wait_until(lambda: second not in client.stats()["servers"]) <= NOTICE_TIMEOUT_S
             seen = [record.calls for record in records]
             failed = [len(record.errors) for record in records]
-            until(lambda: all(r.calls > n + 500 for r, n in zip(records, seen, strict=True)))
+            wait_until(lambda: all(r.calls > n + 500 for r, n in zip(records, seen, strict=True)))
             ends.set()
             for thread in threads:
                 thread.join()
 
         every = sorted([first, second, third])
-        assert all(record.is_clean_but_for(second, every) for record in records)
+        assert all(record.has_only_failures_of(second, every) for record in records)
         # A call that was on its way to the lost server when the ring changed may fail after it.
         assert all(len(r.errors) <= n + 1 for r, n in zip(records, failed, strict=True))
         assert sorted(client.get_many(KEYS)) == sorted(k for k in KEYS if client.get(k) is not None)
 
 
-def test_tasks_go_on_while_servers_come_and_go(three: list[Server]) -> None:
-    first, second, third = (server.address for server in three)
+def test_tasks_go_on_while_servers_come_and_go(three_servers: list[Server]) -> None:
+    first, second, third = (server.address for server in three_servers)
     present = [[first, second]]
 
-    async def load(client: AsyncClient, record: Record, ends: asyncio.Event) -> None:
+    async def load(client: AsyncClient, record: ObservedCalls, ends: asyncio.Event) -> None:
         for number, key in enumerate(itertools.cycle(KEYS)):
             if ends.is_set():
                 return
             try:
                 if number % 3:
-                    record.saw(key, await client.get(key))
+                    record.record_value(key, await client.get(key))
                 else:
                     await client.set(key, f"value of {key}")
             except GlasscacheError as error:
-                record.failed(key, error)
+                record.record_failure(key, error)
 
     async def reached(condition: Callable[[], bool]) -> float:
         begin = time.monotonic()
@@ -197,24 +199,24 @@ def test_tasks_go_on_while_servers_come_and_go(three: list[Server]) -> None:
             await asyncio.sleep(0.002)
         return time.monotonic() - begin
 
-    async def run() -> list[Record]:
-        records, ends = [Record() for _ in range(8)], asyncio.Event()
+    async def run() -> list[ObservedCalls]:
+        records, ends = [ObservedCalls() for _ in range(8)], asyncio.Event()
         async with AsyncClient(present[-1], timeout=2.0) as client:
             watch = asyncio.create_task(
-                discovery.keep_up(client, lambda: sorted(present[-1]), interval=INTERVAL)
+                discovery.keep_up(client, lambda: sorted(present[-1]), interval=POLL_INTERVAL_S)
             )
             tasks = [asyncio.create_task(load(client, record, ends)) for record in records]
             await reached(lambda: all(record.calls > 100 for record in records))
             present.append([first, second, third])
-            assert await reached(lambda: third in client._names.values()) <= NOTICED
+            assert await reached(lambda: third in client._names.values()) <= NOTICE_TIMEOUT_S
             await reached(lambda: client.stats()["servers"][third]["speaks_meta"] is True)
             assert not [error for record in records for error in record.errors]
             present.append([first, third])  # it leaves, and is still there: nothing may fail
-            assert await reached(lambda: second not in client._names.values()) <= NOTICED
+            assert await reached(lambda: second not in client._names.values()) <= NOTICE_TIMEOUT_S
             seen = min(record.calls for record in records)
             await reached(lambda: all(record.calls > seen + 300 for record in records))
             assert not [error for record in records for error in record.errors]
-            await asyncio.to_thread(three[1].stop)
+            await asyncio.to_thread(three_servers[1].stop)
             await reached(lambda: all(record.calls > seen + 600 for record in records))
             ends.set()
             await asyncio.gather(*tasks)
@@ -228,9 +230,9 @@ def test_tasks_go_on_while_servers_come_and_go(three: list[Server]) -> None:
 
 
 def test_calls_in_flight_end_where_they_began_and_connections_that_stay_are_kept(
-    three: list[Server],
+    three_servers: list[Server],
 ) -> None:
-    first, second, third = (server.address for server in three)
+    first, second, third = (server.address for server in three_servers)
     with Client([first, second], timeout=2.0) as client:
         assert not client.set_many({key: key for key in KEYS})
         connections = int(client.server_stats()[first]["total_connections"])

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 KEYS = [f"key{number}" for number in range(40)]
-OLD: dict[str, Any] = {"placement": "ketama-oneatatime", "dialect": "pylibmc", "codec": "pickle"}
+OLD_SETTINGS: dict[str, Any] = {
+    "placement": "ketama-oneatatime",
+    "dialect": "pylibmc",
+    "codec": "pickle",
+}
 
 
 @pytest.fixture
@@ -23,16 +27,16 @@ def servers() -> Iterator[list[str]]:
         yield [first.address, second.address]
 
 
-def _old(servers: list[str]) -> Client:
-    return Client(servers, timeout=5, **OLD)
+def _old_client(servers: list[str]) -> Client:
+    return Client(servers, timeout=5, **OLD_SETTINGS)
 
 
-def _moving(servers: list[str]) -> MigratingClient:
-    return MigratingClient(servers, old=OLD, codec="pickle", timeout=5)
+def _moving_client(servers: list[str]) -> MigratingClient:
+    return MigratingClient(servers, old=OLD_SETTINGS, codec="pickle", timeout=5)
 
 
 def test_a_value_of_the_old_client_is_found_on_either_ring(servers: list[str]) -> None:
-    with _old(servers) as old, _moving(servers) as cache:
+    with _old_client(servers) as old, _moving_client(servers) as cache:
         values = {key: [key, "é", 1, True, {"n": None}][n % 5] for n, key in enumerate(KEYS)}
         old.set_many(values, 100)
         moved = [key for key in KEYS if cache.old.server_of(key) != cache.new.server_of(key)]
@@ -48,7 +52,7 @@ def test_a_value_of_the_old_client_is_found_on_either_ring(servers: list[str]) -
 
 
 def test_an_old_value_never_comes_back(servers: list[str]) -> None:
-    with _old(servers) as old, _moving(servers) as cache:
+    with _old_client(servers) as old, _moving_client(servers) as cache:
         old.set_many(dict.fromkeys(KEYS, "old"))
         assert cache.set_many(dict.fromkeys(KEYS[:20], "new")) == {}
         for key in KEYS[20:]:
@@ -63,7 +67,7 @@ def test_an_old_value_never_comes_back(servers: list[str]) -> None:
 
 
 def test_every_other_call_begins_with_the_old_item(servers: list[str]) -> None:
-    with _old(servers) as old, _moving(servers) as cache:
+    with _old_client(servers) as old, _moving_client(servers) as cache:
         for key in KEYS[:8]:
             old.flush()
             old.set(key, 5, 100)
@@ -91,7 +95,7 @@ def test_every_other_call_begins_with_the_old_item(servers: list[str]) -> None:
 
 
 def test_leases_and_the_decorator_work_over_both(servers: list[str]) -> None:
-    with _old(servers) as old, _moving(servers) as cache:
+    with _old_client(servers) as old, _moving_client(servers) as cache:
         old.set("k", "kept")
         assert cache.get_or_set("k", lambda: "made", ttl=60) == "kept"
         assert cache.get_or_set("l", lambda: "made", ttl=60) == "made"
@@ -106,12 +110,14 @@ def test_leases_and_the_decorator_work_over_both(servers: list[str]) -> None:
 
 def test_two_foreign_dialects_are_refused() -> None:
     with pytest.raises(BadSetting, match="writes own or pylibmc"):
-        MigratingClient("127.0.0.1:1", old=OLD, dialect="dalli")
+        MigratingClient("127.0.0.1:1", old=OLD_SETTINGS, dialect="dalli")
 
 
 def test_the_asyncio_client_moves_alike(servers: list[str]) -> None:
     async def run() -> None:
-        async with AsyncMigratingClient(servers, old=OLD, codec="pickle", timeout=5) as cache:
+        async with AsyncMigratingClient(
+            servers, old=OLD_SETTINGS, codec="pickle", timeout=5
+        ) as cache:
             assert await asyncio.gather(*map(cache.get, KEYS)) == ["old"] * len(KEYS)
             assert await cache.get_many(KEYS) == dict.fromkeys(KEYS, "old")
             assert await cache.incr("n") == 6
@@ -120,7 +126,7 @@ def test_the_asyncio_client_moves_alike(servers: list[str]) -> None:
             assert await cache.get_many(KEYS) == {}
             assert await cache.get_or_set("l", lambda: "made", ttl=60) == "made"
 
-    with _old(servers) as old:
+    with _old_client(servers) as old:
         old.set_many(dict.fromkeys(KEYS, "old"))
         old.set("n", 5)
         asyncio.run(run())

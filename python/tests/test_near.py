@@ -38,7 +38,7 @@ def namespace() -> str:
 
 
 @pytest.fixture
-def other(server: Any, namespace: str) -> Client:
+def other_client(server: Any, namespace: str) -> Client:
     """A client of another process, as far as the strategy's client knows."""
     return Client(server.address, namespace=namespace)
 
@@ -74,7 +74,7 @@ def test_a_value_from_the_process_is_made_anew_for_each_read(
 
 
 def test_own_writes_are_seen_at_once_and_those_of_others_after_near_ttl(
-    server: Any, save: Save, namespace: str, other: Client
+    server: Any, save: Save, namespace: str, other_client: Client
 ) -> None:
     strategy = save("strategy s3fifo:10")
     client = Client(server.address, namespace=namespace, strategy=strategy, near_ttl=0.2)
@@ -82,7 +82,7 @@ def test_own_writes_are_seen_at_once_and_those_of_others_after_near_ttl(
     assert client.get("k") == "old"
     client.set("k", "own")
     assert client.get("k") == "own"
-    other.set("k", "other's")
+    other_client.set("k", "other's")
     assert client.get("k") == "own"
     deadline = threading.Event()
     while client.get("k") != "other's":
@@ -92,9 +92,9 @@ def test_own_writes_are_seen_at_once_and_those_of_others_after_near_ttl(
 
 
 def test_a_request_fetches_what_belongs_together_and_no_key_twice(
-    server: Any, save: Save, namespace: str, other: Client
+    server: Any, save: Save, namespace: str, other_client: Client
 ) -> None:
-    other.set_many({key: key.upper() for key in "abcdef"})
+    other_client.set_many({key: key.upper() for key in "abcdef"})
     lines = "strategy fixed:1+subtree:1+children\nkey f\nchild a b\nchild a c\nchild c d\n"
     client = Client(server.address, namespace=namespace, strategy=save(lines))
     with client.request(page="a"):
@@ -113,9 +113,9 @@ def test_a_request_fetches_what_belongs_together_and_no_key_twice(
 
 
 def test_children_are_those_that_the_application_names(
-    server: Any, save: Save, namespace: str, other: Client, caplog: pytest.LogCaptureFixture
+    server: Any, save: Save, namespace: str, other_client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    other.set_many({"a": 1, "b": 2, "c": 3})
+    other_client.set_many({"a": 1, "b": 2, "c": 3})
 
     def children_of(key: str) -> list[str]:
         return {"a": ["b"]}[key]
@@ -159,9 +159,9 @@ def test_a_children_function_that_fails_is_logged_once_and_fails_no_read(
 
 
 def test_threads_and_tasks_have_requests_of_their_own(
-    server: Any, save: Save, namespace: str, other: Client
+    server: Any, save: Save, namespace: str, other_client: Client
 ) -> None:
-    other.set("k", 1)
+    other_client.set("k", 1)
     client = Client(server.address, namespace=namespace, strategy=save("strategy remote"))
 
     def read() -> None:
@@ -192,9 +192,9 @@ def test_threads_and_tasks_have_requests_of_their_own(
 
 
 def test_the_asyncio_client_runs_the_same_strategy(
-    server: Any, save: Save, namespace: str, other: Client
+    server: Any, save: Save, namespace: str, other_client: Client
 ) -> None:
-    other.set_many({key: [key] for key in "abcdef"})
+    other_client.set_many({key: [key] for key in "abcdef"})
     lines = "strategy fixed:1+lru:10+subtree:1+children\nkey f\nchild a b\nchild a c\nchild c d\n"
 
     async def run() -> None:
@@ -217,7 +217,7 @@ def test_the_asyncio_client_runs_the_same_strategy(
     asyncio.run(run())
 
 
-class NotingReader:
+class ErrorLineReader:
     """Reads requests, and remembers the key of the last `mg`."""
 
     def __init__(self, reader: Any) -> None:
@@ -232,14 +232,14 @@ class NotingReader:
         return line
 
 
-class RefusingOneKey(FaultyServer):
+class OneKeyRefusingServer(FaultyServer):
     """Answers the request for one key by an error line, and begins only after `delay_s`."""
 
     refused_key = b"-"
     delay_s = 0.0
 
     def _replies(self, reader: Any) -> Iterator[tuple[bytes, bool]]:
-        noting_reader = NotingReader(reader)
+        noting_reader = ErrorLineReader(reader)
         for reply, is_last in super()._replies(noting_reader):
             time.sleep(self.delay_s)
             self.delay_s = 0.0
@@ -252,7 +252,7 @@ class RefusingOneKey(FaultyServer):
 def test_an_error_line_among_the_replies_to_a_fetch_gives_no_key_the_value_of_another(
     save: Save, refused: int
 ) -> None:
-    servers = RefusingOneKey(), RefusingOneKey()
+    servers = OneKeyRefusingServer(), OneKeyRefusingServer()
     keys = [f"k{number}" for number in range(12)]
     for server in servers:
         for key in keys:
@@ -453,7 +453,7 @@ def test_settings_that_make_no_sense_are_refused(save: Save, tmp_path: Path) -> 
 
 
 def test_get_or_set_and_cached_read_from_the_process(
-    server: Any, save: Save, namespace: str, other: Client
+    server: Any, save: Save, namespace: str, other_client: Client
 ) -> None:
     strategy = save("strategy lru:10+children\nchild a b\n")
     client = Client(server.address, namespace=namespace, strategy=strategy)
@@ -470,7 +470,7 @@ def test_get_or_set_and_cached_read_from_the_process(
     assert made == ["made", "doubled"]
     # Each key was fetched twice: in vain before its value was made, and once to keep it.
     assert (client.near_stats()["calls"], client.near_stats()["near_hits"]) == (4, 2)
-    other.set("b", "B")
+    other_client.set("b", "B")
     client.delete("a")
     with client.request():
         assert client.get_or_set("a", make, ttl=60) == "A"
@@ -517,9 +517,9 @@ def test_what_moved_to_the_gutter_is_not_served_from_the_process(save: Save) -> 
 
 
 def test_middleware_opens_a_request_for_each_http_request(
-    server: Any, save: Save, namespace: str, other: Client
+    server: Any, save: Save, namespace: str, other_client: Client
 ) -> None:
-    other.set("k", "v")
+    other_client.set("k", "v")
     strategy = save("strategy remote")
     client = Client(server.address, namespace=namespace, strategy=strategy)
 
@@ -546,10 +546,10 @@ def test_middleware_opens_a_request_for_each_http_request(
     asyncio.run(run())
 
 
-def until(is_so: Callable[[], bool]) -> None:
+def wait_until(is_true: Callable[[], bool]) -> None:
     """Wait as long as a busy machine may need."""
     pause, end = threading.Event(), time.monotonic() + 60
-    while not is_so():
+    while not is_true():
         assert time.monotonic() < end
         pause.wait(0.002)
 
@@ -557,35 +557,35 @@ def until(is_so: Callable[[], bool]) -> None:
 def read_until_kept(client: Client, key: str) -> None:
     """Read a key until the process serves it."""
     before = client.near_stats()["near_hits"]
-    until(lambda: client.get(key) is not None and client.near_stats()["near_hits"] > before)
+    wait_until(lambda: client.get(key) is not None and client.near_stats()["near_hits"] > before)
 
 
 def test_a_coherent_client_sees_what_others_change(
-    server: Any, save: Save, namespace: str, other: Client
+    server: Any, save: Save, namespace: str, other_client: Client
 ) -> None:
     strategy = save("strategy s3fifo:10")
     client = Client(
         server.address, namespace=namespace, strategy=strategy, near_ttl=None, coherent=True
     )
     changes: list[tuple[Callable[[], object], object]] = [
-        (lambda: other.set("k", 6), 6),
-        (lambda: other.incr("k"), 5),
-        (lambda: other.delete("k"), None),
-        (lambda: other.set("k", 7), 7),
-        (other.clear, None),
+        (lambda: other_client.set("k", 6), 6),
+        (lambda: other_client.incr("k"), 5),
+        (lambda: other_client.delete("k"), None),
+        (lambda: other_client.set("k", 7), 7),
+        (other_client.clear, None),
     ]
     for change, value in changes:
-        other.set("k", 4)
-        until(lambda: client.get("k") == 4)
+        other_client.set("k", 4)
+        wait_until(lambda: client.get("k") == 4)
         read_until_kept(client, "k")
         change()
-        until(lambda value=value: client.get("k") == value)
+        wait_until(lambda value=value: client.get("k") == value)
     assert client.near_stats()["changed_by_others"] >= 4
     client.close()
 
 
 def test_a_coherent_asyncio_client_sees_what_others_change(
-    server: Any, save: Save, namespace: str, other: Client
+    server: Any, save: Save, namespace: str, other_client: Client
 ) -> None:
     async def run() -> None:
         client = AsyncClient(
@@ -595,13 +595,13 @@ def test_a_coherent_asyncio_client_sees_what_others_change(
             near_ttl=None,
             coherent=True,
         )
-        other.set("k", "old")
+        other_client.set("k", "old")
         for _ in range(30_000):
             assert await client.get("k") == "old"
             if client.near_stats()["near_hits"]:
                 break
             await asyncio.sleep(0.002)
-        other.set("k", "new")
+        other_client.set("k", "new")
         for _ in range(30_000):
             if await client.get("k") == "new":
                 break
@@ -614,7 +614,7 @@ def test_a_coherent_asyncio_client_sees_what_others_change(
 
 
 def test_keys_in_base64_are_coherent_too(server: Any, save: Save, namespace: str) -> None:
-    other = Client(server.address, namespace=namespace, keys="base64")
+    other_client = Client(server.address, namespace=namespace, keys="base64")
     client = Client(
         server.address,
         namespace=namespace,
@@ -623,14 +623,14 @@ def test_keys_in_base64_are_coherent_too(server: Any, save: Save, namespace: str
         near_ttl=None,
         coherent=True,
     )
-    other.set("a key", 1)
+    other_client.set("a key", 1)
     read_until_kept(client, "a key")
-    other.set("a key", 2)
-    until(lambda: client.get("a key") == 2)
+    other_client.set("a key", 2)
+    wait_until(lambda: client.get("a key") == 2)
     client.close()
 
 
-CHILD = """
+CHILD_PROGRAM = """
 import os, sys, time
 from glasscache import Client
 address, namespace, strategy = sys.argv[1:]
@@ -665,7 +665,16 @@ print("followed")
 
 def test_a_child_process_watches_for_itself(server: Any, save: Save, namespace: str) -> None:
     strategy = save("strategy lru:10")
-    command = [sys.executable, "-W", "ignore", "-c", CHILD, server.address, namespace, strategy]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        CHILD_PROGRAM,
+        server.address,
+        namespace,
+        strategy,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.stdout.split() == ["followed"], done.stderr
 
@@ -696,21 +705,21 @@ def reports_deletes(address: str) -> bool:
 def test_a_memcached_that_reports_less_is_named_and_bounded_by_near_ttl(
     save: Save, memcached: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    other = Client(memcached, timeout=5)
+    other_client = Client(memcached, timeout=5)
     client = Client(
         memcached, timeout=5, strategy=save("strategy lru:10"), near_ttl=0.3, coherent=True
     )
-    other.set("k", 7)
+    other_client.set("k", 7)
     with caplog.at_level(logging.WARNING, logger="glasscache"):
         read_until_kept(client, "k")
         for change, value in (
-            (lambda: other.set("k", 1), 1),
-            (lambda: other.incr("k"), 2),
-            (lambda: other.delete("k"), None),
+            (lambda: other_client.set("k", 1), 1),
+            (lambda: other_client.incr("k"), 2),
+            (lambda: other_client.delete("k"), None),
         ):
             change()
-            until(lambda value=value: client.get("k") == value)
-        until(lambda: client.get("other") is None and "coherent:" in caplog.text)
+            wait_until(lambda value=value: client.get("k") == value)
+        wait_until(lambda: client.get("other") is None and "coherent:" in caplog.text)
     assert "near_ttl, 0.3 s" in caplog.text
     client.close()
 
@@ -720,28 +729,28 @@ def test_a_memcached_from_1_6_20_reports_stores_and_deletes_of_others(
 ) -> None:
     if not reports_deletes(memcached):
         pytest.skip("this memcached does not report deletes: MEMCACHED=path of 1.6.20 or newer")
-    other = Client(memcached, timeout=5)
+    other_client = Client(memcached, timeout=5)
     # Without a report a value would stay for an hour.
     client = Client(
         memcached, timeout=5, strategy=save("strategy lru:10"), near_ttl=3600, coherent=True
     )
     changes: list[tuple[Callable[[], object], object]] = [
-        (lambda: other.set("k", "set"), "set"),
-        (lambda: other.replace("k", "replaced"), "replaced"),
-        (lambda: other.set_many({"k": "many", "l": 1}), "many"),
-        (lambda: (other.set("k", "quiet", noreply=True), other.get("k")), "quiet"),
-        (lambda: other.delete("k"), None),
-        (lambda: other.add("k", "added"), "added"),
+        (lambda: other_client.set("k", "set"), "set"),
+        (lambda: other_client.replace("k", "replaced"), "replaced"),
+        (lambda: other_client.set_many({"k": "many", "l": 1}), "many"),
+        (lambda: (other_client.set("k", "quiet", noreply=True), other_client.get("k")), "quiet"),
+        (lambda: other_client.delete("k"), None),
+        (lambda: other_client.add("k", "added"), "added"),
     ]
     with caplog.at_level(logging.WARNING, logger="glasscache"):
         for change, value in changes:
             # The first read begins the watch, and nothing is kept before it.
             if value != "added":
-                other.set("k", "kept")
-                until(lambda: client.get("k") == "kept")
+                other_client.set("k", "kept")
+                wait_until(lambda: client.get("k") == "kept")
                 read_until_kept(client, "k")
             change()
-            until(lambda value=value: client.get("k") == value)
+            wait_until(lambda value=value: client.get("k") == value)
     assert client.near_stats()["changed_by_others"] >= len(changes) - 1
     (warning,) = [
         record.getMessage() for record in caplog.records if "coherent:" in record.getMessage()
@@ -751,7 +760,7 @@ def test_a_memcached_from_1_6_20_reports_stores_and_deletes_of_others(
     client.close()
 
 
-DJANGO = """
+DJANGO_PROGRAM = """
 import asyncio, json, os, sys
 from django.conf import settings
 address, strategy, coherent = sys.argv[1:]
@@ -796,7 +805,14 @@ def test_a_django_site_runs_a_strategy_by_its_options_and_middleware(
 ) -> None:
     pytest.importorskip("django")
     for coherent in ("", "coherent"):
-        command = [sys.executable, "-c", DJANGO, server.address, save("strategy remote"), coherent]
+        command = [
+            sys.executable,
+            "-c",
+            DJANGO_PROGRAM,
+            server.address,
+            save("strategy remote"),
+            coherent,
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         calls = [int(count) for count in done.stdout.split()]
         # A request that is under way when the watch begins may fetch a key again.

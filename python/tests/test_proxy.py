@@ -1,4 +1,4 @@
-"""Behind nutcracker, which closes on meta commands: found out once for each server, then classic text."""
+"""Behind nutcracker, which closes on meta commands: detected once for each server, then classic text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def free_port() -> int:
         return port
 
 
-class Proxy:
+class NutcrackerProxy:
     """A nutcracker before these servers."""
 
     def __init__(self, servers: list[str], folder: Path) -> None:
@@ -69,15 +69,15 @@ class Proxy:
 
 
 @pytest.fixture(params=[1, 3], ids=["alone", "before three"])
-def proxy(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Proxy]:
+def proxy(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NutcrackerProxy]:
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(Server(memory="64M")) for _ in range(request.param)]
-        proxy = Proxy([server.address for server in servers], tmp_path)
+        proxy = NutcrackerProxy([server.address for server in servers], tmp_path)
         yield proxy
         proxy.stop()
 
 
-def test_every_method_that_a_proxy_has_works_through_it(proxy: Proxy) -> None:
+def test_every_method_that_a_proxy_has_works_through_it(proxy: NutcrackerProxy) -> None:
     with Client(proxy.address, timeout=5) as client:
         assert client.set("a", {"b": [1, 2]}, ttl=60)
         assert client.get("a") == {"b": [1, 2]}
@@ -103,7 +103,7 @@ def test_every_method_that_a_proxy_has_works_through_it(proxy: Proxy) -> None:
         assert client.get("large") == large
 
 
-def test_asyncio_falls_back_too(proxy: Proxy) -> None:
+def test_asyncio_falls_back_too(proxy: NutcrackerProxy) -> None:
     async def main() -> None:
         async with AsyncClient(proxy.address, timeout=5) as client:
             many = {f"k{n}": n for n in range(100)}
@@ -118,7 +118,7 @@ def test_asyncio_falls_back_too(proxy: Proxy) -> None:
     asyncio.run(main())
 
 
-def test_meta_is_tried_once_for_each_server(proxy: Proxy) -> None:
+def test_meta_is_tried_once_for_each_server(proxy: NutcrackerProxy) -> None:
     with Client(proxy.address, timeout=5) as client:
         client.set("k", "first")
         before = proxy.connections()
@@ -128,7 +128,7 @@ def test_meta_is_tried_once_for_each_server(proxy: Proxy) -> None:
         assert proxy.connections() - before <= 1  # the one that asks for the count
 
 
-def test_a_proxy_that_comes_back_is_used_again(proxy: Proxy) -> None:
+def test_a_proxy_that_comes_back_is_used_again(proxy: NutcrackerProxy) -> None:
     with Client(proxy.address, timeout=2) as client:
         assert client.set("k", 1)
         proxy.stop()

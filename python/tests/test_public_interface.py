@@ -1,4 +1,4 @@
-"""Words and settings that both clients take or refuse alike, with a sentence."""
+"""Methods and settings that both clients accept or refuse alike, with the same message."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from glasscache import Server
 
 
-def both(server: Server, call: Callable[[Any], Any], **settings: Any) -> list[Any]:
+def outcomes_of_both_clients(
+    server: Server, call: Callable[[Any], Any], **settings: Any
+) -> list[Any]:
     """Make the same call with either client; return what came of it."""
     outcomes: list[Any] = []
 
@@ -60,14 +62,14 @@ server_stats set set_many set_route set_servers stats tagged touch version
 
 
 def test_both_clients_have_the_same_public_names(server: Server) -> None:
-    def names_of(client: object) -> set[str]:
+    def method_names(client: object) -> set[str]:
         return {name for name in dir(client) if not name.startswith("_")}
 
-    blocking, awaited = names_of(Client), names_of(AsyncClient)
+    blocking, awaited = method_names(Client), method_names(AsyncClient)
     assert blocking == awaited == set(METHODS.split())
     gutter = {"gutter": server.address}
     spare = [kind(server.address, **gutter) for kind in (Client, AsyncClient)]
-    assert names_of(spare[0]) == names_of(spare[1]) == blocking | {"gutter"}
+    assert method_names(spare[0]) == method_names(spare[1]) == blocking | {"gutter"}
 
 
 @pytest.mark.parametrize(
@@ -126,34 +128,34 @@ def both_without_flush(server: Server, argument: str) -> list[type[Exception]]:
 
 @pytest.mark.parametrize("ttl", [-0.5, -1, -(10**9)])
 def test_less_than_no_time_to_live_is_not_for_ever(server: Server, ttl: float) -> None:
-    async def stored(client: AsyncClient) -> Any:
+    async def store_and_read(client: AsyncClient) -> Any:
         await client.set("over", 1, ttl=ttl)
         return await client.get("over")
 
     def call(client: Any) -> Any:
         if isinstance(client, AsyncClient):
-            return stored(client)
+            return store_and_read(client)
         client.set("over", 1, ttl=ttl)
         return client.get("over")
 
-    assert both(server, call) == [None, None]
+    assert outcomes_of_both_clients(server, call) == [None, None]
 
 
 @pytest.mark.parametrize("ttl", [float("nan"), float("inf"), 1e12])
 def test_a_ttl_beyond_all_bounds_is_refused(server: Server, ttl: float) -> None:
-    outcomes = both(server, lambda client: client.set("k", 1, ttl=ttl))
+    outcomes = outcomes_of_both_clients(server, lambda client: client.set("k", 1, ttl=ttl))
     assert [outcome[0] for outcome in outcomes] == [BadSetting, BadSetting]
 
 
 def test_keys_without_a_utf8_form_are_bad_keys(server: Server) -> None:
-    outcomes = both(server, lambda client: client.get("\ud800"))
+    outcomes = outcomes_of_both_clients(server, lambda client: client.get("\ud800"))
     assert [outcome[0] for outcome in outcomes] == [BadKey, BadKey]
 
 
 @pytest.mark.parametrize("items", [MappingProxyType({"m": 1}), UserDict(m=1)])
 def test_set_many_takes_any_mapping_and_nothing_else(server: Server, items: Any) -> None:
-    assert both(server, lambda client: client.set_many(items)) == [{}, {}]
-    first, second = both(server, lambda client: client.set_many([("m", 1)]))
+    assert outcomes_of_both_clients(server, lambda client: client.set_many(items)) == [{}, {}]
+    first, second = outcomes_of_both_clients(server, lambda client: client.set_many([("m", 1)]))
     assert first == second
     assert first[0] is TypeError
 
@@ -173,8 +175,12 @@ def test_bulk_writes_need_not_wait(server: Server) -> None:
 
 
 def test_get_or_set_needs_no_ttl(server: Server) -> None:
-    assert both(server, lambda client: client.get_or_set("made", lambda: 5)) == [5, 5]
-    assert both(server, lambda client: client.get_or_set("made", lambda: 6, 60)) == [6, 6]
+    assert outcomes_of_both_clients(
+        server, lambda client: client.get_or_set("made", lambda: 5)
+    ) == [5, 5]
+    assert outcomes_of_both_clients(
+        server, lambda client: client.get_or_set("made", lambda: 6, 60)
+    ) == [6, 6]
 
 
 def test_bulk_reads_take_encoded_keys(server: Server) -> None:
@@ -209,9 +215,9 @@ def test_a_closed_client_sends_no_request(server: Server, method: str) -> None:
 
 
 def test_both_clients_explain(server: Server) -> None:
-    for displayed in both(server, lambda client: client.explain_value([1, 2])):
+    for displayed in outcomes_of_both_clients(server, lambda client: client.explain_value([1, 2])):
         assert "4 bytes on the wire" in str(displayed)
-    for displayed in both(server, lambda client: client.explain("never")):
+    for displayed in outcomes_of_both_clients(server, lambda client: client.explain("never")):
         assert "a miss at" in str(displayed)
 
 
@@ -256,13 +262,13 @@ def test_one_unreadable_value_hides_no_other(server: Server) -> None:
     values = {"good": 1, "fine": b"2"}
     with Client(server.address, timeout=5) as client:
         assert type_and_text(client) == (["bad"], values)
-    assert asyncio.run(one_call(server, type_and_text)) == (["bad"], values)
+    assert asyncio.run(call_once(server, type_and_text)) == (["bad"], values)
     with Client(server.address, timeout=5, on_error="miss") as client:
         assert (type_and_text(client), client.stats()["misses_by_error"]) == (values, 1)
-    assert asyncio.run(one_call(server, type_and_text, on_error="miss")) == values
+    assert asyncio.run(call_once(server, type_and_text, on_error="miss")) == values
 
 
-async def one_call(server: Server, call: Callable[[Any], Any], **settings: Any) -> Any:
+async def call_once(server: Server, call: Callable[[Any], Any], **settings: Any) -> Any:
     async with AsyncClient(server.address, timeout=5, **settings) as client:
         outcome = await call(client)
         assert client.stats()["misses_by_error"] == (settings != {})
@@ -284,7 +290,7 @@ def test_misses_by_error_are_counted_by_key() -> None:
 def test_objects_take_time_to_read_and_pipelines_are_counted(server: Server) -> None:
     value = {"a": ["x" * 100] * 100}
 
-    def parts(rows: list[dict[str, Any]]) -> dict[str, float]:
+    def columns(rows: list[dict[str, Any]]) -> dict[str, float]:
         names = rows[0]["seconds"]
         return {name: sum(row["seconds"][name] for row in rows) for name in names}
 
@@ -293,12 +299,12 @@ def test_objects_take_time_to_read_and_pipelines_are_counted(server: Server) -> 
             await client.set("object", value)
             assert await client.get("object") == value
             assert client.stats()["servers"][server.address]["connections"] == 1
-            return parts(client.stats()["by_size"])
+            return columns(client.stats()["by_size"])
 
     with Client(server.address, timeout=5) as client:
         client.set("object", value)
         assert client.get("object") == value
-        for costs in (parts(client.stats()["by_size"]), asyncio.run(awaited())):
+        for costs in (columns(client.stats()["by_size"]), asyncio.run(awaited())):
             assert all(costs[part] > 0 for part in costs if part != "wait"), costs
         with client.pipeline() as pipeline:
             pipeline.set("object", value)
@@ -333,7 +339,7 @@ def test_a_counter_is_read_as_other_numbers_are(server: Server, dialect: str) ->
 
 
 def test_pipelines_of_both_clients_have_the_same_methods(server: Server) -> None:
-    def write_down(pipeline: Any, unique: int) -> None:
+    def record_pipeline(pipeline: Any, unique: int) -> None:
         pipeline.append("joined", "c")
         pipeline.prepend("joined", b"a")
         pipeline.get("joined")
@@ -351,7 +357,7 @@ def test_pipelines_of_both_clients_have_the_same_methods(server: Server) -> None
             await client.set_many({"joined": "b", "one": 1})
             _, unique = await client.gets("one") or (0, 0)
             async with client.pipeline() as pipeline:
-                write_down(pipeline, unique)
+                record_pipeline(pipeline, unique)
             return pipeline.results
 
     with Client(server.address, timeout=5) as client:
@@ -360,7 +366,7 @@ def test_pipelines_of_both_clients_have_the_same_methods(server: Server) -> None
             pipeline.gets("one")
         assert pipeline.results == [client.gets("one")]
         with client.pipeline() as later:
-            write_down(later, pipeline.results[0][1])
+            record_pipeline(later, pipeline.results[0][1])
         item = client.get_with_meta("joined")
         assert item is not None
         assert item.ttl in {39, 40}

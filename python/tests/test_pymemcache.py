@@ -1,4 +1,4 @@
-"""pymemcache's face over real servers: failover, and client classes of the program's own."""
+"""The drop-in module for pymemcache over real servers: failover, and client classes of the program's own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_keys_of_a_dead_server_move_to_the_others_and_return_with_it() -> No
         )
         keys = [f"k{number}" for number in range(40)]
         client.set_many(dict.fromkeys(keys, "v"))
-        lost = [key for key in keys if _index(client, key) == _server(first)]
+        lost = [key for key in keys if _index_of_server(client, key) == _server(first)]
         first.stop()
         raised = 0
         for key in lost:
@@ -42,7 +42,7 @@ def test_the_keys_of_a_dead_server_move_to_the_others_and_return_with_it() -> No
         with Server(port=_port(first)):
             client._failover.dead[_server(first)] -= 1
             client.set(lost[0], "home")
-            assert _index(client, lost[0]) == _server(first)
+            assert _index_of_server(client, lost[0]) == _server(first)
             assert client.get(lost[0]) == b"home"
 
 
@@ -51,7 +51,7 @@ def test_with_ignore_exc_only_the_lost_servers_keys_are_misses() -> None:
         client = HashClient([first.address, second.address], ignore_exc=True)
         keys = [f"k{number}" for number in range(40)]
         client.set_many(dict.fromkeys(keys, "v"))
-        kept = {key for key in keys if _index(client, key) == _server(second)}
+        kept = {key for key in keys if _index_of_server(client, key) == _server(second)}
         first.stop()
         assert client.get_many(keys).keys() == kept
         assert client.get(next(iter(set(keys) - kept)), default="?") == "?"
@@ -90,7 +90,7 @@ def test_a_pool_creates_clients_of_the_configured_class(glasscache_server: Serve
     assert client.client_pool.free == (pooled_client,)
 
 
-def _index(client: HashClient, key: str) -> object:
+def _index_of_server(client: HashClient, key: str) -> object:
     return client._get_client(key).server
 
 

@@ -326,7 +326,7 @@ def test_a_django_site_records_by_its_options_and_middleware_each_cache_in_its_o
 def test_two_recorders_record_the_gets_of_their_own_clients(
     server: Any, tmp_path: Path, sample: float
 ) -> None:
-    def check(kind: str) -> None:
+    def check_django_log(kind: str) -> None:
         one, two = (read_log(tmp_path / kind / name)[0] for name in ("one", "two"))
         assert [(row["route"], row["items"]) for row in one] == [("outer", ["a", "b", "c"])]
         inner = [("inner", ["x", "y"])] if sample else []
@@ -344,7 +344,7 @@ def test_two_recorders_record_the_gets_of_their_own_clients(
             one.get("c")
             two.get("outside")
             first.set_route("outer")
-    check("blocking")
+    check_django_log("blocking")
 
     async def run() -> None:
         async with AsyncClient(server.address) as one, AsyncClient(server.address) as two:
@@ -359,7 +359,7 @@ def test_two_recorders_record_the_gets_of_their_own_clients(
                 first.set_route("outer")
 
     asyncio.run(run())
-    check("async")
+    check_django_log("async")
 
 
 def test_a_folder_that_cannot_be_written_warns_once_and_fails_no_request(

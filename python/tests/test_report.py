@@ -1,4 +1,4 @@
-"""What calls cost, as people see it: `report()`, `explain(key)` and `explain_value(value)`."""
+"""The costs of calls for people: `report()`, `explain(key)` and `explain_value(value)`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 
-HEAD = ["calls", "us", "a", "call", "serial.", "compr.", "wait", "network", "decomp.", "deser."]
+HEADER = ["calls", "us", "a", "call", "serial.", "compr.", "wait", "network", "decomp.", "deser."]
 
 
-def fits(text: str) -> bool:
+def fits_width(text: str) -> bool:
     return all(len(line) <= WIDTH for line in text.splitlines())
 
 
@@ -33,7 +33,7 @@ def test_a_report_has_a_row_for_each_kind_of_call_that_was_made(client: Client) 
     client.get("a")
     client.get_many(["a", "b"])
     report = client.report()
-    assert str(report).splitlines()[2].split() == HEAD
+    assert str(report).splitlines()[2].split() == HEADER
     (write,) = [line for line in str(report).splitlines() if line.startswith("write")]
     size = " ".join(write.split()[1:3])
     writes, reads = row_of(report, f"write {size}"), row_of(report, f"read {size}")
@@ -41,7 +41,7 @@ def test_a_report_has_a_row_for_each_kind_of_call_that_was_made(client: Client) 
     assert row_of(report, "bulk 2+ keys")[0] == "1"
     assert writes[2] != "-", "serialising is timed"
     assert reads[2] == "-", "a read does not serialise"
-    assert fits(str(report))
+    assert fits_width(str(report))
     assert repr(report) == str(report)
 
 
@@ -72,7 +72,7 @@ def test_a_report_fits_eighty_columns_whatever_it_counts() -> None:
     displayed = str(
         Report({"by_size": sizes, "by_width": widths, "misses_by_error": 0, "servers": {}})
     )
-    assert fits(displayed), displayed
+    assert fits_width(displayed), displayed
     assert displayed.count("9,999,999") == 20
     for size in ("< 10 B", "100+ B", "10+ kB", "1+ MB", "100+ MB"):
         assert f"write {size} " in displayed
@@ -119,7 +119,7 @@ def test_the_asyncio_client_reports_and_explains_too(server: Server) -> None:
             await client.set("k", [1, 2, 3])
             await client.get("k")
             assert "read" in str(client.report())
-            assert fits(str(client.report()))
+            assert fits_width(str(client.report()))
             assert "median of 20" in str(await client.explain("k"))
             assert "list: 4 bytes" in client.explain_value([1, 2, 3]).title
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).parents[2] / "docs/reference"
 KEYS = ("a", "b", "c")
-BAD = "strategy lru:1\nforecast calls 0.5 0.4 0.6\nforecast keys 0.5 0.4 0.6\n"
-GOOD = "strategy lru:100\nforecast calls 0.1 0 0.2\nforecast added_ms_p50 0 0 0.1\n"
+BAD_STRATEGY = "strategy lru:1\nforecast calls 0.5 0.4 0.6\nforecast keys 0.5 0.4 0.6\n"
+GOOD_STRATEGY = "strategy lru:100\nforecast calls 0.1 0 0.2\nforecast added_ms_p50 0 0 0.1\n"
 
 
 @pytest.fixture
@@ -60,21 +60,23 @@ def report_of(client: Client | AsyncClient) -> dict[str, Any]:
     return document
 
 
-def rollout(*files: Path, code: int = 0, flags: tuple[str, ...] = ("--json",)) -> tuple[str, str]:
+def run_rollout_command(
+    *files: Path, code: int = 0, flags: tuple[str, ...] = ("--json",)
+) -> tuple[str, str]:
     """Run the command; return what it printed on stdout and stderr."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [find_command(), "rollout", *map(str, files), *flags],
         capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "80"},
     )  # fmt: skip
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout, done.stderr
+    assert completed.returncode == code, completed.stdout + completed.stderr
+    return completed.stdout, completed.stderr
 
 
 def test_a_bad_strategy_disables_itself_within_2000_requests_and_logs_that_once(
     settings: dict[str, Any], save: Save, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "glasscache"):
-        client = Client(**settings, strategy=save(BAD), share=0.1)
+        client = Client(**settings, strategy=save(BAD_STRATEGY), share=0.1)
         assert make_requests(client, 2000) < 2000
         for _ in range(3):
             with client.request():
@@ -88,7 +90,7 @@ def test_a_bad_strategy_disables_itself_within_2000_requests_and_logs_that_once(
 
 
 def test_a_good_strategy_is_kept(settings: dict[str, Any], save: Save) -> None:
-    client = Client(**settings, strategy=save(GOOD), share=0.5, near_ttl=None)
+    client = Client(**settings, strategy=save(GOOD_STRATEGY), share=0.5, near_ttl=None)
     assert make_requests(client, 2000) == 2000
     document = report_of(client)
     assert document["rollout"]["disabled"] is None
@@ -104,7 +106,7 @@ def test_a_good_strategy_is_kept(settings: dict[str, Any], save: Save) -> None:
 def test_the_asyncio_client_and_both_middlewares_roll_out_alike(
     settings: dict[str, Any], save: Save
 ) -> None:
-    client = Client(**settings, strategy=save(GOOD), share=0.5, near_ttl=None)
+    client = Client(**settings, strategy=save(GOOD_STRATEGY), share=0.5, near_ttl=None)
 
     def wsgi(_environ: Any, _start: Any) -> list[bytes]:
         return [client.get(key).encode() for key in KEYS]
@@ -114,7 +116,7 @@ def test_the_asyncio_client_and_both_middlewares_roll_out_alike(
         assert b"".join(app({}, None)) == b"ABC"
 
     async def run() -> dict[str, Any]:
-        awaited = AsyncClient(**settings, strategy=save(GOOD), share=0.5, near_ttl=None)
+        awaited = AsyncClient(**settings, strategy=save(GOOD_STRATEGY), share=0.5, near_ttl=None)
 
         async def asgi(_scope: Any, _receive: Any, _send: Any) -> None:
             assert [await awaited.get(key) for key in KEYS] == ["A", "B", "C"]
@@ -167,7 +169,7 @@ def test_rollout_compares_the_groups_of_several_processes(
         files.append(tmp_path / f"{number}.json")
         report = client.report(json=True)
         files[-1].write_text(f"{report}\n{report}\n")  # of a process the last report counts
-    document = json.loads(rollout(*files)[0])
+    document = json.loads(run_rollout_command(*files)[0])
     jsonschema.validate(document, json.loads((DOCS / "json.schema.json").read_text()))
     result = document["result"]
     assert result["processes"] == 2
@@ -177,7 +179,7 @@ def test_rollout_compares_the_groups_of_several_processes(
     assert calls["strategy"]["low"] <= calls["strategy"]["value"] <= 1.1
     assert calls["difference"]["high"] < 0
     assert result == lab.rollout(*files)
-    text, _ = rollout(*files, flags=())
+    text, _ = run_rollout_command(*files, flags=())
     assert all(len(line) <= 80 for line in text.splitlines()), text
     assert text.startswith("Recommendation: wait. ")
 
@@ -244,15 +246,15 @@ def test_about_the_share_of_the_processes_runs_the_strategy_and_rollout_compares
 def test_rollout_recommends_to_roll_back_a_bad_strategy(
     settings: dict[str, Any], save: Save, tmp_path: Path
 ) -> None:
-    client = Client(**settings, strategy=save(BAD), share=0.5)
+    client = Client(**settings, strategy=save(BAD_STRATEGY), share=0.5)
     make_requests(client, 2000)
     file = tmp_path / "stats.json"
     file.write_text(client.report(json=True))
-    document = json.loads(rollout(file, code=1)[0])
+    document = json.loads(run_rollout_command(file, code=1)[0])
     assert document["result"]["recommendation"] == "roll back"
     assert document["result"]["disabled_processes"] == 1
     assert document["error"] is None
-    text, _ = rollout(file, code=1, flags=())
+    text, _ = run_rollout_command(file, code=1, flags=())
     assert "Recommendation: roll back. Calls is 3.000" in text
     assert "Disabled in a process: calls is 3.000" in " ".join(text.split())
 
@@ -261,7 +263,7 @@ def test_rollout_refuses_what_is_no_report(
     settings: dict[str, Any], save: Save, tmp_path: Path
 ) -> None:
     file, other = tmp_path / "stats.json", tmp_path / "other.json"
-    assert "cannot open" in rollout(file, code=3)[1]
+    assert "cannot open" in run_rollout_command(file, code=3)[1]
     for text, why in (
         ("", "no report"),
         ("{", "not a report"),
@@ -269,7 +271,7 @@ def test_rollout_refuses_what_is_no_report(
         (Client(**settings).report(json=True), "runs no strategy"),
     ):
         file.write_text(text)
-        assert why in rollout(file, code=4)[1]
+        assert why in run_rollout_command(file, code=4)[1]
     for path, lines in ((file, "strategy lru:1"), (other, "strategy lru:2")):
         path.write_text(Client(**settings, strategy=save(lines)).report(json=True))
-    assert "different strategies: lru:" in rollout(file, other, code=4)[1]
+    assert "different strategies: lru:" in run_rollout_command(file, other, code=4)[1]

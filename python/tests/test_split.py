@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROUNDS = int(os.environ.get("GLASSCACHE_TEST_ROUNDS", "20"))
-LONG = b"y" * 10_000
+LONG_VALUE = b"y" * 10_000
 
 
 @pytest.fixture
@@ -48,22 +48,22 @@ def test_values_of_any_size_come_back_equal(client: Client, value: Any) -> None:
 
 
 def test_every_read_returns_the_whole_value(client: Client) -> None:
-    client.set("k", LONG, split=True)
-    assert client.gat("k", 60) == LONG
+    client.set("k", LONG_VALUE, split=True)
+    assert client.gat("k", 60) == LONG_VALUE
     value, unique = client.gets("k") or (None, 0)
-    assert value == LONG
+    assert value == LONG_VALUE
     item = client.get_with_meta("k")
     assert item is not None
-    assert item.value == LONG
+    assert item.value == LONG_VALUE
     client.set("short", 7)
-    assert client.get_many(["k", "short", "none"]) == {"k": LONG, "short": 7}
-    assert client.gets_many(["k"]) == {"k": (LONG, unique)}
+    assert client.get_many(["k", "short", "none"]) == {"k": LONG_VALUE, "short": 7}
+    assert client.gets_many(["k"]) == {"k": (LONG_VALUE, unique)}
     with client.pipeline() as calls:
         calls.get("k")
         calls.gets("k")
         calls.get("short")
         calls.get_many(["k"])
-    assert calls.results == [LONG, (LONG, unique), 7, {"k": LONG}]
+    assert calls.results == [LONG_VALUE, (LONG_VALUE, unique), 7, {"k": LONG_VALUE}]
     assert client.cas("k", "short", unique)
     assert client.get("k") == "short"
 
@@ -76,12 +76,12 @@ def test_a_lost_or_altered_piece_is_a_counted_miss(client: Client) -> None:
         lambda key: client.set(key, "y" * 1000),
     ]
     for alter in alterations:
-        client.set("k", LONG, split=True)
+        client.set("k", LONG_VALUE, split=True)
         alter(piece_keys(client, "k")[7])
         assert client.get("k", "none") == "none"
         assert client.add("k", "free again")
         client.set_many({"other": 1})
-        client.set("k", LONG, split=True)
+        client.set("k", LONG_VALUE, split=True)
         alter(piece_keys(client, "k")[7])
         assert client.get_many(["k", "other"]) == {"other": 1}
     assert client.stats()["incomplete_values"] == 2 * len(alterations)
@@ -115,7 +115,7 @@ def test_another_dialect_refuses_long_values(client: Client) -> None:
     with Client(client.server_of("k"), dialect="pymemcache") as other:
         assert other.set("k", b"short", split=True)
         with pytest.raises(UnwritableValue, match="in pieces"):
-            other.set("k", LONG, split=True)
+            other.set("k", LONG_VALUE, split=True)
         assert other.get("k") == b"short"
 
 
@@ -154,14 +154,14 @@ def test_get_or_set_keeps_long_values(client: Client) -> None:
 
     def make() -> bytes:
         made.append(1)
-        return LONG
+        return LONG_VALUE
 
     for _ in range(3):
-        assert client.get_or_set("k", make, 60, split=True) == LONG
+        assert client.get_or_set("k", make, 60, split=True) == LONG_VALUE
     assert made == [1]
     client.delete(piece_keys(client, "k")[0])
-    assert client.get_or_set("k", make, 60, split=True, stale=10) == LONG
-    assert client.get_or_set("k", make, 60, split=True, stale=10) == LONG
+    assert client.get_or_set("k", make, 60, split=True, stale=10) == LONG_VALUE
+    assert client.get_or_set("k", make, 60, split=True, stale=10) == LONG_VALUE
     assert made == [1, 1]
 
     @client.cached(ttl=60, split=True)
@@ -187,9 +187,9 @@ def test_a_fill_that_is_not_stored_leaves_no_pieces(
 
     def make() -> bytes:
         client.delete("k")
-        return LONG
+        return LONG_VALUE
 
-    assert client.get_or_set("k", make, 60, split=True) == LONG
+    assert client.get_or_set("k", make, 60, split=True) == LONG_VALUE
     assert client.stats()["fills_not_stored"] == 1
     assert len(stored) == 10
     assert client.get_many(stored) == {}

@@ -1,4 +1,4 @@
-"""What programs write that come from other clients: the error names what is written here."""
+"""Names and arguments of other clients: the error suggests ours."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def error_of(call: Callable[[Any], Any], client: Any) -> Exception | None:
 
 
 @pytest.fixture(params=[Client, AsyncClient])
-def either(request: pytest.FixtureRequest, server: Server) -> Any:
+def either_client(request: pytest.FixtureRequest, server: Server) -> Any:
     return request.param(server.address, timeout=5)
 
 
-BULK = ["get_many", "gets_many", "delete_many"]
+BULK_METHODS = ["get_many", "gets_many", "delete_many"]
 
 
 @pytest.mark.parametrize("keys", ["num", b"num", bytearray(b"num")])
-@pytest.mark.parametrize("method", BULK)
-def test_one_text_is_not_an_iterable_of_keys(either: Any, method: str, keys: Any) -> None:
-    error = error_of(lambda client: getattr(client, method)(keys), either)
+@pytest.mark.parametrize("method", BULK_METHODS)
+def test_one_text_is_not_an_iterable_of_keys(either_client: Any, method: str, keys: Any) -> None:
+    error = error_of(lambda client: getattr(client, method)(keys), either_client)
     assert isinstance(error, TypeError)
     assert "write [key]" in str(error)
 
@@ -59,7 +59,7 @@ def test_one_text_is_not_an_iterable_of_keys(either: Any, method: str, keys: Any
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 def test_nor_with_a_gutter_or_without_waiting(server: Server, kind: Any) -> None:
     spare = kind(server.address, timeout=5, gutter=server.address)
-    for method in BULK:
+    for method in BULK_METHODS:
         bulk = error_of(lambda client, method=method: getattr(client, method)("num"), spare)
         assert isinstance(bulk, TypeError), method
     plain = kind(server.address, timeout=5)
@@ -117,7 +117,7 @@ def test_a_text_for_keys_fails_type_checking(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("method", ["set", "add", "replace", "set_many", "touch", "gat", "incr"])
 def test_another_clients_name_of_ttl_suggests_ours(
-    either: Any, method: str, foreign_name: str
+    either_client: Any, method: str, foreign_name: str
 ) -> None:
     arguments: list[Any] = {
         "set_many": [{"k": 1}],
@@ -126,14 +126,14 @@ def test_another_clients_name_of_ttl_suggests_ours(
         "incr": ["k"],
     }.get(method, ["k", 1])
     error = error_of(
-        lambda client: getattr(client, method)(*arguments, **{foreign_name: 60}), either
+        lambda client: getattr(client, method)(*arguments, **{foreign_name: 60}), either_client
     )
     assert isinstance(error, TypeError)
     assert "ttl" in str(error)
 
 
-def test_an_unknown_keyword_is_named(either: Any) -> None:
-    error = error_of(lambda client: client.set("k", 1, colour="red"), either)
+def test_an_unknown_keyword_is_named(either_client: Any) -> None:
+    error = error_of(lambda client: client.set("k", 1, colour="red"), either_client)
     assert isinstance(error, TypeError)
     assert str(error) == "set() got an unexpected keyword argument 'colour'"
 
@@ -149,19 +149,19 @@ def test_an_unknown_keyword_is_named(either: Any) -> None:
         ("get_stats", "server_stats"),
     ],
 )
-def test_another_clients_method_names_ours(either: Any, theirs: str, ours: str) -> None:
+def test_another_clients_method_names_ours(either_client: Any, theirs: str, ours: str) -> None:
     with pytest.raises(AttributeError, match=f"{theirs}.*write {ours}"):
-        getattr(either, theirs)
+        getattr(either_client, theirs)
     with pytest.raises(AttributeError, match=f"{theirs}.*write {ours}"):
-        getattr(either.pipeline(), theirs)
-    assert not hasattr(either, theirs)
-    assert theirs not in dir(either)
+        getattr(either_client.pipeline(), theirs)
+    assert not hasattr(either_client, theirs)
+    assert theirs not in dir(either_client)
 
 
 def test_a_ttl_may_be_a_timedelta(server: Server) -> None:
     minute = timedelta(minutes=1)
 
-    def left(client: Client, key: str) -> int | None:
+    def stored_after(client: Client, key: str) -> int | None:
         item = client.get_with_meta(key)
         assert item is not None
         return item.ttl
@@ -174,7 +174,7 @@ def test_a_ttl_may_be_a_timedelta(server: Server) -> None:
             await client.touch("c", minute)
             await client.get_or_set("d", lambda: 1, minute, stale=30)
 
-    def stored(client: Client) -> None:
+    def store_and_read(client: Client) -> None:
         client.set("a", 1, minute)
         client.set_many({"b": 1}, ttl=minute)
         client.set("c", 1)
@@ -182,21 +182,21 @@ def test_a_ttl_may_be_a_timedelta(server: Server) -> None:
         client.get_or_set("d", lambda: 1, minute, stale=30)
 
     with Client(server.address, timeout=5) as client:
-        for store in (stored, lambda _: asyncio.run(awaited())):
+        for store in (store_and_read, lambda _: asyncio.run(awaited())):
             client.flush()
             store(client)
-            assert [left(client, key) in {59, 60} for key in "abc"] == [True] * 3
-            assert left(client, "d") in {89, 90}
+            assert [stored_after(client, key) in {59, 60} for key in "abc"] == [True] * 3
+            assert stored_after(client, "d") in {89, 90}
         with client.pipeline() as pipeline:
             pipeline.set("e", 1, minute)
-        assert left(client, "e") in {59, 60}
+        assert stored_after(client, "e") in {59, 60}
         spare = Client("127.0.0.1:1", timeout=5, gutter=server.address, gutter_ttl=10)
         spare.set("f", 1, minute)
-        assert left(client, "f") in {9, 10}
+        assert stored_after(client, "f") in {9, 10}
 
 
-def test_a_ttl_that_is_no_time_is_named(either: Any) -> None:
-    error = error_of(lambda client: client.set("k", 1, ttl="60"), either)
+def test_a_ttl_that_is_no_time_is_named(either_client: Any) -> None:
+    error = error_of(lambda client: client.set("k", 1, ttl="60"), either_client)
     assert isinstance(error, TypeError)
     assert "ttl is a number of seconds or a timedelta, not str" in str(error)
 
@@ -235,8 +235,8 @@ def test_a_timeout_of_milliseconds_is_warned_of() -> None:
             kind("127.0.0.1:1", timeout=60)
 
 
-def test_get_or_set_with_a_value_instead_of_a_function_is_refused(either: Any) -> None:
-    error = error_of(lambda client: client.get_or_set("k", 5), either)
+def test_get_or_set_with_a_value_instead_of_a_function_is_refused(either_client: Any) -> None:
+    error = error_of(lambda client: client.get_or_set("k", 5), either_client)
     assert isinstance(error, TypeError)
     assert "write lambda: 5" in str(error)
 
@@ -279,7 +279,7 @@ def test_statistics_of_servers_are_numbers(server: Server) -> None:
 
 
 def test_a_pipeline_has_the_bulk_calls(server: Server) -> None:
-    def write_down(pipeline: Any) -> None:
+    def record_pipeline(pipeline: Any) -> None:
         pipeline.set_many({"a": 1, "b": None, "c": 3}, 60)
         pipeline.get("a")
         pipeline.get_many(["a", "b", "never"])
@@ -288,11 +288,11 @@ def test_a_pipeline_has_the_bulk_calls(server: Server) -> None:
 
     async def awaited() -> list[Any]:
         async with AsyncClient(server.address, timeout=5) as client, client.pipeline() as pipeline:
-            write_down(pipeline)
+            record_pipeline(pipeline)
         return pipeline.results
 
     with Client(server.address, timeout=5) as client, client.pipeline() as pipeline:
-        write_down(pipeline)
+        record_pipeline(pipeline)
     assert pipeline.results == [{}, 1, {"a": 1, "b": None}, {}, None]
     assert asyncio.run(awaited()) == pipeline.results
 

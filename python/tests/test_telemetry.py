@@ -1,4 +1,4 @@
-"""Spans, durations and the slow-call log; and that nothing is in the way while nobody listens."""
+"""Spans, durations and the slow-call log; and no work while no one listens."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def own(glasscache_server: Server) -> Iterator[Client]:
+def own_client(glasscache_server: Server) -> Iterator[Client]:
     """A client that a test may wrap."""
     with Client(glasscache_server.address, timeout=5.0) as client:
         yield client
@@ -42,27 +42,27 @@ def _tracers() -> tuple[TracerProvider, InMemorySpanExporter]:
     return provider, exporter
 
 
-def _reported(span: ReadableSpan) -> dict[str, Any]:
+def _span_attributes(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
 
 
-def test_without_a_provider_the_client_is_left_alone(own: Client) -> None:
-    before = dict(vars(own))
-    assert not instrument(own)
-    assert vars(own) == before
+def test_without_a_provider_the_client_is_left_alone(own_client: Client) -> None:
+    before = dict(vars(own_client))
+    assert not instrument(own_client)
+    assert vars(own_client) == before
 
 
-def test_a_call_is_a_span_with_hit_and_size_and_without_its_key(own: Client) -> None:
+def test_a_call_is_a_span_with_hit_and_size_and_without_its_key(own_client: Client) -> None:
     provider, exporter = _tracers()
-    assert instrument(own, tracer_provider=provider)
-    own.set("secret", b"12345")
-    assert own.get("secret") == b"12345"
-    assert own.get("missing", b"default") == b"default"
+    assert instrument(own_client, tracer_provider=provider)
+    own_client.set("secret", b"12345")
+    assert own_client.get("secret") == b"12345"
+    assert own_client.get("missing", b"default") == b"default"
     stored, hit, miss = exporter.get_finished_spans()
     assert [span.name for span in (stored, hit, miss)] == ["set", "get", "get"]
     assert all(span.kind is SpanKind.CLIENT for span in (stored, hit, miss))
-    host, _, port = own.server_of("secret").rpartition(":")
-    assert _reported(hit) == {
+    host, _, port = own_client.server_of("secret").rpartition(":")
+    assert _span_attributes(hit) == {
         "server.address": host,
         "server.port": int(port),
         "db.system.name": "memcached",
@@ -71,63 +71,63 @@ def test_a_call_is_a_span_with_hit_and_size_and_without_its_key(own: Client) -> 
         "cache.hit": True,
         "cache.item_size": 5,
     }
-    assert _reported(miss)["cache.hit"] is False
-    assert "cache.item_size" not in _reported(miss)
+    assert _span_attributes(miss)["cache.hit"] is False
+    assert "cache.item_size" not in _span_attributes(miss)
     assert "secret" not in str([span.to_json() for span in exporter.get_finished_spans()])
 
 
 def test_no_span_is_made_without_a_processor_and_spans_start_when_one_is_added(
-    own: Client,
+    own_client: Client,
 ) -> None:
     provider, exporter = TracerProvider(), InMemorySpanExporter()
-    assert instrument(own, tracer_provider=provider)
-    own.get("k")
+    assert instrument(own_client, tracer_provider=provider)
+    own_client.get("k")
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    own.get("k")
+    own_client.get("k")
     assert len(exporter.get_finished_spans()) == 1
 
 
-def test_with_sampling_only_slow_failed_and_sampled_calls_are_spans(own: Client) -> None:
+def test_with_sampling_only_slow_failed_and_sampled_calls_are_spans(own_client: Client) -> None:
     provider, exporter = _tracers()
-    instrument(own, tracer_provider=provider, slower_than=60)
-    own.get("k")
+    instrument(own_client, tracer_provider=provider, slower_than=60)
+    own_client.get("k")
     assert not exporter.get_finished_spans()
     with pytest.raises(BadKey):
-        own.get("a key")
+        own_client.get("a key")
     assert [span.name for span in exporter.get_finished_spans()] == ["get"]
-    with Client(own.server_of("k")) as sampled:
+    with Client(own_client.server_of("k")) as sampled:
         instrument(sampled, tracer_provider=provider, slower_than=60, sample=1.0)
         sampled.get("k")
     assert len(exporter.get_finished_spans()) == 2
 
 
-def test_a_call_follows_the_trace_around_it(own: Client) -> None:
+def test_a_call_follows_the_trace_around_it(own_client: Client) -> None:
     provider, exporter = _tracers()
-    instrument(own, tracer_provider=provider)
+    instrument(own_client, tracer_provider=provider)
     tracer = provider.get_tracer("around")
     with tracer.start_as_current_span("page") as page:
-        own.get("k")
+        own_client.get("k")
     call = exporter.get_finished_spans()[0]
     assert call.parent is not None
     assert call.parent.span_id == page.get_span_context().span_id
     unsampled = NonRecordingSpan(SpanContext(1, 2, is_remote=False, trace_flags=TraceFlags(0)))
     exporter.clear()
     with use_span(unsampled):
-        own.get("k")
+        own_client.get("k")
     assert not exporter.get_finished_spans()
 
 
-def test_a_bulk_call_reports_its_width_and_its_keys_if_configured(own: Client) -> None:
+def test_a_bulk_call_reports_its_width_and_its_keys_if_configured(own_client: Client) -> None:
     provider, exporter = _tracers()
-    instrument(own, tracer_provider=provider, keys=True)
-    own.set_many({"a": 1, "b": 2})
-    own.get_many(["a", "b", "never"])
-    own.get("a")
+    instrument(own_client, tracer_provider=provider, keys=True)
+    own_client.set_many({"a": 1, "b": 2})
+    own_client.get_many(["a", "b", "never"])
+    own_client.get("a")
     stored, read, single = exporter.get_finished_spans()
     assert (stored.name, read.name) == ("BATCH set", "BATCH get")
-    assert _reported(read)["db.operation.batch.size"] == 3
-    assert _reported(read)["glasscache.hit.count"] == 2
-    assert _reported(single)["cache.key"] == "'a'"
+    assert _span_attributes(read)["db.operation.batch.size"] == 3
+    assert _span_attributes(read)["glasscache.hit.count"] == 2
+    assert _span_attributes(single)["cache.key"] == "'a'"
 
 
 def test_a_failure_is_an_error_on_its_span_and_is_raised() -> None:
@@ -138,15 +138,15 @@ def test_a_failure_is_an_error_on_its_span_and_is_raised() -> None:
             client.get("k")
     (span,) = exporter.get_finished_spans()
     assert span.status.status_code is StatusCode.ERROR
-    assert _reported(span)["error.type"] == "ServerUnavailable"
+    assert _span_attributes(span)["error.type"] == "ServerUnavailable"
 
 
-def test_durations_are_a_histogram_by_operation(own: Client) -> None:
+def test_durations_are_a_histogram_by_operation(own_client: Client) -> None:
     reader = InMemoryMetricReader()
-    instrument(own, meter_provider=MeterProvider([reader]))
-    own.set("k", 1)
+    instrument(own_client, meter_provider=MeterProvider([reader]))
+    own_client.set("k", 1)
     for _ in range(3):
-        own.get("k")
+        own_client.get("k")
     data = reader.get_metrics_data()
     assert data is not None
     metrics = {each.name: each for each in data.resource_metrics[0].scope_metrics[0].metrics}
@@ -196,24 +196,24 @@ def test_awaited_calls_of_a_recorded_client_are_spans_over_the_whole_wait(
 
     asyncio.run(run())
     spans = exporter.get_finished_spans()
-    assert [_reported(span)["cache.hit"] for span in spans] == [True, True]
+    assert [_span_attributes(span)["cache.hit"] for span in spans] == [True, True]
 
 
 def test_slow_calls_are_logged_with_their_width_and_without_keys(
-    own: Client, caplog: pytest.LogCaptureFixture
+    own_client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log_slow_calls(own, threshold=0.0)
+    log_slow_calls(own_client, threshold=0.0)
     with caplog.at_level(logging.WARNING, "glasscache.slow"):
-        own.get_many(["secret", "b"])
-        own.get("secret")
+        own_client.get_many(["secret", "b"])
+        own_client.get("secret")
     first, second = (record.getMessage() for record in caplog.records)
     assert first.startswith("slow call: get_many of 2 keys took ")
     assert second.startswith("slow call: get took ")
 
 
 def test_a_call_within_the_threshold_is_not_logged(
-    own: Client, caplog: pytest.LogCaptureFixture
+    own_client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log_slow_calls(own, threshold=60.0)
-    own.get("k")
+    log_slow_calls(own_client, threshold=60.0)
+    own_client.get("k")
     assert not caplog.records

@@ -39,7 +39,7 @@ def port(authority: Authority) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def guarded(authority: Authority) -> Iterator[str]:
+def server_requiring_certificates(authority: Authority) -> Iterator[str]:
     """Start a server that requires client certificates; the result is its port."""
     options = authority.sign("guarded").options(
         "ssl_verify_mode=2", f"ssl_ca_cert={authority.file}"
@@ -102,22 +102,30 @@ def test_a_server_is_verified_by_its_authority_and_its_name(
             assert client.get("none") is None
 
 
-def test_a_client_presents_its_certificate(authority: Authority, guarded: str) -> None:
+def test_a_client_presents_its_certificate(
+    authority: Authority, server_requiring_certificates: str
+) -> None:
     own = authority.sign("client")
     presenting = TLS(authority.file, own.chain, own.key)
-    with Client(f"localhost:{guarded}", tls=presenting, timeout=SECONDS) as client:
+    with Client(
+        f"localhost:{server_requiring_certificates}", tls=presenting, timeout=SECONDS
+    ) as client:
         assert client.set("key", 1)
     with (
-        Client(f"localhost:{guarded}", tls=TLS(authority.file), timeout=SECONDS) as client,
+        Client(
+            f"localhost:{server_requiring_certificates}", tls=TLS(authority.file), timeout=SECONDS
+        ) as client,
         pytest.raises(ServerUnavailable),
     ):
         client.get("key")
 
     async def use() -> None:
-        async with AsyncClient(f"localhost:{guarded}", tls=presenting, timeout=SECONDS) as client:
+        async with AsyncClient(
+            f"localhost:{server_requiring_certificates}", tls=presenting, timeout=SECONDS
+        ) as client:
             assert await client.get("key") == 1
         async with AsyncClient(
-            f"localhost:{guarded}", tls=TLS(authority.file), timeout=SECONDS
+            f"localhost:{server_requiring_certificates}", tls=TLS(authority.file), timeout=SECONDS
         ) as client:
             with pytest.raises(ServerUnavailable):
                 await client.get("key")

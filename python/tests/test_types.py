@@ -27,14 +27,14 @@ def render() -> str:
 """
 """What an example of a guide may take for granted."""
 
-ELSEWHERE = (".example", "spare1:")
+NOT_CHECKED = (".example", "spare1:")
 """An example with one of these needs hosts that a test has not."""
 
 STRATEGY = "glasscache-strategy 1\nstrategy fixed-bytes:524288+s3fifo:75\nkey c:1:1\n"
 """What an example finds in `best.strategy`, which another step of its guide has written."""
 
 
-def examples() -> list[tuple[str, str]]:
+def document_examples() -> list[tuple[str, str]]:
     """Return a name and the text of every example in the documents."""
     return [
         (f"{document.stem.replace('-', '_').lower()}_{number}", text)
@@ -43,7 +43,7 @@ def examples() -> list[tuple[str, str]]:
     ]
 
 
-EXAMPLES = examples()
+EXAMPLES = document_examples()
 
 
 def is_ours(text: str) -> bool:
@@ -90,7 +90,7 @@ def test_examples_and_documented_features_pass_pyright_strict(programs: Path) ->
 RUNNABLE = [
     (name, text)
     for name, text in EXAMPLES
-    if is_ours(text) and not any(word in text for word in ELSEWHERE)
+    if is_ours(text) and not any(word in text for word in NOT_CHECKED)
 ]
 
 

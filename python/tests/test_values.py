@@ -17,7 +17,16 @@ from typing import Any
 import pytest
 import value_kinds
 from glasscache import BadSetting, Codec, UnreadableValue, UnwritableValue
-from value_kinds import EXAMPLES, REGISTERED, Colour, Point, User, fate, random_value, same
+from value_kinds import (
+    EXAMPLES,
+    REGISTERED,
+    Colour,
+    Point,
+    User,
+    is_same,
+    random_value,
+    round_trip_result,
+)
 
 PYTHON_DIALECTS = ("pymemcache", "pylibmc", "python-memcached", "bmemcached")
 
@@ -41,7 +50,7 @@ COLUMNS: dict[str, list[Codec]] = {
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "values.md"
 
 
-def the_table() -> dict[tuple[str, str], str]:
+def read_table() -> dict[tuple[str, str], str]:
     """Return the cells of the reference's table by row and column."""
     rows = [
         [cell.strip() for cell in line.strip("|\n").split("|")]
@@ -50,27 +59,29 @@ def the_table() -> dict[tuple[str, str], str]:
     ]
     start = next(index for index, row in enumerate(rows) if row[0] == "what goes in")
     head = rows[start]
-    cells: dict[tuple[str, str], str] = {}
+    table_cells: dict[tuple[str, str], str] = {}
     for row in rows[start + 2 : start + 2 + len(EXAMPLES)]:
-        cells.update({(row[0], name): cell for name, cell in zip(head[1:], row[1:], strict=True)})
-    return cells
+        table_cells.update(
+            {(row[0], name): cell for name, cell in zip(head[1:], row[1:], strict=True)}
+        )
+    return table_cells
 
 
 @functools.cache
-def cells() -> dict[tuple[str, str], str]:
-    return the_table()
+def table_cells() -> dict[tuple[str, str], str]:
+    return read_table()
 
 
 @pytest.mark.parametrize("column", COLUMNS)
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_the_table_of_the_reference_holds(kind: str, column: str) -> None:
     for codec in COLUMNS[column]:
-        fates = {fate(codec, value) for value in EXAMPLES[kind]}
-        assert fates == {cells().get((kind, column))}
+        fates = {round_trip_result(codec, value) for value in EXAMPLES[kind]}
+        assert fates == {table_cells().get((kind, column))}
 
 
 def test_the_table_has_a_row_for_each_kind_and_a_column_for_each_dialect() -> None:
-    assert cells().keys() == {(kind, column) for kind in EXAMPLES for column in COLUMNS}
+    assert table_cells().keys() == {(kind, column) for kind in EXAMPLES for column in COLUMNS}
 
 
 @pytest.mark.parametrize("column", ["own", "own, pickle", "Python, pickle"])
@@ -80,14 +91,14 @@ def test_ten_thousand_random_values_come_back_as_they_were(column: str) -> None:
         for number in range(10_000):
             value = random_value(chosen)
             back = codec.decode(*codec.encode(value))
-            assert same(value, back), (number, value, back)
+            assert is_same(value, back), (number, value, back)
 
 
 @pytest.mark.parametrize(
     "column", ["Python", "php-memcached", "pecl-memcache", "dalli", "spymemcached"]
 )
 def test_random_values_that_another_client_has_come_back_as_they_were(column: str) -> None:
-    supported = [kind for kind in EXAMPLES if cells()[kind, column] == "same"]
+    supported = [kind for kind in EXAMPLES if table_cells()[kind, column] == "same"]
     makers: dict[str, Any] = {
         "str": lambda r: "".join(r.choices("ab ü🎈\0", k=r.randrange(2000))),
         "bytes that are not UTF-8": lambda r: b"\xff" + r.randbytes(r.randrange(2000)),
@@ -105,7 +116,7 @@ def test_random_values_that_another_client_has_come_back_as_they_were(column: st
         for number in range(10_000):
             value = makers[chosen.choice(supported)](chosen)
             back = codec.decode(*codec.encode(value))
-            assert same(value, back), (number, value, back)
+            assert is_same(value, back), (number, value, back)
 
 
 def json_value(chosen: random.Random, depth: int = 3) -> Any:
@@ -145,7 +156,7 @@ def test_the_bytes_that_the_reference_shows_are_written_and_read() -> None:
     value = {7: (decimal.Decimal("1.50"), moment)}
     (displayed,) = re.findall(r"^    (0d [0-9a-f ]+)$", REFERENCE.read_text(), re.MULTILINE)
     assert Codec().encode(value) == (TYPED, bytes.fromhex(displayed))
-    assert same(Codec().decode(TYPED, bytes.fromhex(displayed)), value)
+    assert is_same(Codec().decode(TYPED, bytes.fromhex(displayed)), value)
 
 
 def test_values_stored_before_there_were_types_are_still_read() -> None:
@@ -157,7 +168,7 @@ def test_values_stored_before_there_were_types_are_still_read() -> None:
         (0x9C00000A, b"\x92\x01\xa1b"): [1, "b"],
     }
     for (flags, body), value in stored.items():
-        assert same(Codec().decode(flags, body), value)
+        assert is_same(Codec().decode(flags, body), value)
     assert Codec().encode({"a": [1, 2.5, None]}) == (0x9C000008, b'{"a":[1,2.5,null]}')
 
 
@@ -181,23 +192,25 @@ def test_a_type_that_is_not_registered_is_neither_read_nor_imported() -> None:
 
 
 @dataclass
-class Changed:
+class ClassWithChangedFields:
     name: str
     mail: str
 
 
 @dataclass
-class Shortened:
+class ClassWithFewerFields:
     name: str
 
 
 def test_a_record_whose_fields_have_changed_is_unreadable() -> None:
     stored = Codec(types={"user": User}).encode(User("a"))
     with pytest.raises(UnreadableValue, match="mail"):
-        Codec(types={"user": Changed}).decode(*stored)
+        Codec(types={"user": ClassWithChangedFields}).decode(*stored)
     with pytest.raises(UnreadableValue, match="the cache has name, mail"):
-        stored = Codec(types={"user": Changed}).encode(Changed("a", "b"))
-        Codec(types={"user": Shortened}).decode(*stored)
+        stored = Codec(types={"user": ClassWithChangedFields}).encode(
+            ClassWithChangedFields("a", "b")
+        )
+        Codec(types={"user": ClassWithFewerFields}).decode(*stored)
     with pytest.raises(UnreadableValue, match="is not an Enum here"):
         flags, body = Codec(types={"user": Colour}).encode(Colour.RED)
         Codec(types={"user": User}).decode(flags, body)
@@ -291,4 +304,4 @@ def test_a_codec_of_json_and_one_of_messagepack_read_each_others_types() -> None
     value = {1: (decimal.Decimal("1.5"), Point(1, Colour.RED))}
     for writer, reader in (("json", "msgpack"), ("msgpack", "json")):
         stored = Codec(types=REGISTERED, objects=writer).encode(value)  # type: ignore[arg-type]
-        assert same(Codec(types=REGISTERED, objects=reader).decode(*stored), value)  # type: ignore[arg-type]
+        assert is_same(Codec(types=REGISTERED, objects=reader).decode(*stored), value)  # type: ignore[arg-type]

@@ -161,7 +161,7 @@ EXAMPLES: dict[str, list[Any]] = {
 }
 
 
-def same(left: Any, right: Any) -> bool:  # noqa: PLR0911 - a case a type
+def is_same(left: Any, right: Any) -> bool:  # noqa: PLR0911 - a case a type
     """Whether two values are equal and of the same types throughout."""
     if type(left) is not type(right):
         return False
@@ -172,19 +172,19 @@ def same(left: Any, right: Any) -> bool:  # noqa: PLR0911 - a case a type
         case decimal.Decimal():
             return bool(left.as_tuple() == right.as_tuple())
         case list() | tuple():
-            return len(left) == len(right) and all(map(same, left, right))
+            return len(left) == len(right) and all(map(is_same, left, right))
         case dict():
-            return same(list(left.items()), list(right.items()))
+            return is_same(list(left.items()), list(right.items()))
         case set() | frozenset():
             return len(left) == len(right) and all(
-                any(same(item, other) for other in right) for item in left
+                any(is_same(item, other) for other in right) for item in left
             )
         case dt.datetime() | dt.time():
             fields = ("hour", "minute", "second", "microsecond", "fold")
             is_equal = all(getattr(left, name) == getattr(right, name) for name in fields)
             return is_equal and left == right and _same_zone(left.tzinfo, right.tzinfo)
         case User() | Point():
-            return all(same(getattr(left, n), getattr(right, n)) for n in left.__match_args__)
+            return all(is_same(getattr(left, n), getattr(right, n)) for n in left.__match_args__)
         case np.ndarray():
             return left.dtype == right.dtype and np.array_equal(left, right)
         case _:
@@ -197,15 +197,15 @@ def _same_zone(left: Any, right: Any) -> bool:
     return left is right or (left == right and repr(left) == repr(right)) or type(left) is Zone
 
 
-def fate(codec: Codec, value: Any) -> str:
+def round_trip_result(codec: Codec, value: Any) -> str:
     """What becomes of a value: "same", the name of the type it comes back as, or "refused"."""
     try:
-        back = codec.decode(*codec.encode(value))
+        decoded = codec.decode(*codec.encode(value))
     except GlasscacheError:
         return "refused"
-    if same(value, back):
+    if is_same(value, decoded):
         return "same"
-    return type(back).__name__ if type(back) is not type(value) else "changed"
+    return type(decoded).__name__ if type(decoded) is not type(value) else "changed"
 
 
 ZONES = [
@@ -218,14 +218,14 @@ ZONES = [
 ]
 
 
-def _moment(random: Random) -> dt.datetime:
+def _random_datetime(random: Random) -> dt.datetime:
     at = dt.datetime(random.randint(2, 9998), 1, 1) + dt.timedelta(  # noqa: DTZ001 - the zone comes below
         days=random.randrange(365), microseconds=random.randrange(86_400_000_000)
     )
     return at.replace(tzinfo=random.choice(ZONES), fold=random.randrange(2))
 
 
-def _text(random: Random) -> str:
+def _random_text(random: Random) -> str:
     return "".join(random.choices('ab ü€🎈\0\n"\\', k=random.randrange(12)))
 
 
@@ -235,11 +235,11 @@ SCALARS = [
     lambda random: random.randint(-300, 300),
     lambda random: random.getrandbits(random.randrange(1, 200)) * random.choice([-1, 1]),
     lambda random: random.choice([0.0, -0.0, math.inf, -math.inf, random.gauss(0, 1e9)]),
-    _text,
+    _random_text,
     lambda random: random.randbytes(random.randrange(12)),
-    _moment,
-    lambda random: _moment(random).date(),
-    lambda random: _moment(random).timetz().replace(tzinfo=random.choice(ZONES[:4])),
+    _random_datetime,
+    lambda random: _random_datetime(random).date(),
+    lambda random: _random_datetime(random).timetz().replace(tzinfo=random.choice(ZONES[:4])),
     lambda random: dt.timedelta(random.randint(-999_999, 999_999), random.randrange(10**6), 7),
     lambda random: decimal.Decimal(random.getrandbits(80)).scaleb(random.randint(-90, 90)),
     lambda random: uuid.UUID(int=random.getrandbits(128)),
@@ -253,7 +253,7 @@ UNHASHABLE = [
 ]
 
 
-def _key(random: Random) -> Any:
+def _random_key(random: Random) -> Any:
     kind = random.randrange(12)
     if kind == 0:
         return tuple(random.choice(SCALARS)(random) for _ in range(2))
@@ -273,15 +273,15 @@ def random_value(random: Random, depth: int = 4) -> Any:  # noqa: PLR0911 - like
         case 2:
             return tuple(items)
         case 3:
-            return {_key(random) for _ in items}
+            return {_random_key(random) for _ in items}
         case 4:
-            return frozenset(_key(random) for _ in items)
+            return frozenset(_random_key(random) for _ in items)
         case 5:
-            return {_key(random): item for item in items}
+            return {_random_key(random): item for item in items}
         case 6:
-            return {_text(random): item for item in items}
+            return {_random_text(random): item for item in items}
         case 7:
-            user = User(_text(random), items)
+            user = User(_random_text(random), items)
             user.made = random_value(random, depth - 1)
             return user
         case _:

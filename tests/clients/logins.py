@@ -14,7 +14,7 @@ USER, PASSWORD = "client", "a password"
 def sasl_environment(folder: pathlib.Path, user: str, password: str) -> dict[str, str]:
     """Writes the files of one user; the variables by which a server finds them."""
     users = folder / "users"
-    # Cyrus SASL, which memcached asks, appends the name of the host to that of the user.
+    # Cyrus SASL, which memcached uses, appends the host name to the user name.
     names = (user, f"{user}@{socket.gethostname()}")
     users.write_text("".join(f"{name}:{password}\n" for name in names))
     (folder / "memcached.conf").write_text("mech_list: PLAIN\n")

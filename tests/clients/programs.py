@@ -1,4 +1,4 @@
-"""How each client is got and run: a function that takes the server's port."""
+"""How each client is installed and run: functions that take the port of a server and return its output."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ ROOT = HERE.parent.parent
 BUILD = HERE / "build"
 MEMJS = "memjs@1.3.2"
 SPYMEMCACHED = "net.spy:spymemcached:2.12.3"
-SECONDS = 120
-FETCH_SECONDS = 300
-BUILD_SECONDS = 900
+CLIENT_TIMEOUT_S = 120
+DOWNLOAD_TIMEOUT_S = 300
+BUILD_TIMEOUT_S = 900
 
 
-class Missing(Exception):
-    """The client is not here; says how to get it."""
+class ClientNotInstalled(Exception):
+    """The client is not installed; the message explains how to install it."""
 
 
-def need(program: str, package: str) -> str:
-    """The path of a program, or how to get it."""
-    found = shutil.which(program)
-    if not found:
-        raise Missing(f"no {program} (apt install {package})")
-    return found
+def require_program(program: str, package: str) -> str:
+    """The path of a program; raises `ClientNotInstalled` with the package if there is none."""
+    path = shutil.which(program)
+    if not path:
+        raise ClientNotInstalled(f"no {program} (apt install {package})")
+    return path
 
 
-def run(command: list[str], seconds: float = SECONDS, **keywords: object) -> tuple[bool, str]:
+def run_program(
+    command: list[str], seconds: float = CLIENT_TIMEOUT_S, **keywords: object
+) -> tuple[bool, str]:
     """Whether a command ends with 0, and what it printed."""
-    done = subprocess.run(
+    completed = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -45,37 +47,39 @@ def run(command: list[str], seconds: float = SECONDS, **keywords: object) -> tup
         check=False,
         **keywords,
     )  # type: ignore[call-overload]
-    return done.returncode == 0, done.stdout.decode(errors="replace")
+    return completed.returncode == 0, completed.stdout.decode(errors="replace")
 
 
 def last_line(text: str) -> str:
-    """What a program that failed said last."""
+    """The last line that a program printed."""
     return (text.strip().splitlines() or ["no reason given"])[-1]
 
 
-def get(source: str, command: list[str]) -> None:
-    """Runs a package client that brings a client into `BUILD`."""
-    good, text = run(command, FETCH_SECONDS)
-    if not good:
-        raise Missing(f"{source} does not give it: {last_line(text)}")
+def download_client(source: str, command: list[str]) -> None:
+    """Runs a package manager that installs a client in `BUILD`."""
+    is_downloaded, text = run_program(command, DOWNLOAD_TIMEOUT_S)
+    if not is_downloaded:
+        raise ClientNotInstalled(f"{source} failed: {last_line(text)}")
 
 
-def python(name: str) -> Callable[[int], str]:
+def python_client(name: str) -> Callable[[int], str]:
     """A client of `python_clients.py`, in the virtual environment of the peers."""
 
     def test(port: int) -> str:
-        made = subprocess.run(
+        environment = subprocess.run(
             [str(ROOT / "scripts" / "peers-python")], stdout=subprocess.PIPE, text=True, check=False
         )
-        if made.returncode:
-            raise Missing("the virtual environment cannot be made (pip install -r tests/peers.txt)")
-        client = [made.stdout.strip(), str(HERE / "python_clients.py"), name, str(port)]
+        if environment.returncode:
+            raise ClientNotInstalled(
+                "the virtual environment cannot be made (pip install -r tests/peers.txt)"
+            )
+        client = [environment.stdout.strip(), str(HERE / "python_clients.py"), name, str(port)]
         # pylibmc's wheel holds a Cyrus SASL of its own, which would look elsewhere.
-        folders = (pathlib.Path("/usr").glob(one) for one in ("lib*/sasl2", "lib*/*/sasl2"))
+        folders = (pathlib.Path("/usr").glob(pattern) for pattern in ("lib*/sasl2", "lib*/*/sasl2"))
         plugins = ":".join(map(str, itertools.chain(*folders)))
         if "sasl" in name and not plugins:
-            raise Missing("no plugins of Cyrus SASL (apt install libsasl2-modules)")
-        return run(client, env={**os.environ, "SASL_PATH": plugins})[1]
+            raise ClientNotInstalled("no plugins of Cyrus SASL (apt install libsasl2-modules)")
+        return run_program(client, env={**os.environ, "SASL_PATH": plugins})[1]
 
     return test
 
@@ -84,62 +88,65 @@ def dalli(version: str, protocol: str) -> Callable[[int], str]:
     """A version of Dalli over the meta or the binary protocol."""
 
     def test(port: int) -> str:
-        ruby = need("ruby", "ruby")
-        path = dalli_path(ruby, version)
-        return run([ruby, *path, str(HERE / "dalli.rb"), str(port), protocol])[1]
+        ruby = require_program("ruby", "ruby")
+        arguments = dalli_arguments(ruby, version)
+        return run_program([ruby, *arguments, str(HERE / "dalli.rb"), str(port), protocol])[1]
 
     return test
 
 
-def dalli_path(ruby: str, version: str) -> list[str]:
+def dalli_arguments(ruby: str, version: str) -> list[str]:
     """Ruby's arguments for a version of Dalli: a checkout, the version installed, or a gem in `BUILD`."""
     checkout = BUILD / f"dalli-{version}"
     if checkout.exists():
         return ["-I", str(checkout / "lib")]
-    if run([ruby, "-e", "require 'dalli'; print Dalli::VERSION"]) == (True, version):
+    if run_program([ruby, "-e", "require 'dalli'; print Dalli::VERSION"]) == (True, version):
         return []
     gems = BUILD / "gems"
     gem = gems / "gems" / f"dalli-{version}"
     if not gem.exists():
-        where = ["--install-dir", str(gems), "--no-document"]
-        get(
+        options = ["--install-dir", str(gems), "--no-document"]
+        download_client(
             f"no checkout in {checkout.relative_to(ROOT)}, and RubyGems",
-            [need("gem", "ruby"), "install", *where, "--version", version, "dalli"],
+            [require_program("gem", "ruby"), "install", *options, "--version", version, "dalli"],
         )
     return ["-I", str(gem / "lib")]
 
 
 def memjs(port: int) -> str:
-    """memjs, which speaks binary alone."""
-    node = need("node", "nodejs")
-    home = BUILD / "npm"
-    if not (home / "node_modules" / "memjs").exists():
+    """memjs, over the binary protocol."""
+    node = require_program("node", "nodejs")
+    folder = BUILD / "npm"
+    if not (folder / "node_modules" / "memjs").exists():
         quiet = ["--no-audit", "--no-fund", "--loglevel=error"]
-        get("npm", [need("npm", "npm"), "install", "--prefix", str(home), *quiet, MEMJS])
-    environment = {**os.environ, "NODE_PATH": str(home / "node_modules")}
-    return run([node, str(HERE / "memjs.js"), str(port)], env=environment)[1]
+        download_client(
+            "npm",
+            [require_program("npm", "npm"), "install", "--prefix", str(folder), *quiet, MEMJS],
+        )
+    environment = {**os.environ, "NODE_PATH": str(folder / "node_modules")}
+    return run_program([node, str(HERE / "memjs.js"), str(port)], env=environment)[1]
 
 
 def php(protocol: str) -> Callable[[int], str]:
     """php-memcached over the text or the binary protocol."""
 
     def test(port: int) -> str:
-        program = need("php", "php-cli php-memcached")
-        if "memcached" not in run([program, "-m"])[1].split():
-            raise Missing("no php-memcached (apt install php-memcached)")
-        return run([program, str(HERE / "phpmemcached.php"), str(port), protocol])[1]
+        program = require_program("php", "php-cli php-memcached")
+        if "memcached" not in run_program([program, "-m"])[1].split():
+            raise ClientNotInstalled("no php-memcached (apt install php-memcached)")
+        return run_program([program, str(HERE / "phpmemcached.php"), str(port), protocol])[1]
 
     return test
 
 
 def gomemcache(port: int) -> str:
     """gomemcache."""
-    go = need("go", "golang")
+    go = require_program("go", "golang")
     program = BUILD / "gomemcache"
-    good, text = run([go, "build", "-o", str(program), "."], cwd=HERE / "gomemcache")
-    if not good:
-        raise Missing(f"the Go module cannot be built: {text.strip()[-200:]}")
-    return run([str(program), str(port)])[1]
+    is_built, text = run_program([go, "build", "-o", str(program), "."], cwd=HERE / "gomemcache")
+    if not is_built:
+        raise ClientNotInstalled(f"the Go module cannot be built: {text.strip()[-200:]}")
+    return run_program([str(program), str(port)])[1]
 
 
 def spymemcached(protocol: str) -> Callable[[int], str]:
@@ -148,14 +155,16 @@ def spymemcached(protocol: str) -> Callable[[int], str]:
     def test(port: int) -> str:
         jar = BUILD / "spymemcached-2.12.3.jar"
         if not jar.exists():
-            where = [f"-Dartifact={SPYMEMCACHED}", f"-DoutputDirectory={BUILD}"]
-            get("Maven", [need("mvn", "maven"), "-q", "dependency:copy", *where])
-        javac = [need("javac", "default-jdk"), "-cp", str(jar), "-d", str(BUILD)]
-        good, text = run([*javac, str(HERE / "Spy.java")])
-        if not good:
+            options = [f"-Dartifact={SPYMEMCACHED}", f"-DoutputDirectory={BUILD}"]
+            download_client(
+                "Maven", [require_program("mvn", "maven"), "-q", "dependency:copy", *options]
+            )
+        javac = [require_program("javac", "default-jdk"), "-cp", str(jar), "-d", str(BUILD)]
+        is_compiled, text = run_program([*javac, str(HERE / "Spy.java")])
+        if not is_compiled:
             return text
-        java = [need("java", "default-jdk"), "-cp", f"{BUILD}:{jar}"]
-        return run([*java, "Spy", str(port), protocol])[1]
+        java = [require_program("java", "default-jdk"), "-cp", f"{BUILD}:{jar}"]
+        return run_program([*java, "Spy", str(port), protocol])[1]
 
     return test
 
@@ -163,31 +172,38 @@ def spymemcached(protocol: str) -> Callable[[int], str]:
 def rust_memcache(port: int) -> str:
     """aisk's rust-memcache, over TLS by OpenSSL."""
     program = BUILD / "rustmemcache"
-    build = [need("cargo", "cargo"), "build", "--quiet", "--locked", "--target-dir", str(program)]
-    good, text = run(build, cwd=HERE / "rustmemcache", seconds=BUILD_SECONDS)
-    if not good:
-        raise Missing(f"the crate cannot be built (libssl-dev): {text.strip()[-200:]}")
-    return run([str(program / "debug" / "rustmemcache"), str(port)])[1]
+    build = [
+        require_program("cargo", "cargo"),
+        "build",
+        "--quiet",
+        "--locked",
+        "--target-dir",
+        str(program),
+    ]
+    is_built, text = run_program(build, cwd=HERE / "rustmemcache", seconds=BUILD_TIMEOUT_S)
+    if not is_built:
+        raise ClientNotInstalled(f"the crate cannot be built (libssl-dev): {text.strip()[-200:]}")
+    return run_program([str(program / "debug" / "rustmemcache"), str(port)])[1]
 
 
 def memccapable(flag: str) -> Callable[[int], str]:
     """libmemcached's memccapable, its text or its binary cases."""
 
     def test(port: int) -> str:
-        program = need("memccapable", "libmemcached-tools")
-        _, text = run([program, "-h", "127.0.0.1", "-p", str(port), flag])
+        program = require_program("memccapable", "libmemcached-tools")
+        _, text = run_program([program, "-h", "127.0.0.1", "-p", str(port), flag])
         passed, failed = 0, []
         for line in text.splitlines():
             if "[pass]" in line:
                 passed += 1
             elif "[FAIL]" in line or "[fail]" in line or "[not supported]" in line:
                 failed.append(line.split("[")[0].strip())
-        return report(passed, failed, "operations")
+        return failures_and_sum(passed, failed, "operations")
 
     return test
 
 
-def report(passed: int, failed: list[str], what: str) -> str:
-    """What a client prints: a line for each failure, and the sum."""
-    lines = [*(f"  FAIL {name}" for name in failed), f"{passed} of {passed + len(failed)} {what}"]
+def failures_and_sum(passed: int, failed: list[str], unit: str) -> str:
+    """The output of a client: a line for each failure, and the sum."""
+    lines = [*(f"  FAIL {name}" for name in failed), f"{passed} of {passed + len(failed)} {unit}"]
     return "\n".join(lines)

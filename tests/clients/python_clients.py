@@ -1,8 +1,8 @@
 """Python clients of other projects, unchanged, each through every operation it has.
 
 Run as `python_clients.py NAME PORT`, with the authority of a server that encrypts in TLS_AUTHORITY and the
-login of one that wants it in SASL_USER and SASL_PASSWORD; prints one line for each operation that failed and
-ends with 1 if there is one.
+login of one that requires it in SASL_USER and SASL_PASSWORD; prints one line for each operation that
+failed and ends with 1 if there is one.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ CHECKED: list[str] = []
 
 
 def tls_context() -> ssl.SSLContext | None:
-    """What verifies the server, if it encrypts."""
+    """The context that verifies the server, if it encrypts."""
     authority = os.environ.get("TLS_AUTHORITY")
     return ssl.create_default_context(cafile=authority) if authority else None
 
 
 def login() -> tuple[str, str] | tuple[None, None]:
-    """User and password, if the server wants them."""
+    """User and password, if the server requires them."""
     user = os.environ.get("SASL_USER")
     return (user, os.environ["SASL_PASSWORD"]) if user else (None, None)
 
 
-def check(what: str, condition: object) -> None:
-    """Notes whether an operation did as its client promises."""
-    CHECKED.append(what)
+def check(operation: str, condition: object) -> None:
+    """Records whether an operation behaved as its client documents."""
+    CHECKED.append(operation)
     if not condition:
-        FAILED.append(what)
-        print(f"  FAIL {what}")
+        FAILED.append(operation)
+        print(f"  FAIL {operation}")
 
 
 def pymemcache(port: int) -> None:
@@ -92,8 +92,8 @@ def pymemcache(port: int) -> None:
         client.quit() if hasattr(client, "quit") else client.close()
 
 
-def stores_and_reads(client: Any) -> None:
-    """The words that pylibmc and python-memcached share, first those that store."""
+def check_stores_and_reads(client: Any) -> None:
+    """The methods that pylibmc and python-memcached share, first part: storing and reading."""
     check("set", client.set("a", "text") and client.get("a") == "text")
     check(
         "types",
@@ -111,17 +111,17 @@ def stores_and_reads(client: Any) -> None:
     check("get_multi", client.get_multi(["x", "y", "z"], key_prefix="p") == {"x": 1, "y": 2})
 
 
-def removes_and_joins(client: Any) -> None:
-    """The others of their common words; a multi removal first."""
+def check_deletes_and_concatenates(client: Any) -> None:
+    """The methods that they share, second part: deleting, conditional storing, concatenating."""
     check("delete_multi", client.delete_multi(["x", "y"], key_prefix="p"))
     check("add", client.add("b", "1") and not client.add("b", "2"))
-    check("replace", client.replace("b", "3") and not replaces_nothing(client))
+    check("replace", client.replace("b", "3") and not replace_of_a_miss(client))
     check("append", client.append("b", "4") and client.get("b") == "34")
     check("prepend", client.prepend("b", "2") and client.get("b") == "234")
 
 
-def replaces_nothing(client: Any) -> bool:
-    """What a replace without an item returns; pylibmc raises in the binary protocol, as with memcached."""
+def replace_of_a_miss(client: Any) -> bool:
+    """The result of a replace without an item; pylibmc raises in the binary protocol, as with memcached."""
     try:
         return bool(client.replace("none", "1"))
     except Exception as error:
@@ -139,13 +139,13 @@ def pylibmc(port: int, *, binary: bool = False) -> None:
     client = lib.Client(servers, binary=binary, username=user, password=password)
     client.behaviors = {"cas": True, "tcp_nodelay": True}
     check("flush_all", client.flush_all())
-    stores_and_reads(client)
+    check_stores_and_reads(client)
     check("add_multi", client.add_multi({"x": 1, "fresh": 2}, key_prefix="p") == ["x"])
     check(
         "incr_multi",
         client.incr_multi(["x", "y"], key_prefix="p", delta=2) is None and client.get("px") == 3,
     )
-    removes_and_joins(client)
+    check_deletes_and_concatenates(client)
     value, unique = client.gets("b")
     check("gets", value == "234")
     check("cas", client.cas("b", "5", unique) and not client.cas("b", "6", unique))
@@ -158,9 +158,9 @@ def pylibmc(port: int, *, binary: bool = False) -> None:
     check("no_block", client.set("nb", "v") and client.get("nb") == "v")
     client.disconnect_all()
     if user:
-        wrong = {"username": user, "password": "wrong"}
-        refused = lib.Client(servers, binary=binary, **wrong)
-        check("wrong password", fails(lambda: refused.set("a", "v")))
+        wrong_login = {"username": user, "password": "wrong"}
+        rejected_client = lib.Client(servers, binary=binary, **wrong_login)
+        check("wrong password", does_raise(lambda: rejected_client.set("a", "v")))
 
 
 def python_binary_memcached(port: int) -> None:
@@ -203,7 +203,7 @@ def python_binary_memcached(port: int) -> None:
     client.disconnect_all()
     if user:
         refused = bmemcached.Client(servers, user, "wrong", tls_context=tls_context())
-        check("wrong password", fails(lambda: refused.set("a", "v")))
+        check("wrong password", does_raise(lambda: refused.set("a", "v")))
 
 
 def python_memcached(port: int) -> None:
@@ -212,8 +212,8 @@ def python_memcached(port: int) -> None:
 
     client = memcache.Client([f"127.0.0.1:{port}"], cache_cas=True)
     client.flush_all()
-    stores_and_reads(client)
-    removes_and_joins(client)
+    check_stores_and_reads(client)
+    check_deletes_and_concatenates(client)
     check(
         "gets and cas",
         client.gets("b") == "234" and client.cas("b", "5") and client.get("b") == "5",
@@ -229,7 +229,7 @@ def python_memcached(port: int) -> None:
     client.disconnect_all()
 
 
-async def emcache_(port: int) -> None:
+async def emcache_client(port: int) -> None:
     """emcache, asyncio."""
     import emcache
 
@@ -254,7 +254,7 @@ async def emcache_(port: int) -> None:
     check("get_many", {key: item.value for key, item in found.items()} == {b"a": b"2", b"b": b"1"})
     check("gets_many", (await client.gets_many([b"a"]))[b"a"].cas)
     await client.add(b"c", b"1")
-    check("add", await raises(client.add(b"c", b"1")))
+    check("add", await does_await_raise(client.add(b"c", b"1")))
     await client.replace(b"c", b"2")
     await client.append(b"c", b"3")
     await client.prepend(b"c", b"1")
@@ -264,7 +264,7 @@ async def emcache_(port: int) -> None:
         "increment", await client.increment(b"n", 3) == 8 and await client.decrement(b"n", 1) == 7
     )
     await client.touch(b"n", 100)
-    check("touch", await raises(client.touch(b"none", 100)))
+    check("touch", await does_await_raise(client.touch(b"none", 100)))
     if hasattr(client, "gat"):
         check("gat", (await client.gat(100, b"n")).value == b"7")
         check("gats", (await client.gats(100, b"n")).cas)
@@ -277,7 +277,7 @@ async def emcache_(port: int) -> None:
             ),
         )
     await client.delete(b"n")
-    check("delete", await raises(client.delete(b"n")))
+    check("delete", await does_await_raise(client.delete(b"n")))
     await client.set(b"q", b"v", noreply=True)
     check("noreply", (await client.get(b"q")).value == b"v")
     for name in ("version", "stats", "verbosity"):
@@ -286,7 +286,7 @@ async def emcache_(port: int) -> None:
     await client.close()
 
 
-async def aiomcache_(port: int) -> None:
+async def aiomcache_client(port: int) -> None:
     """aiomcache, asyncio."""
     import aiomcache
 
@@ -380,7 +380,7 @@ def meta_memcache(port: int) -> None:
     check("touch of nothing", client.touch(Key("mm:none"), ttl=1) is False)
 
 
-def fails(call: Callable[[], object]) -> bool:
+def does_raise(call: Callable[[], object]) -> bool:
     """Whether a call ends with an exception."""
     try:
         call()
@@ -389,8 +389,8 @@ def fails(call: Callable[[], object]) -> bool:
     return False
 
 
-async def raises(call: Awaitable[object]) -> bool:
-    """Whether a call is refused by an exception, as emcache words a condition that does not hold."""
+async def does_await_raise(call: Awaitable[object]) -> bool:
+    """Whether an awaited call raises, as those of emcache do if their condition is not met."""
     try:
         await call
     except Exception:  # noqa: BLE001 - whichever class this client uses
@@ -404,8 +404,8 @@ CLIENTS: dict[str, Callable[[int], object]] = {
     "pylibmc-binary": lambda port: pylibmc(port, binary=True),
     "python-binary-memcached": python_binary_memcached,
     "python-memcached": python_memcached,
-    "emcache": lambda port: asyncio.run(emcache_(port)),
-    "aiomcache": lambda port: asyncio.run(aiomcache_(port)),
+    "emcache": lambda port: asyncio.run(emcache_client(port)),
+    "aiomcache": lambda port: asyncio.run(aiomcache_client(port)),
     "meta-memcache": meta_memcache,
 }
 
@@ -415,7 +415,7 @@ def main() -> int:
     name, port = sys.argv[1], int(sys.argv[2])
     try:
         CLIENTS[name.removesuffix("-tls").removesuffix("-sasl")](port)
-    except Exception:  # noqa: BLE001 - told as a failure
+    except Exception:  # noqa: BLE001 - reported as a failure
         traceback.print_exc()
         FAILED.append("exception")
     print(f"{len(CHECKED) - len(FAILED)} of {len(CHECKED)} operations")

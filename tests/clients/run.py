@@ -28,13 +28,13 @@ from logins import PASSWORD, USER, sasl_environment  # noqa: E402
 from packets import GET, parse_first_packet, request  # noqa: E402
 from programs import (  # noqa: E402
     BUILD,
-    Missing,
+    ClientNotInstalled,
     dalli,
     gomemcache,
     memccapable,
     memjs,
     php,
-    python,
+    python_client,
     rust_memcache,
     spymemcached,
 )
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 CLIENTS: dict[str, Callable[[int], str]] = {
     **{
-        name: python(name)
+        name: python_client(name)
         for name in (
             "pymemcache",
             "pylibmc",
@@ -89,14 +89,17 @@ SUITES: dict[str, Callable[[list[str]], str]] = {
     "python-binary-memcached-suite": suites.python_binary_memcached,
     "rust-memcache-suite": suites.rust_memcache,
 }
-SEVERAL_KEYS = "3.0.6 calls a method that its TLS socket has not"
-NO_TIME_OF_DELETE = "memcached has no delete with a time any more"
-# What fails, by client, and why; with memcached too unless the reason says otherwise.
+DALLI_MULTI_GET_REASON = "3.0.6 calls a method that its TLS socket has not"
+DELETE_TIME_REASON = "memcached has no delete with a time any more"
+# Operations that fail, by client, with the reason; with memcached too, unless the reason states otherwise.
 KNOWN_FAILURES: dict[str, dict[str, str]] = {
-    "dalli-3.0.6-binary-tls": {"get_multi": SEVERAL_KEYS, "get_multi of many": SEVERAL_KEYS},
+    "dalli-3.0.6-binary-tls": {
+        "get_multi": DALLI_MULTI_GET_REASON,
+        "get_multi of many": DALLI_MULTI_GET_REASON,
+    },
     "memccapable": {
-        "ascii delete": NO_TIME_OF_DELETE,
-        "ascii delete noreply": NO_TIME_OF_DELETE,
+        "ascii delete": DELETE_TIME_REASON,
+        "ascii delete noreply": DELETE_TIME_REASON,
     },
     "rust-memcache-suite": {
         "udp_test": "passes with memcached; we serve no UDP (docs/decisions/0021-dialects.md)",
@@ -104,8 +107,8 @@ KNOWN_FAILURES: dict[str, dict[str, str]] = {
 }
 
 
-def start(command: list[str], name: str, folder: pathlib.Path) -> Server:
-    """The server that a client's name asks for, and in the environment what its client has to know."""
+def start_server(command: list[str], name: str, folder: pathlib.Path) -> Server:
+    """Starts the server that a client needs by its name, and sets the environment of the client."""
     for variable in ("TLS_AUTHORITY", "SASL_USER", "SASL_PASSWORD"):
         os.environ.pop(variable, None)
     Protection.tls = None
@@ -123,7 +126,7 @@ def start(command: list[str], name: str, folder: pathlib.Path) -> Server:
 
 
 def require_login(server: Server) -> None:
-    """The server refuses who has not logged in, so that a client that passes has."""
+    """The server refuses a client that has not logged in, so that a client that passes did."""
     with server.connect() as connection:
         connection.send(request(GET, b"key"))
         received = b""
@@ -137,23 +140,27 @@ def require_login(server: Server) -> None:
 def evaluate(name: str, text: str) -> tuple[bool, str]:
     """Whether a client passed, by what it printed: its sum, and no failure but the known ones."""
     failed = re.findall(r"^  FAIL (.+)$", text, re.MULTILINE)
-    sums = re.findall(r"^(\d+) of (\d+) (?:operations|tests)", text, re.MULTILINE)
-    if not sums:
+    counts = re.findall(r"^(\d+) of (\d+) (?:operations|tests)", text, re.MULTILINE)
+    if not counts:
         return False, text
-    passed, count = map(int, sums[-1])
+    passed, count = map(int, counts[-1])
     known = KNOWN_FAILURES.get(name, {})
-    good = passed > 0 and count - passed == len(failed) and set(failed) <= set(known)
-    expected = [f"; as known not {one}: {known[one]}" for one in failed if one in known]
-    return good, text.rstrip() + "".join(expected)
+    has_passed = passed > 0 and count - passed == len(failed) and set(failed) <= set(known)
+    expected = [
+        f"; as known not {name_of_failure}: {known[name_of_failure]}"
+        for name_of_failure in failed
+        if name_of_failure in known
+    ]
+    return has_passed, text.rstrip() + "".join(expected)
 
 
-def run(name: str, command: list[str]) -> tuple[bool, str]:
+def run_client(name: str, command: list[str]) -> tuple[bool, str]:
     """Runs one client, or one suite, against servers of its own."""
     if suite := SUITES.get(name):
-        user = ["-u", "root"] if is_root() else []
-        return evaluate(name, suite([*command, *user]))
+        user_options = ["-u", "root"] if is_root() else []
+        return evaluate(name, suite([*command, *user_options]))
     with tempfile.TemporaryDirectory(prefix="clients-") as folder:
-        server = start(command, name, pathlib.Path(folder))
+        server = start_server(command, name, pathlib.Path(folder))
         try:
             return evaluate(name, CLIENTS[name](server.port))
         finally:
@@ -162,14 +169,16 @@ def run(name: str, command: list[str]) -> tuple[bool, str]:
 
 def main() -> int:
     """Prints one line a client; returns 0 when all passed."""
-    everyone = [*CLIENTS, *SUITES]
+    all_names = [*CLIENTS, *SUITES]
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="client", help=f"default: {' '.join(everyone)}")
+    parser.add_argument(
+        "names", nargs="*", metavar="client", help=f"default: {' '.join(all_names)}"
+    )
     parser.add_argument(
         "--server", default="target/release/glasscache serve", help="command without options"
     )
     args = parser.parse_args()
-    unknown = set(args.names) - set(everyone)
+    unknown = set(args.names) - set(all_names)
     if unknown:
         parser.error(f"no such client: {', '.join(sorted(unknown))}")
     command = args.server.split()
@@ -177,18 +186,18 @@ def main() -> int:
     command[0] = str(pathlib.Path(command[0]).resolve()) if "/" in command[0] else command[0]
     BUILD.mkdir(exist_ok=True)
     passed = 0
-    names = args.names or everyone
+    names = args.names or all_names
     for name in names:
         try:
-            good, text = run(name, command)
-        except Missing as missing:
-            good, text = False, f"not here: {missing}"
-        except subprocess.TimeoutExpired as late:
-            good, text = False, f"no end after {late.timeout:.0f} s"
-        passed += good
+            has_passed, text = run_client(name, command)
+        except ClientNotInstalled as reason:
+            has_passed, text = False, f"not installed: {reason}"
+        except subprocess.TimeoutExpired as timeout:
+            has_passed, text = False, f"no end after {timeout.timeout:.0f} s"
+        passed += has_passed
         lines = text.strip().splitlines() or [""]
-        print(f"{'pass' if good else 'FAIL'}  {name:32} {lines[-1]}", flush=True)
-        for line in lines[:-1] if not good else []:
+        print(f"{'pass' if has_passed else 'FAIL'}  {name:32} {lines[-1]}", flush=True)
+        for line in lines[:-1] if not has_passed else []:
             print(f"      {line}")
     print(f"{passed} of {len(names)} clients pass")
     return 0 if passed == len(names) else 1

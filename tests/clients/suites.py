@@ -1,6 +1,6 @@
-"""The own tests of two clients: functions that take the server's command.
+"""The test suites of two clients: functions that take the server's command.
 
-The tests expect servers at fixed addresses, and that nobody else uses these. python-binary-memcached starts
+The tests expect servers at fixed addresses that no other program uses. python-binary-memcached starts
 them itself, as `memcached` in the PATH; for rust-memcache they are started here, as its own script does.
 """
 
@@ -21,24 +21,34 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from logins import PASSWORD, USER, sasl_environment
-from programs import BUILD, BUILD_SECONDS, HERE, Missing, get, last_line, need, report, run
+from programs import (
+    BUILD,
+    BUILD_TIMEOUT_S,
+    HERE,
+    ClientNotInstalled,
+    download_client,
+    failures_and_sum,
+    last_line,
+    require_program,
+    run_program,
+)
 
 sys.path.insert(0, str(HERE.parent))
 
-from sources import KEPT, source
+from sources import DOWNLOADS, source_distribution
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Address = int | str
-Servers = dict[Address, list[str]]
-SUITE_SECONDS = 600
+OptionsByAddress = dict[Address, list[str]]
+SUITE_TIMEOUT_S = 600
 # Where both suites expect a server.
 SOCKET = "/tmp/memcached.sock"  # noqa: S108
 SECOND_SOCKET = "/tmp/memcached2.sock"  # noqa: S108
-BMEMCACHED_NEEDS = ["pytest", "trustme", "six"]
+BMEMCACHED_PACKAGES = ["pytest", "trustme", "six"]
 # The one with TLS, at port 5001, is started by its test.
-BMEMCACHED_SERVERS: Servers = {
+BMEMCACHED_SERVERS: OptionsByAddress = {
     11211: [],
     5000: [],
     5002: ["-l", "::1"],
@@ -46,7 +56,7 @@ BMEMCACHED_SERVERS: Servers = {
     SOCKET: [],
 }
 # What the suite finds as `memcached` in the PATH.
-WRAPPER = """#!/bin/sh
+MEMCACHED_WRAPPER = """#!/bin/sh
 exec {command} -l 127.0.0.1 "$@"
 """
 
@@ -56,15 +66,15 @@ def python_binary_memcached(command: list[str]) -> str:
     pins = (HERE.parent / "peers.txt").read_text().split()
     (client,) = (pin for pin in pins if pin.startswith("python-binary-memcached=="))
     try:
-        folder = source(client)
+        folder = source_distribution(client)
     except subprocess.CalledProcessError as error:
-        raise Missing(f"PyPI does not give the source of {client}") from error
+        raise ClientNotInstalled(f"downloading from PyPI failed: the source of {client}") from error
     shutil.copy(HERE / "bmemcached_conftest.py", folder / "test" / "conftest.py")
     python = bmemcached_python(client)
-    require_free_ports([*BMEMCACHED_SERVERS, 5001])
+    require_free_addresses([*BMEMCACHED_SERVERS, 5001])
     with tempfile.TemporaryDirectory(prefix="bmemcached-suite-") as temporary:
         home = Path(temporary)
-        (home / "memcached").write_text(WRAPPER.format(command=" ".join(command)))
+        (home / "memcached").write_text(MEMCACHED_WRAPPER.format(command=" ".join(command)))
         (home / "memcached").chmod(0o755)
         environment = {
             **os.environ,
@@ -76,8 +86,8 @@ def python_binary_memcached(command: list[str]) -> str:
         }
         results = home / "results.xml"
         pytest = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junit-xml={results}"]
-        with servers(command, BMEMCACHED_SERVERS, environment):
-            _, text = run([*pytest, "test/"], SUITE_SECONDS, cwd=folder, env=environment)
+        with servers_at_fixed_addresses(command, BMEMCACHED_SERVERS, environment):
+            _, text = run_program([*pytest, "test/"], SUITE_TIMEOUT_S, cwd=folder, env=environment)
         if not results.exists():
             return text
         return text + "\n" + junit_report(results)
@@ -85,14 +95,17 @@ def python_binary_memcached(command: list[str]) -> str:
 
 def bmemcached_python(client: str) -> str:
     """The Python of the suite's virtual environment, made once."""
-    home = BUILD / "bmemcached"
-    made = home / "made"
-    wanted = "\n".join([client, *BMEMCACHED_NEEDS])
-    if not made.exists() or made.read_text() != wanted:
-        get("Python", [sys.executable, "-m", "venv", str(home)])
-        get("PyPI", [str(home / "bin" / "pip"), "install", "--quiet", client, *BMEMCACHED_NEEDS])
-        made.write_text(wanted)
-    return str(home / "bin" / "python")
+    environment = BUILD / "bmemcached"
+    packages_file = environment / "made"
+    packages = "\n".join([client, *BMEMCACHED_PACKAGES])
+    if not packages_file.exists() or packages_file.read_text() != packages:
+        download_client("Python", [sys.executable, "-m", "venv", str(environment)])
+        download_client(
+            "PyPI",
+            [str(environment / "bin" / "pip"), "install", "--quiet", client, *BMEMCACHED_PACKAGES],
+        )
+        packages_file.write_text(packages)
+    return str(environment / "bin" / "python")
 
 
 def junit_report(results: Path) -> str:
@@ -103,50 +116,56 @@ def junit_report(results: Path) -> str:
             (part.tag for part in case if part.tag in {"failure", "error", "skipped"}), ""
         )
         if outcome:
-            mark = " (skipped)" if outcome == "skipped" else ""
-            failed.append(f"{case.get('classname')}.{case.get('name')}{mark}")
+            suffix = " (skipped)" if outcome == "skipped" else ""
+            failed.append(f"{case.get('classname')}.{case.get('name')}{suffix}")
         else:
             passed += 1
-    return report(passed, failed, "tests")
+    return failures_and_sum(passed, failed, "tests")
 
 
 def rust_memcache(command: list[str]) -> str:
     """rust-memcache's tests, with all its features, one at a time as its own workflow runs them."""
-    cargo = need("cargo", "cargo")
-    folder = rust_source(cargo)
+    cargo = require_program("cargo", "cargo")
+    folder = copy_of_rust_memcache(cargo)
     build = [cargo, "test", "--target-dir", str(BUILD / "rustmemcache-suite"), "--all-features"]
-    good, text = run([*build, "--no-run"], BUILD_SECONDS, cwd=folder)
-    if not good:
-        raise Missing(f"its tests cannot be built (libssl-dev): {last_line(text)}")
-    require_free_ports([*rust_servers(folder)])
-    with servers(command, rust_servers(folder), dict(os.environ)):
+    is_built, text = run_program([*build, "--no-run"], BUILD_TIMEOUT_S, cwd=folder)
+    if not is_built:
+        raise ClientNotInstalled(f"its tests cannot be built (libssl-dev): {last_line(text)}")
+    require_free_addresses([*rust_servers(folder)])
+    with servers_at_fixed_addresses(command, rust_servers(folder), dict(os.environ)):
         tests = [*build, "--no-fail-fast", "--", "--test-threads=1"]
-        _, text = run(tests, SUITE_SECONDS, cwd=folder)
-    announced = sum(map(int, re.findall(r"^running (\d+) tests?$", text, re.MULTILINE)))
+        _, text = run_program(tests, SUITE_TIMEOUT_S, cwd=folder)
+    announced_tests = sum(map(int, re.findall(r"^running (\d+) tests?$", text, re.MULTILINE)))
     outcomes = re.findall(r"^test (.+) \.\.\. (ok|FAILED|ignored)", text, re.MULTILINE)
     passed = sum(outcome == "ok" for _, outcome in outcomes)
     # Those that are ignored are marked so in their source.
     failed = [name for name, outcome in outcomes if outcome == "FAILED"]
-    failed += ["a test without an outcome"] * (announced - len(outcomes))
-    return text + "\n" + report(passed, failed, "tests")
+    failed += ["a test without an outcome"] * (announced_tests - len(outcomes))
+    return text + "\n" + failures_and_sum(passed, failed, "tests")
 
 
-def rust_source(cargo: str) -> Path:
+def copy_of_rust_memcache(cargo: str) -> Path:
     """A copy of the crate as Cargo has it, outside of any workspace: its tests write a lock file."""
     metadata = [cargo, "metadata", "--format-version", "1", "--locked"]
-    done = subprocess.run(
+    completed = subprocess.run(
         metadata, cwd=HERE / "rustmemcache", capture_output=True, text=True, check=False
     )
-    if done.returncode:
-        raise Missing(f"crates.io does not give it: {last_line(done.stderr)}")
-    (crate,) = (one for one in json.loads(done.stdout)["packages"] if one["name"] == "memcache")
-    copy = KEPT / f"memcache-{crate['version']}"
+    if completed.returncode:
+        raise ClientNotInstalled(
+            f"downloading from crates.io failed: {last_line(completed.stderr)}"
+        )
+    (crate,) = (
+        package
+        for package in json.loads(completed.stdout)["packages"]
+        if package["name"] == "memcache"
+    )
+    copy = DOWNLOADS / f"memcache-{crate['version']}"
     if not copy.exists():
         shutil.copytree(Path(crate["manifest_path"]).parent, copy)
     return copy
 
 
-def rust_servers(folder: Path) -> Servers:
+def rust_servers(folder: Path) -> OptionsByAddress:
     """The servers of rust-memcache's `setup_tests.sh`."""
     assets = folder / "tests" / "assets"
     certificate = f"ssl_key={assets}/localhost.key,ssl_chain_cert={assets}/localhost.crt"
@@ -162,27 +181,33 @@ def rust_servers(folder: Path) -> Servers:
 
 
 @contextlib.contextmanager
-def servers(command: list[str], options: Servers, environment: dict[str, str]) -> Iterator[None]:
+def servers_at_fixed_addresses(
+    command: list[str], options: OptionsByAddress, environment: dict[str, str]
+) -> Iterator[None]:
     """Servers at fixed addresses, on this machine alone."""
     with contextlib.ExitStack() as stack:
-        for address, more in options.items():
+        for address, address_options in options.items():
             port = ["-p", str(address), "-l", "127.0.0.1"]
-            where = port if isinstance(address, int) else ["-s", address]
+            listen = port if isinstance(address, int) else ["-s", address]
             server = subprocess.Popen(
-                [*command, *where, *more],
+                [*command, *listen, *address_options],
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env=environment,
             )
-            stack.callback(end, server, address)
+            stack.callback(stop_server, server, address)
             # One that ends at once, because it has no UDP, is missed by its tests.
             deadline = time.monotonic() + 10
-            while server.poll() is None and not is_taken(address) and time.monotonic() < deadline:
+            while (
+                server.poll() is None
+                and not is_address_in_use(address)
+                and time.monotonic() < deadline
+            ):
                 time.sleep(0.02)
         yield
 
 
-def end(server: subprocess.Popen[bytes], address: Address) -> None:
+def stop_server(server: subprocess.Popen[bytes], address: Address) -> None:
     """Ends a server and removes its socket."""
     server.kill()
     server.wait()
@@ -190,7 +215,7 @@ def end(server: subprocess.Popen[bytes], address: Address) -> None:
         Path(address).unlink(missing_ok=True)
 
 
-def is_taken(address: Address) -> bool:
+def is_address_in_use(address: Address) -> bool:
     """Whether a server listens there."""
     if isinstance(address, str):
         with socket.socket(socket.AF_UNIX) as probe:
@@ -201,7 +226,9 @@ def is_taken(address: Address) -> bool:
     return False
 
 
-def require_free_ports(addresses: list[Address]) -> None:
-    """The suites flush what they find at their addresses, so nothing of others may be there."""
-    if taken := [str(address) for address in addresses if is_taken(address)]:
-        raise Missing(f"its tests need addresses that another server has: {', '.join(taken)}")
+def require_free_addresses(addresses: list[Address]) -> None:
+    """The suites flush the servers at their addresses, so no server of another program may listen there."""
+    if used := [str(address) for address in addresses if is_address_in_use(address)]:
+        raise ClientNotInstalled(
+            f"its tests need addresses that another server uses: {', '.join(used)}"
+        )

@@ -1,4 +1,4 @@
-"""The real clients: how each stores and reads typed values, and what it cannot tell apart or cannot write."""
+"""The real clients: how each stores and reads typed values, and the types it cannot distinguish or write."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wire import Case, fetch, native, spelled, store
+from wire import Case, fetch_items, kind_and_payload, python_value, store_items
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 
 
-class Missing(Exception):
-    """The client is not on this machine."""
+class ClientNotInstalled(Exception):
+    """The client is not installed on this machine."""
 
 
 @dataclass
 class Client:
-    """A real client: how it stores and reads, and what it cannot tell apart or cannot write."""
+    """A real client: how it stores and reads, and which types it cannot distinguish or write."""
 
     name: str
     dialect: str
@@ -38,11 +38,11 @@ class Client:
     float_digits: int = 17
 
 
-def library(name: str) -> Any:
+def import_library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise Missing(name) from error
+        raise ClientNotInstalled(name) from error
 
 
 def python_client(
@@ -51,11 +51,11 @@ def python_client(
     def write(server: str, lines: list[Case]) -> None:
         client = connect(server)
         for key, kind, payload in lines:
-            client.set(key, native(kind, payload))
+            client.set(key, python_value(kind, payload))
 
     def read(server: str, keys: list[str]) -> dict[str, tuple[str, str]]:
         client = connect(server)
-        return {key: spelled(client.get(key)) for key in keys}
+        return {key: kind_and_payload(client.get(key)) for key in keys}
 
     return Client(name, dialect, method, write, read, **quirks)
 
@@ -64,53 +64,53 @@ def script_client(
     name: str, dialect: str, method: str, command: list[str], **quirks: Any
 ) -> Client:
     if shutil.which(command[0]) is None:
-        raise Missing(command[0])
+        raise ClientNotInstalled(command[0])
 
-    def run(verb: str, server: str, lines: Iterable[Case]) -> str:
+    def run_script(command_name: str, server: str, lines: Iterable[Case]) -> str:
         host, port = server.split(":")
         text = "".join("\t".join(line) + "\n" for line in lines)
-        done = subprocess.run(
-            [*command, verb, host, port, method],
+        completed = subprocess.run(
+            [*command, command_name, host, port, method],
             input=text,
             capture_output=True,
             text=True,
             check=False,
         )
-        if done.returncode:
-            raise RuntimeError(f"{name}: {done.stderr[-2000:]}")
-        return done.stdout
+        if completed.returncode:
+            raise RuntimeError(f"{name}: {completed.stderr[-2000:]}")
+        return completed.stdout
 
     def read(server: str, keys: list[str]) -> dict[str, tuple[str, str]]:
-        lines = run("read", server, ((key, "", "") for key in keys)).splitlines()
+        lines = run_script("read", server, ((key, "", "") for key in keys)).splitlines()
         return {key: (kind, payload) for key, kind, payload in (line.split("\t") for line in lines)}
 
     return Client(
         name,
         dialect,
         method,
-        lambda server, lines: run("write", server, lines) and None,
+        lambda server, lines: run_script("write", server, lines) and None,
         read,
         **quirks,
     )
 
 
 def pymemcache(method: str) -> Client:
-    base, serde = library("pymemcache.client.base"), library("pymemcache.serde")
-    form = serde.compressed_serde if method == "zlib" else serde.pickle_serde
+    base, serde = import_library("pymemcache.client.base"), import_library("pymemcache.serde")
+    serialiser = serde.compressed_serde if method == "zlib" else serde.pickle_serde
     return python_client(
         "pymemcache",
         "pymemcache",
         method,
-        lambda server: base.Client(server, serde=form, default_noreply=False),
+        lambda server: base.Client(server, serde=serialiser, default_noreply=False),
     )
 
 
-def packing(make: Callable[..., Any], method: str) -> type:
-    """A client of which each `set` says from which length on to compress."""
+def client_with_compression_length(client_class: Callable[..., Any], method: str) -> type:
+    """A client class whose `set` passes the length from which values are compressed."""
 
-    class Packing:
+    class ClientWithCompressionLength:
         def __init__(self, server: str) -> None:
-            self.client = make([server])
+            self.client = client_class([server])
 
         def set(self, key: str, value: object) -> None:
             self.client.set(key, value, min_compress_len=1000 if method == "zlib" else 0)
@@ -118,21 +118,21 @@ def packing(make: Callable[..., Any], method: str) -> type:
         def get(self, key: str) -> object:
             return self.client.get(key)
 
-    return Packing
+    return ClientWithCompressionLength
 
 
 def pylibmc(method: str) -> Client:
-    make = packing(library("pylibmc").Client, method)
-    return python_client("pylibmc", "pylibmc", method, make, bool_reads_as_int=True)
+    connect = client_with_compression_length(import_library("pylibmc").Client, method)
+    return python_client("pylibmc", "pylibmc", method, connect, bool_reads_as_int=True)
 
 
 def python_memcached(method: str) -> Client:
-    make = packing(library("memcache").Client, method)
-    return python_client("python-memcached", "python-memcached", method, make)
+    connect = client_with_compression_length(import_library("memcache").Client, method)
+    return python_client("python-memcached", "python-memcached", method, connect)
 
 
 def bmemcached(method: str) -> Client:
-    client = library("bmemcached").Client
+    client = import_library("bmemcached").Client
 
     def connect(server: str) -> Any:
         return client((server,), compression=zlib if method == "zlib" else None)
@@ -142,25 +142,28 @@ def bmemcached(method: str) -> Client:
 
 def meta_memcache(method: str) -> Client:
     """meta-memcache's serialisers, with our own text commands around them."""
-    meta, serializer = library("meta_memcache"), library("meta_memcache.serializer")
+    meta, serializer = import_library("meta_memcache"), import_library("meta_memcache.serializer")
     if method == "zstd":
-        form = serializer.ZstdSerializer(
-            library("meta_memcache.compression.zstd_manager").ThreadLocalZstdManager()
+        serialiser = serializer.ZstdSerializer(
+            import_library("meta_memcache.compression.zstd_manager").ThreadLocalZstdManager()
         )
     else:
-        form = serializer.MixedSerializer()
+        serialiser = serializer.MixedSerializer()
 
     def write(server: str, lines: list[Case]) -> None:
-        made = {
-            key: form.serialize(meta.Key(key), native(kind, payload))
+        serialised = {
+            key: serialiser.serialize(meta.Key(key), python_value(kind, payload))
             for key, kind, payload in lines
         }
-        store(server, {key: (value.encoding_id, bytes(value.data)) for key, value in made.items()})
+        store_items(
+            server,
+            {key: (value.encoding_id, bytes(value.data)) for key, value in serialised.items()},
+        )
 
     def read(server: str, keys: list[str]) -> dict[str, tuple[str, str]]:
         return {
-            key: spelled(form.unserialize(body, flags))
-            for key, (flags, body) in fetch(server, keys).items()
+            key: kind_and_payload(serialiser.unserialize(body, flags))
+            for key, (flags, body) in fetch_items(server, keys).items()
         }
 
     return Client("meta-memcache", "bmemcached", method, write, read)
@@ -195,22 +198,22 @@ def spymemcached(method: str, build: Path) -> Client:
             shutil.which("mvn") is None
             or subprocess.run(command, capture_output=True, check=False).returncode
         ):
-            raise Missing("spymemcached by Maven")
+            raise ClientNotInstalled("spymemcached by Maven")
         jar = build / "spymemcached-2.12.3.jar"
         subprocess.run(
             ["javac", "-cp", str(jar), "-d", str(build), str(HERE / "Spy.java")], check=True
         )
-    path = f"{build}:{build / 'spymemcached-2.12.3.jar'}"
+    class_path = f"{build}:{build / 'spymemcached-2.12.3.jar'}"
     return script_client(
         "spymemcached",
         "spymemcached",
         method,
-        ["java", "-cp", path, "Spy"],
+        ["java", "-cp", class_path, "Spy"],
         skips=frozenset({"none"}),
     )
 
 
-def makers(build: Path) -> list[tuple[str, Callable[[], Client]]]:
+def clients_with_compressions(build: Path) -> list[tuple[str, Callable[[], Client]]]:
     """Each client, plain and with each compression that it can write."""
     return [
         *(("pymemcache", lambda m=m: pymemcache(m)) for m in ("-", "zlib")),

@@ -1,8 +1,8 @@
-"""Writes with the real clients and reads with ours, and the other way round: `make dialects`.
+"""Writes with the real clients and reads with our codec, and vice versa: `make dialects`.
 
 Each value goes through a real memcached. A value read back must equal what was written, in type and
-content, as far as the client can tell types apart; where our dialect must refuse (containers of
-another language, pickles of containers) a refusal is demanded, and a value or a miss in its place
+content, as far as the client distinguishes types; where our dialect must refuse (containers of
+another language, pickles of containers) a refusal is required, and a value or a miss instead
 is a failure.
 """
 
@@ -19,12 +19,12 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE.parent))
 
-from clients import Client, Missing, makers  # noqa: E402
-from servers import memcacheds  # noqa: E402
-from wire import Case, cases, fetch, store  # noqa: E402
+from clients import Client, ClientNotInstalled, clients_with_compressions  # noqa: E402
+from servers import memcached_servers  # noqa: E402
+from wire import Case, cases, fetch_items, store_items  # noqa: E402
 
 
-class Ours:
+class OurCodec:
     """Our codec, run as a child process."""
 
     def __init__(self) -> None:
@@ -54,66 +54,70 @@ class Ours:
         return kind, payload
 
 
-def is_same(client: Client, case: Case, got: tuple[str, str]) -> bool:
-    """Whether `got` is the value of `case`, as far as this client can tell."""
-    (_, kind, payload), (got_kind, got_payload) = case, got
+def is_same(client: Client, case: Case, actual: tuple[str, str]) -> bool:
+    """Whether `actual` is the value of `case`, as far as this client distinguishes types."""
+    (_, kind, payload), (actual_kind, actual_payload) = case, actual
     if kind == "float":
         digits = client.float_digits
         return (
-            got_kind == "float"
-            and f"{float(payload):.{digits}g}" == f"{float(got_payload):.{digits}g}"
+            actual_kind == "float"
+            and f"{float(payload):.{digits}g}" == f"{float(actual_payload):.{digits}g}"
         )
-    if client.one_string_type and {kind, got_kind} <= {"str", "bytes"}:
-        return payload == got_payload
-    return (kind, payload) == (got_kind, got_payload)
+    if client.one_string_type and {kind, actual_kind} <= {"str", "bytes"}:
+        return payload == actual_payload
+    return (kind, payload) == (actual_kind, actual_payload)
 
 
-def read_theirs(ours: Ours, client: Client, server: str, lines: list[Case]) -> list[str]:
-    """They write, we read: what went wrong."""
-    client.write(server, lines)
-    items = fetch(server, [key for key, _, _ in lines])
-    wrong = []
-    for case in lines:
+def check_reading_their_values(
+    codec: OurCodec, client: Client, server: str, tested_cases: list[Case]
+) -> list[str]:
+    """They write, we read; returns the failures."""
+    client.write(server, tested_cases)
+    items = fetch_items(server, [key for key, _, _ in tested_cases])
+    failures = []
+    for case in tested_cases:
         key, kind, _ = case
         if key not in items:
-            wrong.append(f"{key}: the client stored nothing")
+            failures.append(f"{key}: the client stored nothing")
             continue
-        got = ours.decode(client.dialect, *items[key])
-        is_right = got[0] == "refused" if kind == "list" else is_same(client, case, got)
+        actual = codec.decode(client.dialect, *items[key])
+        is_right = actual[0] == "refused" if kind == "list" else is_same(client, case, actual)
         if not is_right:
-            wrong.append(
-                f"{key}: flags {items[key][0]:#x} {items[key][1][:20]!r} read as {got[0]} {got[1][:60]}"
+            failures.append(
+                f"{key}: flags {items[key][0]:#x} {items[key][1][:20]!r} read as {actual[0]} {actual[1][:60]}"
             )
-    return wrong
+    return failures
 
 
-def read_ours(ours: Ours, client: Client, server: str, lines: list[Case]) -> list[str]:
-    """We write, they read: what went wrong."""
-    wrong, items = [], {}
-    for key, kind, payload in lines:
+def check_their_reading_of_our_values(
+    codec: OurCodec, client: Client, server: str, tested_cases: list[Case]
+) -> list[str]:
+    """We write, they read; returns the failures."""
+    failures, items = [], {}
+    for key, kind, payload in tested_cases:
         if kind == "list":
             continue
-        made = ours.encode(client.dialect, client.method, kind, payload)
-        if made is None:
-            wrong.append(f"{key}: we refuse to write it")
+        encoded = codec.encode(client.dialect, client.method, kind, payload)
+        if encoded is None:
+            failures.append(f"{key}: we refuse to write it")
             continue
-        items["ours." + key] = made
-    store(server, items)
-    theirs = client.read(server, list(items))
-    for case in lines:
+        items["ours." + key] = encoded
+    store_items(server, items)
+    values_read = client.read(server, list(items))
+    for case in tested_cases:
         key = "ours." + case[0]
         if key not in items:
             continue
-        got = theirs.get(key, ("missing", ""))
+        actual = values_read.get(key, ("missing", ""))
         if client.bool_reads_as_int and case[1] == "bool":
-            got = ("bool", got[1])
-        if client.none_reads_as_false and case[1] == "none" and got == ("bool", "0"):
-            got = ("none", "")
-        if not is_same(client, case, got):
-            wrong.append(
-                f"{key}: flags {items[key][0]:#x} {items[key][1][:20]!r} read as {got[0]} {got[1][:60]}"
+            actual = ("bool", actual[1])
+        if client.none_reads_as_false and case[1] == "none" and actual == ("bool", "0"):
+            actual = ("none", "")
+        if not is_same(client, case, actual):
+            failures.append(
+                f"{key}: flags {items[key][0]:#x} {items[key][1][:20]!r} read as {actual[0]} {actual[1][:60]}"
             )
-    return wrong
+    return failures
 
 
 def main() -> int:
@@ -124,34 +128,36 @@ def main() -> int:
     options = parser.parse_args()
     build = Path(tempfile.gettempdir()) / "glasscache-dialects"
     build.mkdir(exist_ok=True)
-    ours, failed = Ours(), 0
-    print(f"{'client':26} {'compression':12} {'we read theirs':>15} {'they read ours':>15}")
-    with memcacheds(1, options.memcached) as [server]:
-        for name, make in makers(build):
+    codec, failure_count = OurCodec(), 0
+    print(f"{'client':26} {'compression':12} {'we read theirs':>15} {'they read codec':>15}")
+    with memcached_servers(1, options.memcached) as [server]:
+        for name, make_client in clients_with_compressions(build):
             if options.only not in (None, name):
                 continue
             try:
-                client = make()
-            except Missing as why:
-                print(f"{name:26} not compared: {why}")
-                failed += not options.allow_missing
+                client = make_client()
+            except ClientNotInstalled as reason:
+                print(f"{name:26} not compared: {reason}")
+                failure_count += not options.allow_missing
                 continue
-            lines = [case for case in cases() if case[1] not in client.skips]
-            wrong = [
-                read_theirs(ours, client, server, lines),
-                read_ours(ours, client, server, lines),
+            tested_cases = [case for case in cases() if case[1] not in client.skips]
+            failures_by_direction = [
+                check_reading_their_values(codec, client, server, tested_cases),
+                check_their_reading_of_our_values(codec, client, server, tested_cases),
             ]
             counts = [
-                f"{total - len(bad)}/{total}"
-                for bad, total in zip(wrong, (len(lines), len(lines) - 1), strict=True)
+                f"{total - len(failures)}/{total}"
+                for failures, total in zip(
+                    failures_by_direction, (len(tested_cases), len(tested_cases) - 1), strict=True
+                )
             ]
             print(
                 f"{client.name:26} {client.method:12} {counts[0]:>15} {counts[1]:>15}", flush=True
             )
-            for sentence in wrong[0] + wrong[1]:
-                print(f"    {sentence}")
-            failed += sum(map(len, wrong))
-    return min(failed, 1)
+            for failure in failures_by_direction[0] + failures_by_direction[1]:
+                print(f"    {failure}")
+            failure_count += sum(map(len, failures_by_direction))
+    return min(failure_count, 1)
 
 
 if __name__ == "__main__":

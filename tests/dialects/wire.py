@@ -36,7 +36,7 @@ def cases() -> list[Case]:
     ]
 
 
-def native(kind: str, payload: str) -> Any:
+def python_value(kind: str, payload: str) -> Any:
     makers: dict[str, Callable[[str], Any]] = {
         "str": lambda text: bytes.fromhex(text).decode(),
         "bytes": bytes.fromhex,
@@ -49,7 +49,7 @@ def native(kind: str, payload: str) -> Any:
     return makers[kind](payload)
 
 
-def spelled(value: Any) -> tuple[str, str]:  # noqa: PLR0911 - a line for each type
+def kind_and_payload(value: Any) -> tuple[str, str]:  # noqa: PLR0911 - a line for each type
     match value:
         case None:
             return "none", ""
@@ -67,13 +67,16 @@ def spelled(value: Any) -> tuple[str, str]:  # noqa: PLR0911 - a line for each t
             return "list", repr(value)
 
 
-def fetch(server: str, keys: list[str]) -> dict[str, tuple[int, bytes]]:
+def fetch_items(server: str, keys: list[str]) -> dict[str, tuple[int, bytes]]:
     """Flags and bytes of each item, read by text commands of our own."""
     host, port = server.split(":")
     items = {}
-    with socket.create_connection((host, int(port))) as peer, peer.makefile("rb") as replies:
+    with (
+        socket.create_connection((host, int(port))) as connection,
+        connection.makefile("rb") as replies,
+    ):
         for key in keys:
-            peer.sendall(f"get {key}\r\n".encode())
+            connection.sendall(f"get {key}\r\n".encode())
             header = replies.readline().split()
             if header == [b"END"]:
                 continue
@@ -83,11 +86,14 @@ def fetch(server: str, keys: list[str]) -> dict[str, tuple[int, bytes]]:
     return items
 
 
-def store(server: str, items: dict[str, tuple[int, bytes]]) -> None:
+def store_items(server: str, items: dict[str, tuple[int, bytes]]) -> None:
     host, port = server.split(":")
-    with socket.create_connection((host, int(port))) as peer, peer.makefile("rb") as replies:
+    with (
+        socket.create_connection((host, int(port))) as connection,
+        connection.makefile("rb") as replies,
+    ):
         for key, (flags, body) in items.items():
-            peer.sendall(f"set {key} {flags} 0 {len(body)}\r\n".encode() + body + b"\r\n")
+            connection.sendall(f"set {key} {flags} 0 {len(body)}\r\n".encode() + body + b"\r\n")
             reply = replies.readline()
             if reply != b"STORED\r\n":
                 raise RuntimeError(f"set {key}: {reply!r}")

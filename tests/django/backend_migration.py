@@ -1,8 +1,8 @@
 """Moves a Django site from its old backend to `GlassCache` and back, processes of both running together.
 
 `make django-moving`: PyMemcacheCache and PyLibMCCache, one and three servers, memcached and ours, with `like`
-and without. Each line lists what a process found of the other's values: with `like` everything, without it
-nothing, and in neither case an exception, a response of 500 or a wrong value.
+and without. Each line reports how many values of the other backend a process found: with `like`
+everything, without it nothing, and in neither case an exception, a response of 500 or a wrong value.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from servers import memcacheds  # noqa: E402
+from servers import memcached_servers  # noqa: E402
 
-KINDS = 10
-OLD: dict[str, dict[str, Any]] = {
+KINDS_OF_VALUES = 10
+OLD_BACKENDS: dict[str, dict[str, Any]] = {
     "pymemcache": {"BACKEND": "django.core.cache.backends.memcached.PyMemcacheCache"},
     "pylibmc": {"BACKEND": "django.core.cache.backends.memcached.PyLibMCCache"},
 }
-# The examples of Django's documentation, but for what needs another server.
-DOCUMENTED: dict[str, dict[str, Any]] = {
+# The options in the examples of Django's documentation, except those that need another server.
+DOCUMENTED_OPTIONS: dict[str, dict[str, Any]] = {
     "pymemcache": {"no_delay": True, "ignore_exc": True, "max_pool_size": 4, "use_pooling": True},
     "pylibmc": {"behaviors": {"ketama": True}},
 }
-NEW = {"BACKEND": "glasscache.contrib.django.GlassCache"}
+NEW_BACKEND = {"BACKEND": "glasscache.contrib.django.GlassCache"}
 
 
-class Site:
-    """A process of one backend."""
+class SiteProcess:
+    """A process that runs `migrating_site.py` with one backend."""
 
     def __init__(
         self, writer: str, name: str, cache: dict[str, Any], folder: str, values: int
@@ -58,7 +58,7 @@ class Site:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
 
-    def run(self, mode: str) -> dict[str, Any]:
+    def run_to_end(self, mode: str) -> dict[str, Any]:
         return result_of(self.start(mode))
 
 
@@ -71,14 +71,18 @@ def result_of(process: subprocess.Popen[str]) -> dict[str, Any]:
     )
 
 
-def run_mixed(old: Site, new: Site, seconds: float) -> list[dict[str, Any]]:
+def run_both_backends_at_once(
+    old: SiteProcess, new: SiteProcess, seconds: float
+) -> list[dict[str, Any]]:
     """Two processes of each backend at once, storing and finding under the same keys."""
     running = [site.start("mix", seed) for seed, site in enumerate([old, new, old, new])]
     time.sleep(seconds)
     return [result_of(process) for process in running]
 
 
-def check(label: str, results: list[dict[str, Any]], *, shares: bool, expected: int | None) -> bool:
+def check_counts(
+    label: str, results: list[dict[str, Any]], *, is_shared: bool, expected: int | None
+) -> bool:
     total = {
         name: sum(r.get(name, 0) for r in results)
         for name in ("found", "missed", "wrong", "exceptions", "500")
@@ -87,7 +91,7 @@ def check(label: str, results: list[dict[str, Any]], *, shares: bool, expected: 
     has_passed = (
         not total["wrong"] and not total["exceptions"] and not total["500"] and warnings <= 1
     )
-    if shares:
+    if is_shared:
         has_passed &= total["missed"] == 0 and (
             total["found"] == expected if expected else total["found"] > 0
         )
@@ -104,36 +108,51 @@ def check(label: str, results: list[dict[str, Any]], *, shares: bool, expected: 
     return has_passed
 
 
-def move(
-    name: str, options: dict[str, Any], servers: list[str], like: bool, arguments: Any, of: str
+def check_migration(
+    name: str,
+    options: dict[str, Any],
+    servers: list[str],
+    like: bool,
+    arguments: Any,
+    server_program: str,
 ) -> bool:
     """Store with either backend, find with the other; then both at once."""
     with tempfile.TemporaryDirectory() as folder:
-        old = Site(
+        old = SiteProcess(
             "old",
             name,
-            {**OLD[name], "LOCATION": servers, "OPTIONS": options},
+            {**OLD_BACKENDS[name], "LOCATION": servers, "OPTIONS": options},
             folder,
             arguments.values,
         )
-        given = {**options, "timeout": 5, **({"like": name} if like else {})}
-        new = Site(
-            "new", name, {**NEW, "LOCATION": servers, "OPTIONS": given}, folder, arguments.values
+        new_options = {**options, "timeout": 5, **({"like": name} if like else {})}
+        new = SiteProcess(
+            "new",
+            name,
+            {**NEW_BACKEND, "LOCATION": servers, "OPTIONS": new_options},
+            folder,
+            arguments.values,
         )
-        with_what = f"{'like' if like else 'no like'}, {'options' if options else 'none'}"
-        label = f"{name}, {len(servers)} of {of}, {with_what}"
-        expected = KINDS * arguments.values
+        variant = f"{'like' if like else 'no like'}, {'options' if options else 'none'}"
+        label = f"{name}, {len(servers)} of {server_program}, {variant}"
+        expected = KINDS_OF_VALUES * arguments.values
         has_passed = True
         for writer, reader, direction in ((old, new, "moving"), (new, old, "rolling back")):
             flush(servers)
-            wrote = writer.run("store")
-            has_passed &= check(
-                f"{label}: {direction}", [wrote, reader.run("find")], shares=like, expected=expected
+            write_result = writer.run_to_end("store")
+            has_passed &= check_counts(
+                f"{label}: {direction}",
+                [write_result, reader.run_to_end("find")],
+                is_shared=like,
+                expected=expected,
             )
-        # What the new process wrote is there; now what the old one wrote as well.
-        old.run("store")
-        has_passed &= check(
-            f"{label}: together", run_mixed(old, new, arguments.seconds), shares=like, expected=None
+        # The values of the new process are stored; now those of the old one as well.
+        old.run_to_end("store")
+        has_passed &= check_counts(
+            f"{label}: together",
+            run_both_backends_at_once(old, new, arguments.seconds),
+            is_shared=like,
+            expected=None,
         )
     return has_passed
 
@@ -143,9 +162,9 @@ def flush(servers: list[str]) -> None:
 
     for server in servers:
         host, port = server.split(":")
-        with socket.create_connection((host, int(port)), 5) as peer:
-            peer.sendall(b"flush_all\r\n")
-            peer.recv(100)
+        with socket.create_connection((host, int(port)), 5) as connection:
+            connection.sendall(b"flush_all\r\n")
+            connection.recv(100)
 
 
 def main() -> int:
@@ -165,25 +184,27 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     if arguments.django:
-        from sources import source
+        from sources import source_distribution
 
-        django = source(f"django=={arguments.django}")
+        django = source_distribution(f"django=={arguments.django}")
         path = [str(django), os.environ.get("PYTHONPATH", "")]
         os.environ["PYTHONPATH"] = os.pathsep.join(path)
         print(f"{django.name}, Python {sys.version.split()[0]}", flush=True)
     has_passed = True
     programs = [program for program in (arguments.memcached, arguments.server) if program]
     for program in programs:
-        of = Path(program.split()[0]).name
+        server_program = Path(program.split()[0]).name
         for count in arguments.counts:
-            with memcacheds(count, program) as servers:
-                for name in OLD:
+            with memcached_servers(count, program) as servers:
+                for name in OLD_BACKENDS:
                     for like in (True, False):
-                        options = DOCUMENTED[name] if count == 3 else {}
+                        options = DOCUMENTED_OPTIONS[name] if count == 3 else {}
                         for tested_options in (
                             [options] if arguments.short or count == 1 else [{}, options]
                         ):
-                            has_passed &= move(name, tested_options, servers, like, arguments, of)
+                            has_passed &= check_migration(
+                                name, tested_options, servers, like, arguments, server_program
+                            )
     return 0 if has_passed else 1
 
 

@@ -1,4 +1,4 @@
-"""A Django site of one backend as a process that stores, or finds, values of every kind.
+"""A Django site with one backend, as a process that stores or finds values of every kind.
 
 `backend_migration.py` calls it with JSON: the settings of the cache, a folder for the cookies of sessions,
 how many values of each kind, and `mode`: "store", "find", or "mix", which does both at random until its
@@ -22,7 +22,7 @@ from typing import Any
 SITE_SETTINGS = json.loads(sys.argv[1])
 
 
-class Count(logging.Handler):
+class WarningCounter(logging.Handler):
     """Counts warnings of the backend."""
 
     count = 0
@@ -31,7 +31,7 @@ class Count(logging.Handler):
         type(self).count += record.levelno >= logging.WARNING
 
 
-logging.getLogger("glasscache.django").addHandler(Count())
+logging.getLogger("glasscache.django").addHandler(WarningCounter())
 logging.getLogger("glasscache.django").propagate = False
 logging.getLogger("django.request").setLevel(logging.CRITICAL)
 
@@ -96,9 +96,9 @@ def test_value(kind: str, n: int) -> Any:
     return values[kind]
 
 
-VALUES = ("text", "object", "int", "bytes", "bytearray", "scalar", "safe")
-KINDS = (*VALUES, "page", "fragment", "session")
-MIXED = (*VALUES, "page", "fragment")
+VALUE_KINDS = ("text", "object", "int", "bytes", "bytearray", "scalar", "safe")
+KINDS = (*VALUE_KINDS, "page", "fragment", "session")
+KINDS_WITHOUT_SESSION = (*VALUE_KINDS, "page", "fragment")
 
 FRAGMENT = engines["django"].from_string(
     "{% load cache %}{% cache 600 part n %}part {{ n }} by {{ writer }}{% endcache %}"
@@ -115,10 +115,10 @@ def fragment(_: HttpRequest, n: int) -> HttpResponse:
 
 
 def session(request: Any, n: int) -> HttpResponse:
-    found = request.session.get("n")
-    if found is None:
+    number = request.session.get("n")
+    if number is None:
         request.session["n"] = n
-    return HttpResponse(f"session {'' if found is None else found}")
+    return HttpResponse(f"session {'' if number is None else number}")
 
 
 urlpatterns = [
@@ -129,10 +129,10 @@ urlpatterns = [
 
 counts: collections.Counter[str] = collections.Counter()
 first_errors: list[str] = []
-OTHER = "old" if WRITER == "new" else "new"
+OTHER_WRITER = "old" if WRITER == "new" else "new"
 
 
-def failed(error: BaseException) -> None:
+def record_exception(error: BaseException) -> None:
     counts["exceptions"] += 1
     if len(first_errors) < 3:
         first_errors.append(f"{type(error).__name__}: {error}"[:300])
@@ -143,13 +143,13 @@ def key_of(kind: str, n: int, writer: str) -> str:
 
 
 def is_same(a: Any, b: Any) -> bool:
-    # What pylibmc itself does not keep: it has a subclass of str as str, and reads a truth as a number.
-    lost = [{str, SafeString}, {bool, int}] if SITE_SETTINGS["name"] == "pylibmc" else []
-    return a == b and (type(a) is type(b) or {type(a), type(b)} in lost)
+    # Types that pylibmc itself does not keep: it reads a subclass of str as str, and a bool as a number.
+    types_not_kept = [{str, SafeString}, {bool, int}] if SITE_SETTINGS["name"] == "pylibmc" else []
+    return a == b and (type(a) is type(b) or {type(a), type(b)} in types_not_kept)
 
 
 def store(kind: str, n: int, writer: str) -> None:
-    if kind in VALUES:
+    if kind in VALUE_KINDS:
         value = test_value(kind, n)
         if n % 3:
             cache.set(key_of(kind, n, writer), value, 600)
@@ -159,28 +159,28 @@ def store(kind: str, n: int, writer: str) -> None:
         request_page(kind, n)
 
 
-def find(kind: str, n: int, writer: str) -> None:
-    if kind in VALUES:
+def find_and_count(kind: str, n: int, writer: str) -> None:
+    if kind in VALUE_KINDS:
         key, missing = key_of(kind, n, writer), object()
-        found = cache.get_many([key]).get(key, missing) if n % 3 == 0 else cache.get(key, missing)
-        # Django's PyMemcacheCache cannot tell a stored None from a miss, nor could it ever.
-        is_found = found is not missing
+        cached = cache.get_many([key]).get(key, missing) if n % 3 == 0 else cache.get(key, missing)
+        # Django's PyMemcacheCache cannot distinguish a stored None from a miss.
+        is_found = cached is not missing
         counts["found" if is_found else "missed"] += 1
-        if is_found and not is_same(found, test_value(kind, n)):
+        if is_found and not is_same(cached, test_value(kind, n)):
             counts["wrong"] += 1
             if len(first_errors) < 3:
-                first_errors.append(f"{key}: {found!r:.100} of {type(found).__name__}")
+                first_errors.append(f"{key}: {cached!r:.100} of {type(cached).__name__}")
         return
     content = request_page(kind, n)
-    by_writer = {"session": f"session {n}"}.get(
+    written_content = {"session": f"session {n}"}.get(
         kind, f"{'part' if kind == 'fragment' else kind} {n} by {writer}"
     )
-    by_self = {"session": "session "}.get(
+    own_content = {"session": "session "}.get(
         kind, f"{'part' if kind == 'fragment' else kind} {n} by {WRITER}"
     )
-    if content == by_writer:
+    if content == written_content:
         counts["found"] += 1
-    elif content == by_self:
+    elif content == own_content:
         counts["missed"] += 1
     elif content is not None:
         counts["wrong"] += 1
@@ -190,7 +190,7 @@ cookies: dict[int, str] = {}
 
 
 def request_page(kind: str, n: int) -> str | None:
-    """Request a page; None if the site answered 500."""
+    """Request a page; None if the site responded with 500."""
     browser = Client(raise_request_exception=False)
     if kind == "session" and n in cookies:
         browser.cookies["sessionid"] = cookies[n]
@@ -208,16 +208,18 @@ def request_page(kind: str, n: int) -> str | None:
 def request_any_page(kind: str, n: int) -> None:
     """Request a page that any process may have stored last."""
     content = request_page(kind, n)
-    by = [f"{'part' if kind == 'fragment' else kind} {n} by {writer}" for writer in ("old", "new")]
+    possible_contents = [
+        f"{'part' if kind == 'fragment' else kind} {n} by {writer}" for writer in ("old", "new")
+    ]
     if content is not None:
-        counts["found" if content in by else "wrong"] += 1
+        counts["found" if content in possible_contents else "wrong"] += 1
 
 
 def count_exceptions(function: Any, *arguments: Any) -> None:
     try:
         function(*arguments)
     except Exception as error:  # noqa: BLE001 - what is counted
-        failed(error)
+        record_exception(error)
 
 
 def main() -> None:
@@ -229,24 +231,24 @@ def main() -> None:
                 count_exceptions(store, kind, n, WRITER)
         Path(SITE_SETTINGS["folder"], WRITER).write_text(json.dumps(cookies))
     elif SITE_SETTINGS["mode"] == "find":
-        known = json.loads(Path(SITE_SETTINGS["folder"], OTHER).read_text())
+        known = json.loads(Path(SITE_SETTINGS["folder"], OTHER_WRITER).read_text())
         cookies.update({int(n): cookie for n, cookie in known.items()})
         for kind in KINDS:
             for n in numbers:
-                count_exceptions(find, kind, n, OTHER)
+                count_exceptions(find_and_count, kind, n, OTHER_WRITER)
     else:
         rng = random.Random(SITE_SETTINGS["seed"])
         ended = threading.Event()
         threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
         while not ended.is_set():
-            kind, n = rng.choice(MIXED), rng.choice(numbers)
-            if kind not in VALUES:
+            kind, n = rng.choice(KINDS_WITHOUT_SESSION), rng.choice(numbers)
+            if kind not in VALUE_KINDS:
                 count_exceptions(request_any_page, kind, n)
             elif rng.random() < 0.3:
-                count_exceptions(store, kind, n, rng.choice([WRITER, OTHER]))
+                count_exceptions(store, kind, n, rng.choice([WRITER, OTHER_WRITER]))
             else:
-                count_exceptions(find, kind, n, rng.choice([WRITER, OTHER]))
-    print(json.dumps({**counts, "warnings": Count.count, "errors": first_errors}))
+                count_exceptions(find_and_count, kind, n, rng.choice([WRITER, OTHER_WRITER]))
+    print(json.dumps({**counts, "warnings": WarningCounter.count, "errors": first_errors}))
 
 
 if __name__ == "__main__":

@@ -20,12 +20,12 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from servers import memcacheds  # noqa: E402
-from sources import source  # noqa: E402
+from servers import memcached_servers  # noqa: E402
+from sources import source_distribution  # noqa: E402
 
 BACKEND = "glasscache.contrib.django.GlassCache"
 
-SETTINGS = """
+TEST_SETTINGS = """
 from test_sqlite import *  # noqa: F403
 CACHES = {{"default": {{"BACKEND": "{backend}", "LOCATION": "{server}", "OPTIONS": {{"timeout": 5}}}}}}
 """
@@ -42,7 +42,7 @@ class GlassCacheTests(BaseMemcachedTests, TestCase):
     should_disconnect_on_close = False
 """
 
-CLASSES = {
+TEST_CLASSES = {
     "memcached": ["cache.tests.GlassCacheTests"],
     "middleware": [
         f"cache.tests.{name}"
@@ -57,45 +57,54 @@ CLASSES = {
 }  # fmt: skip
 
 
-def prepare(django: Path, work: Path, server: str) -> Path:
-    """Copies Django's tests and puts our backend in."""
+def copy_tests_with_our_backend(django: Path, work: Path, server: str) -> Path:
+    """Copies the tests of Django and replaces the backend by ours."""
     tests = work / "tests"
     shutil.copytree(django / "tests", tests, symlinks=True)
-    (tests / "glass_settings.py").write_text(SETTINGS.format(backend=BACKEND, server=server))
-    file = tests / "cache" / "tests.py"
-    text = file.read_text()
+    (tests / "glass_settings.py").write_text(TEST_SETTINGS.format(backend=BACKEND, server=server))
+    cache_tests = tests / "cache" / "tests.py"
+    text = cache_tests.read_text()
     begin = text.index("class CacheUtils(")
-    head, tail = text[:begin], text[begin:]
+    unchanged, middleware_tests = text[:begin], text[begin:]
     # Each in-memory cache of the middleware tests becomes ours, its LOCATION a prefix, so that they
     # stay apart.
-    tail = tail.replace('"django.core.cache.backends.locmem.LocMemCache"', f'"{BACKEND}"')
-    tail = re.sub(
+    middleware_tests = middleware_tests.replace(
+        '"django.core.cache.backends.locmem.LocMemCache"', f'"{BACKEND}"'
+    )
+    middleware_tests = re.sub(
         r'("BACKEND": "glasscache[^"]*",)(\s*)"LOCATION": "([^"]*)"',
         rf'\1\2"LOCATION": "{server}", "KEY_PREFIX": "\3"',
-        tail,
+        middleware_tests,
     )
-    tail = re.sub(
-        r'("BACKEND": "glasscache[^"]*",)(?!\s*"LOCATION")', rf'\1 "LOCATION": "{server}",', tail
+    middleware_tests = re.sub(
+        r'("BACKEND": "glasscache[^"]*",)(?!\s*"LOCATION")',
+        rf'\1 "LOCATION": "{server}",',
+        middleware_tests,
     )
-    file.write_text(head + tail + MEMCACHED_TESTS.format(backend=BACKEND, server=server))
+    cache_tests.write_text(
+        unchanged + middleware_tests + MEMCACHED_TESTS.format(backend=BACKEND, server=server)
+    )
     return tests
 
 
-def run(label: str, command: list[str], cwd: Path, path: str) -> bool:
+def run_tests(label: str, command: list[str], cwd: Path, path: str) -> bool:
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(
+    completed = subprocess.run(
         command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
     )
-    output = done.stdout + done.stderr
-    ran = re.search(r"Ran (\d+) tests? in ([\d.]+)s", output)
+    output = completed.stdout + completed.stderr
+    count_and_time = re.search(r"Ran (\d+) tests? in ([\d.]+)s", output)
     conclusion = output.strip().splitlines()[-1] if output.strip() else ""
     for line in output.splitlines():
         if line.startswith(("FAILED", "OK")):
             conclusion = line
-    print(f"{label:12} {ran.group(0) if ran else 'did not run':30} {conclusion}", flush=True)
-    if done.returncode:
+    print(
+        f"{label:12} {count_and_time.group(0) if count_and_time else 'did not run_tests':30} {conclusion}",
+        flush=True,
+    )
+    if completed.returncode:
         print(output[-6000:])
-    return done.returncode == 0
+    return completed.returncode == 0
 
 
 def main() -> int:
@@ -104,15 +113,15 @@ def main() -> int:
     parser.add_argument(
         "--memcached", default=shutil.which("memcached"), help="the server's binary"
     )
-    parser.add_argument("--only", choices=CLASSES)
+    parser.add_argument("--only", choices=TEST_CLASSES)
     options = parser.parse_args()
-    django = source(f"django=={options.django}")
+    django = source_distribution(f"django=={options.django}")
     print(f"{django.name}, Python {sys.version.split()[0]}, {options.memcached}", flush=True)
     path = os.pathsep.join([str(django), os.environ.get("PYTHONPATH", "")])
-    good = True
-    with memcacheds(1, options.memcached) as [server], tempfile.TemporaryDirectory() as work:
-        tests = prepare(django, Path(work), server)
-        for label, classes in CLASSES.items():
+    has_passed = True
+    with memcached_servers(1, options.memcached) as [server], tempfile.TemporaryDirectory() as work:
+        tests = copy_tests_with_our_backend(django, Path(work), server)
+        for label, classes in TEST_CLASSES.items():
             if options.only in (None, label):
                 command = [
                     sys.executable,
@@ -121,12 +130,12 @@ def main() -> int:
                     "--parallel=1",
                     *classes,
                 ]
-                good &= run(label, command, tests, path)
+                has_passed &= run_tests(label, command, tests, path)
         if options.only is None:
-            good &= run(
+            has_passed &= run_tests(
                 "async", [sys.executable, str(HERE / "async_cache_methods.py"), server], tests, path
             )
-    return 0 if good else 1
+    return 0 if has_passed else 1
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 The project's tests feed canned replies through a socket object of their own. Our client opens its
 sockets itself, so their `make_client` gets a client of a server that plays those replies over TCP.
 It closes the connection on a meta command, as a proxy does that knows only the classic ones: our
-client then speaks what the replies answer.
+client then sends the commands that the replies belong to.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ sys.modules.update({
 _UPSTREAM = Path(os.environ["PYMEMCACHE_HOME"])
 
 
-def _load(name: str, file: str) -> types.ModuleType:
-    """A module of the project that its tests use as a tool."""
+def _load_upstream_module(name: str, file: str) -> types.ModuleType:
+    """Load a module of the project that its tests import."""
     spec = importlib.util.spec_from_file_location(name, _UPSTREAM / file)
     assert spec
     assert spec.loader
@@ -42,9 +42,9 @@ def _load(name: str, file: str) -> types.ModuleType:
     return module
 
 
-pymemcache.pool = _load("pymemcache.pool", "pool.py")
-tests = sys.modules["pymemcache.test"] = types.ModuleType("pymemcache.test")
-tests.__path__ = [str(_UPSTREAM / "test")]
+pymemcache.pool = _load_upstream_module("pymemcache.pool", "pool.py")
+upstream_tests = sys.modules["pymemcache.test"] = types.ModuleType("pymemcache.test")
+upstream_tests.__path__ = [str(_UPSTREAM / "test")]
 
 
 def _reply_bytes(reply: object) -> object:
@@ -66,10 +66,10 @@ def _client_with_recorded_requests(kind: Any, server: ScriptedServer, **kwargs: 
     return client_class(server.address, **kwargs)
 
 
-def _client_of(kind: Any, **always: Any) -> Any:
+def _client_maker(kind: Any, **fixed_arguments: Any) -> Any:
     def make_client(self: Any, mock_socket_values: Any, **kwargs: Any) -> Any:
         return _client_with_recorded_requests(
-            kind, _scripted_server(mock_socket_values), **always, **kwargs
+            kind, _scripted_server(mock_socket_values), **fixed_arguments, **kwargs
         )
 
     return make_client
@@ -81,7 +81,7 @@ def _base_client(self: Any, mock_socket_values: Any, **kwargs: Any) -> Any:
     )
 
 
-def _customized(upstream: Any) -> Any:
+def _customized_client_maker(upstream: Any) -> Any:
     """Their `make_customized_client`, whose client overrides a private method of pymemcache's."""
     kind = upstream.__globals__["CustomizedClient"]
     return lambda self, mock_socket_values, **kwargs: kind(
@@ -89,41 +89,41 @@ def _customized(upstream: Any) -> Any:
     )
 
 
-def _are_placed(addresses: list[Any]) -> bool:
-    """Whether the tests' keys lie where their `_get_client` says: key3 first, key1 second."""
+def _is_expected_placement(addresses: list[Any]) -> bool:
+    """Whether the tests' keys are placed as their `_get_client` expects: key3 first, key1 second."""
     names = [base.address(address) for address in addresses]
     return len(names) != 2 or _native.server_of("rendezvous", names, [b"key3", b"key1"]) == [0, 1]
 
 
-def _hash_client(self: Any, *canned: Any, **kwargs: Any) -> Any:
+def _hash_client(self: Any, *replies_by_server: Any, **kwargs: Any) -> Any:
     while True:
-        servers = [_scripted_server(replies) for replies in canned]
+        servers = [_scripted_server(replies) for replies in replies_by_server]
         addresses = [server.address for server in servers]
-        if _are_placed(addresses):
+        if _is_expected_placement(addresses):
             return hash.HashClient(addresses, **kwargs)
 
 
-def _unix_hash_client(self: Any, sockets: Any, *canned: Any, **kwargs: Any) -> Any:
+def _unix_hash_client(self: Any, sockets: Any, *replies_by_server: Any, **kwargs: Any) -> Any:
     folder = tempfile.mkdtemp()
     for round_number in itertools.count():
-        paths = [f"{folder}/{round_number}.{index}" for index in range(len(canned))]
-        if _are_placed(paths):
+        paths = [f"{folder}/{round_number}.{index}" for index in range(len(replies_by_server))]
+        if _is_expected_placement(paths):
             break
-    pairs = zip(canned, paths, strict=True)
+    pairs = zip(replies_by_server, paths, strict=True)
     return hash.HashClient(
         [_scripted_server(replies, path).address for replies, path in pairs], **kwargs
     )
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
-    """Replace what makes a client over a mocked socket."""
+    """Replace the functions that make a client over a mocked socket."""
     makers = {
-        "TestClient": _client_of(base.Client),
-        "TestPooledClient": _client_of(base.PooledClient),
-        "TestPooledClientIdleTimeout": _client_of(base.PooledClient),
-        "TestPrefixedClient": _client_of(base.Client, key_prefix=b"xyz:"),
-        "TestPrefixedPooledClient": _client_of(base.PooledClient, key_prefix=b"xyz:"),
-        "TestRetryOnEINTR": _client_of(base.Client),
+        "TestClient": _client_maker(base.Client),
+        "TestPooledClient": _client_maker(base.PooledClient),
+        "TestPooledClientIdleTimeout": _client_maker(base.PooledClient),
+        "TestPrefixedClient": _client_maker(base.Client, key_prefix=b"xyz:"),
+        "TestPrefixedPooledClient": _client_maker(base.PooledClient, key_prefix=b"xyz:"),
+        "TestRetryOnEINTR": _client_maker(base.Client),
         "TestHashClient": _hash_client,
     }
     for item in items:
@@ -135,7 +135,9 @@ def pytest_collection_modifyitems(items: list[Any]) -> None:
             in getattr(getattr(item.cls, "make_customized_client", None), "__globals__", {})
             and item.cls.make_customized_client.__name__ != "<lambda>"
         ):
-            item.cls.make_customized_client = _customized(item.cls.make_customized_client)
+            item.cls.make_customized_client = _customized_client_maker(
+                item.cls.make_customized_client
+            )
         if item.cls is not None and hasattr(item.cls, "make_unix_client"):
             item.cls.make_unix_client = _unix_hash_client
         if item.cls is not None and hasattr(item.cls, "make_base_client"):

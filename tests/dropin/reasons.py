@@ -1,12 +1,14 @@
-"""Tests of other projects that cannot hold on a drop-in module, each by its name, and why."""
+"""Tests of other projects that cannot hold on a drop-in module, with the reason for each."""
 
 from __future__ import annotations
 
-_SOCKETS = "looks at a socket object and its options; sockets are Rust's here"
-_RAISES_INSIDE = "has the mocked socket raise what no socket raises"
-_OWN_CONNECTION = "looks for a raw command on the connection of the calls; it has one of its own"
+_SOCKETS = "looks at a socket object and its options; our sockets are opened in Rust"
+_RAISES_INSIDE = "makes the mocked socket raise what no socket raises"
+_OWN_CONNECTION = (
+    "looks for a raw command on the connection of the calls; ours has a connection of its own"
+)
 _POOL = "looks into the pool of client objects; connections are pooled in Rust"
-_LAZY = "asks for a connection before any call; ours connects at the first"
+_LAZY = "expects a connection before any call; ours connects at the first call"
 _DEAD = "expects a server that the program removed to come back by itself"
 
 REASONS: dict[str, dict[str, str]] = {
@@ -16,7 +18,7 @@ REASONS: dict[str, dict[str, str]] = {
         "TestClient::test_raw_command_empty_end_tokens": "expects the mocked socket's IndexError",
         "TestClient::test_raw_command_missing_end_tokens": "expects the mocked socket's IndexError",
         "TestClient::test_serialization": (
-            "expects `noreply` on the wire unasked: a call waits unless it or its client says noreply"
+            "expects `noreply` on the wire by default: our call waits unless it or its client sets noreply"
         ),
         **{
             f"TestClientSocketConnect::test_{name}": _SOCKETS
@@ -32,7 +34,7 @@ REASONS: dict[str, dict[str, str]] = {
         "TestHashClient::test_quit": _LAZY,
         "TestHashClient::test_legacy_add_remove_server_signature": _DEAD,
         "TestHashClient::test_ignore_exec_set_many": (
-            "expects a write that failed to be told as one that did not, with ignore_exc"
+            "expects a write that failed to be reported as successful, with ignore_exc"
         ),
     },
     "pylibmc": {

@@ -1,7 +1,7 @@
 """Runs pymemcache's and pylibmc's own tests with the import changed to our drop-in modules.
 
-The tests are those of the projects' distributions, on a real memcached. A test that looks into the
-other client's inside (its socket objects, its C module's constants) is named in `REASONS` with why
+The tests are those of the projects' distributions, on a real memcached. A test that uses the
+internals of the other client (its socket objects, its C module's constants) is listed in `REASONS` with why
 it cannot hold; every other failure fails the run.
 """
 
@@ -21,11 +21,11 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
 from reasons import REASONS  # noqa: E402
-from servers import memcacheds  # noqa: E402
-from sources import source  # noqa: E402
+from servers import memcached_servers  # noqa: E402
+from sources import source_distribution  # noqa: E402
 
 
-def installed(package: str) -> Path:
+def package_folder(package: str) -> Path:
     """The folder of an installed package, found without importing it."""
     spec = importlib.util.find_spec(package)
     assert spec is not None, f"{package} is not installed"
@@ -33,7 +33,7 @@ def installed(package: str) -> Path:
     return Path(spec.origin).parent
 
 
-def pytest(name: str, folder: Path, work: Path, *arguments: str) -> tuple[int, dict[str, str]]:
+def run_pytest(name: str, folder: Path, work: Path, *arguments: str) -> tuple[int, dict[str, str]]:
     """Runs pytest with the aliases of `name`; how many passed, and each failed one's reason or ''."""
     environment = {
         **os.environ,
@@ -51,7 +51,7 @@ def pytest(name: str, folder: Path, work: Path, *arguments: str) -> tuple[int, d
         "-rfE",
         "--tb=short",
     ]
-    done = subprocess.run(
+    completed = subprocess.run(
         [*command, *arguments],
         cwd=folder,
         env=environment,
@@ -59,18 +59,18 @@ def pytest(name: str, folder: Path, work: Path, *arguments: str) -> tuple[int, d
         text=True,
         check=False,
     )
-    passed = re.search(r"(\d+) passed", done.stdout)
+    passed = re.search(r"(\d+) passed", completed.stdout)
     if passed is None:
-        print(done.stdout[-3000:], done.stderr[-3000:])
+        print(completed.stdout[-3000:], completed.stderr[-3000:])
     failed: dict[str, str] = {}
-    for test in re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE):
+    for test in re.findall(r"^(?:FAILED|ERROR) (\S+)", completed.stdout, re.MULTILINE):
         failed[test] = REASONS[name].get(test.partition("::")[2], "")
     if os.environ.get("DROPIN_VERBOSE"):
-        print(done.stdout)
+        print(completed.stdout)
     return int(passed.group(1)) if passed else 0, failed
 
 
-def report(name: str, passed: int, failed: dict[str, str]) -> bool:
+def print_result(name: str, passed: int, failed: dict[str, str]) -> bool:
     total = passed + len(failed)
     unexplained = [test for test, reason in failed.items() if not reason]
     print(
@@ -78,7 +78,7 @@ def report(name: str, passed: int, failed: dict[str, str]) -> bool:
         f"{len(unexplained)} without a reason"
     )
     for reason in sorted(set(failed.values()) - {""}):
-        print(f"    {sum(kept == reason for kept in failed.values()):3} {reason}")
+        print(f"    {sum(test_reason == reason for test_reason in failed.values()):3} {reason}")
     for test in REASONS[name].keys() - {test.partition("::")[2] for test in failed}:
         print(f"    has a reason and passed: {test}")
     for test in unexplained:
@@ -89,7 +89,7 @@ def report(name: str, passed: int, failed: dict[str, str]) -> bool:
 def run_pymemcache(server: str, work: Path) -> bool:
     host, port = server.split(":")
     tests = work / "pymemcache_tests"
-    home = installed("pymemcache")
+    home = package_folder("pymemcache")
     os.environ["PYMEMCACHE_HOME"] = str(home)
     shutil.copytree(home / "test", tests)
     # Two files of benchmarks; and a class of hashing that is ours in Rust, compared with theirs by
@@ -99,9 +99,9 @@ def run_pymemcache(server: str, work: Path) -> bool:
         for name in ("test_benchmark.py", "test_compression.py", "test_rendezvous.py")
     ]
     # A server with TLS is not at hand; that client has none.
-    return report(
+    return print_result(
         "pymemcache",
-        *pytest(
+        *run_pytest(
             "pymemcache",
             tests,
             work,
@@ -116,9 +116,9 @@ def run_pymemcache(server: str, work: Path) -> bool:
 
 
 def run_pylibmc(server: str, work: Path) -> bool:
-    folder = source("pylibmc==1.6.3")
+    tests = source_distribution("pylibmc==1.6.3")
     os.environ["MEMCACHED_HOST"], os.environ["MEMCACHED_PORT"] = server.split(":")
-    return report("pylibmc", *pytest("pylibmc", folder, work, "tests"))
+    return print_result("pylibmc", *run_pytest("pylibmc", tests, work, "tests"))
 
 
 def main() -> int:
@@ -126,15 +126,15 @@ def main() -> int:
     parser.add_argument("--memcached", default=shutil.which("memcached"))
     parser.add_argument("--only", choices=("pymemcache", "pylibmc"))
     options = parser.parse_args()
-    good = True
-    for name, run in (("pymemcache", run_pymemcache), ("pylibmc", run_pylibmc)):
+    has_passed = True
+    for name, run_tests in (("pymemcache", run_pymemcache), ("pylibmc", run_pylibmc)):
         if options.only in (None, name):
             with (
-                memcacheds(1, options.memcached) as [server],
+                memcached_servers(1, options.memcached) as [server],
                 tempfile.TemporaryDirectory() as work,
             ):
-                good &= run(server, Path(work))
-    return 0 if good else 1
+                has_passed &= run_tests(server, Path(work))
+    return 0 if has_passed else 1
 
 
 if __name__ == "__main__":

@@ -8,18 +8,18 @@ import threading
 import time
 from typing import BinaryIO
 
-_META = re.compile(rb"^(mg|ms|md|ma|mn|me)\b")
-_STORES = (b"set", b"add", b"replace", b"append", b"prepend", b"cas")
-_MANY_LINES = (b"get", b"gets", b"gat", b"gats", b"stats")
-_LINES = re.compile(rb"(VALUE|STAT|ITEM|END)\b")
-_CLOSING_SECONDS = 0.2
+_META_COMMAND = re.compile(rb"^(mg|ms|md|ma|mn|me)\b")
+_STORAGE_COMMANDS = (b"set", b"add", b"replace", b"append", b"prepend", b"cas")
+_MULTI_LINE_COMMANDS = (b"get", b"gets", b"gat", b"gats", b"stats")
+_MULTI_LINE_START = re.compile(rb"(VALUE|STAT|ITEM|END)\b")
+_CLOSE_TIMEOUT_S = 0.2
 
 
 class ScriptedServer:
-    """Listens on a port of its own, with a thread until the replies are sent and the client gone.
+    """Listens on a port of its own; its thread ends when the replies are sent and the client disconnected.
 
-    What is not bytes among the replies, an exception that the mocked socket would raise, closes
-    the connection in its place.
+    A reply that is not bytes (an exception that the mocked socket would raise) closes
+    the connection instead.
     """
 
     def __init__(self, replies: list[object], path: str | None = None) -> None:
@@ -36,62 +36,64 @@ class ScriptedServer:
 
     def _serve(self) -> None:
         while True:
-            peer, _ = self._listener.accept()
+            connection, _ = self._listener.accept()
             self.connections += 1
-            with peer, peer.makefile("rb") as requests:
+            with connection, connection.makefile("rb") as requests:
                 try:
-                    self._serve_connection(peer, requests)
+                    self._serve_connection(connection, requests)
                 except OSError:
                     pass
                 finally:
                     self.connections -= 1
 
-    def _serve_connection(self, peer: socket.socket, requests: BinaryIO) -> None:
+    def _serve_connection(self, connection: socket.socket, requests: BinaryIO) -> None:
         while line := requests.readline():
             words = line.split()
-            if _META.match(line):
+            if _META_COMMAND.match(line):
                 return  # As a proxy that has no meta commands.
             self.requests += line
-            if words[0] in _STORES:
+            if words[0] in _STORAGE_COMMANDS:
                 self.requests += requests.read(int(words[4]) + 2)
             if words[-1] == b"noreply":
                 continue
-            reply = self._next(words[0])
+            reply = self._next_reply(words[0])
             if reply is None:
                 return  # No reply is left: the connection ends, as a mock's does.
-            peer.sendall(reply)
+            connection.sendall(reply)
             if self._replies and not isinstance(self._replies[0], bytes):
                 self._replies.pop(0)
                 return
 
-    def _next(self, command: bytes) -> bytes | None:
-        """The reply to one command, off the front of what is to be sent."""
-        head = b""
+    def _next_reply(self, command: bytes) -> bytes | None:
+        """Take the reply to one command from the front of the scripted replies."""
+        reply_start = b""
         while self._replies and isinstance(self._replies[0], bytes):
-            head += self._replies.pop(0)
-            is_many = command in _MANY_LINES and (not head or _LINES.match(head))
-            until = b"END\r\n" if is_many else b"\r\n"
-            reply, found, rest = head.partition(until)
-            if found:
-                if command not in (*_STORES, *_MANY_LINES):
-                    return head  # As it was given, with what follows the reply.
+            reply_start += self._replies.pop(0)
+            has_several_lines = command in _MULTI_LINE_COMMANDS and (
+                not reply_start or _MULTI_LINE_START.match(reply_start)
+            )
+            terminator = b"END\r\n" if has_several_lines else b"\r\n"
+            reply, has_end, rest = reply_start.partition(terminator)
+            if has_end:
+                if command not in (*_STORAGE_COMMANDS, *_MULTI_LINE_COMMANDS):
+                    return reply_start  # As it was given, with what follows the reply.
                 if rest:
                     self._replies.insert(0, rest)
-                return reply + found
-        if not head and self._replies:
+                return reply + has_end
+        if not reply_start and self._replies:
             self._replies.pop(0)
-        return head or None
+        return reply_start or None
 
     def socket(self) -> RecordedRequests | None:
-        """What a test may ask of a mocked socket; None when the client has closed its connection."""
-        ends = time.monotonic() + _CLOSING_SECONDS
-        while self.connections and time.monotonic() < ends:
+        """The recorded requests, as from a mocked socket; None when the client has closed its connection."""
+        deadline = time.monotonic() + _CLOSE_TIMEOUT_S
+        while self.connections and time.monotonic() < deadline:
             time.sleep(0.005)
         return RecordedRequests(self.requests) if self.connections else None
 
 
 class RecordedRequests:
-    """A connection as its other end sees it: open, and what came over it."""
+    """An open connection with the requests that its server received."""
 
     closed = False
 

@@ -9,25 +9,25 @@ import struct
 import packets
 from harness import Server, ServerConnection, case, require
 
-SEED = 21
+RANDOM_SEED = 21
 
 
-def responses(connection: ServerConnection) -> list[packets.Packet]:
-    """All that comes until the server closes."""
-    received, found = connection.read_rest(2.0), []
+def read_responses_until_close(connection: ServerConnection) -> list[packets.Packet]:
+    """The responses received until the server closes."""
+    received, packets_received = connection.read_rest(2.0), []
     while (packet := packets.parse_first_packet(received)) is not None:
-        found.append(packet[0])
+        packets_received.append(packet[0])
         received = received[packet[1] :]
     require(not received, f"a response is cut: {received[:40]!r}")
-    return found
+    return packets_received
 
 
-def refused(server: Server, data: bytes, status: int) -> None:
+def require_refused(server: Server, data: bytes, status: int) -> None:
     """One response with this status, then the close, without more input."""
     with server.connect() as connection:
         connection.send(data)
-        found = responses(connection)
-        require([packet.status for packet in found] == [status], f"{data[:30]!r}: {found}")
+        replies = read_responses_until_close(connection)
+        require([packet.status for packet in replies] == [status], f"{data[:30]!r}: {replies}")
         require(connection.is_closed(), f"{data[:30]!r}: still open")
 
 
@@ -36,7 +36,7 @@ def binary_lengths_that_contradict_each_other(server: Server) -> None:
     """Status 129 and close, by the header alone."""
     for opcode in range(0x25):
         for lengths in ((9, 0, 8), (0, 9, 8), (0xFFFF, 0xFF, 0xFF), (1, 0xFF, 0xFF)):
-            refused(server, packets.request(opcode, lengths=lengths), 0x81)
+            require_refused(server, packets.request(opcode, lengths=lengths), 0x81)
 
 
 @case()
@@ -50,7 +50,7 @@ def binary_keys_and_bodies_beyond_their_limits(server: Server) -> None:
             (1, 8, 0x80000000),
             (1, 8, 0x7FFFFFFF),
         ):
-            refused(server, packets.request(opcode, lengths=lengths), 4)
+            require_refused(server, packets.request(opcode, lengths=lengths), 4)
 
 
 @case()
@@ -58,20 +58,22 @@ def binary_extras_that_no_opcode_has(server: Server) -> None:
     """Status 4 and close, whether the extras came or not."""
     for opcode in (packets.GET, packets.SET, packets.INCR, packets.TOUCH, packets.FLUSH):
         for extras in (1, 5, 9, 21, 255):
-            refused(server, packets.request(opcode, b"a", b"", bytes(extras)), 4)
+            require_refused(server, packets.request(opcode, b"a", b"", bytes(extras)), 4)
 
 
 @case()
 def binary_unknown_opcodes(server: Server) -> None:
     """Each is refused, its body passed by, and the next request served."""
     with server.connect(10) as connection:
-        unknown = [opcode for opcode in range(256) if opcode > packets.GATKQ]
+        unknown_opcodes = [opcode for opcode in range(256) if opcode > packets.GATKQ]
         body = packets.request(packets.FLUSH)
-        stream = b"".join(packets.request(opcode, value=body) for opcode in unknown)
-        connection.send(stream + packets.request(packets.QUIT))
-        found = responses(connection)
-    require([packet.opcode for packet in found] == [*unknown, packets.QUIT], "not one each")
-    require(all(packet.status == 0x81 for packet in found[:-1]), "another status")
+        requests = b"".join(packets.request(opcode, value=body) for opcode in unknown_opcodes)
+        connection.send(requests + packets.request(packets.QUIT))
+        replies = read_responses_until_close(connection)
+    require(
+        [packet.opcode for packet in replies] == [*unknown_opcodes, packets.QUIT], "not one each"
+    )
+    require(all(packet.status == 0x81 for packet in replies[:-1]), "another status")
 
 
 @case()
@@ -82,37 +84,37 @@ def binary_value_that_is_not_a_request(server: Server) -> None:
         flushes = packets.request(packets.FLUSH) * 50_000
         connection.send(packets.request(packets.SET, b"large", flushes, bytes(8)))
         connection.send(packets.request(packets.GET, b"kept") + packets.request(packets.QUIT))
-        found = responses(connection)
-    require([packet.status for packet in found] == [0, 3, 0, 0], f"{found}")
+        replies = read_responses_until_close(connection)
+    require([packet.status for packet in replies] == [0, 3, 0, 0], f"{replies}")
 
 
 @case()
 def binary_reader_that_never_reads(server: Server) -> None:
     """70,000 quiet gets of a 10 KB value: the server waits, and its memory stays."""
-    before = server.resident_mb()
+    resident_mb_before = server.resident_mb()
     with server.connect(5) as connection:
         connection.send(packets.request(packets.SETQ, b"b" * 200, b"v" * 10_000, bytes(8)))
         with contextlib.suppress(TimeoutError):
             connection.send(packets.request(packets.GETKQ, b"b" * 200) * 70_000)
         require(server.is_alive(), "the server is gone")
-        require(server.resident_mb() - before < 32, "memory grew")
+        require(server.resident_mb() - resident_mb_before < 32, "memory grew")
 
 
 @case()
 def binary_random_packets(server: Server) -> None:
     """3000 packets with a few bytes changed, and random bodies behind a right magic: the server lives."""
-    source = random.Random(SEED)
-    before = server.resident_mb()
+    rng = random.Random(RANDOM_SEED)
+    resident_mb_before = server.resident_mb()
     for _ in range(150):
-        stream = bytearray(b"".join(packets.packet(source) for _ in range(20)))
-        for _ in range(source.randint(0, 6)):
-            stream[source.randrange(len(stream))] = source.randrange(256)
-        header = struct.pack(">BB", packets.REQUEST, source.randrange(256))
+        requests = bytearray(b"".join(packets.random_packet(rng) for _ in range(20)))
+        for _ in range(rng.randint(0, 6)):
+            requests[rng.randrange(len(requests))] = rng.randrange(256)
+        header = struct.pack(">BB", packets.REQUEST, rng.randrange(256))
         with server.connect(0.2) as connection:
             try:
-                connection.send(bytes(stream) + header + source.randbytes(200))
+                connection.send(bytes(requests) + header + rng.randbytes(200))
                 connection.read_rest(0.02)
             except (ConnectionError, TimeoutError):
                 pass
     require(server.is_alive(), "the server is gone")
-    require(server.resident_mb() - before < 32, "memory grew")
+    require(server.resident_mb() - resident_mb_before < 32, "memory grew")

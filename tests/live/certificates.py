@@ -10,9 +10,9 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 
-NAMES = "subjectAltName=DNS:localhost,IP:127.0.0.1"
-ELLIPTIC = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-RSA = ["-newkey", "rsa:2048"]
+SUBJECT_ALT_NAMES = "subjectAltName=DNS:localhost,IP:127.0.0.1"
+ELLIPTIC_CURVE_KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+RSA_KEY = ["-newkey", "rsa:2048"]
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,12 @@ class Identity:
     chain: pathlib.Path
     key: pathlib.Path
 
-    def options(self, *more: str) -> tuple[str, ...]:
+    def options(self, *settings: str) -> tuple[str, ...]:
         """The options of a server that presents it."""
         return (
             "-Z",
             "-o",
-            ",".join([f"ssl_chain_cert={self.chain}", f"ssl_key={self.key}", *more]),
+            ",".join([f"ssl_chain_cert={self.chain}", f"ssl_key={self.key}", *settings]),
         )
 
 
@@ -39,15 +39,16 @@ class Authority:
         atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
         self.file = self.folder / "authority.pem"
         self._key = self.folder / "authority.key"
-        openssl("req", "-x509", *ELLIPTIC, "-nodes", "-keyout", self._key, "-out", self.file,
+        openssl("req", "-x509", *ELLIPTIC_CURVE_KEY, "-nodes", "-keyout", self._key, "-out", self.file,
                 "-days", "2", "-subj", f"/CN={name}")  # fmt: skip
 
-    def sign(self, name: str, kind: list[str] | None = None, days: int = 2) -> Identity:
+    def sign(self, name: str, key_options: list[str] | None = None, days: int = 2) -> Identity:
         """A certificate for this machine; with negative `days` it has expired."""
         identity = Identity(self.folder / f"{name}.crt", self.folder / f"{name}.key")
         request, extensions = self.folder / f"{name}.csr", self.folder / "extensions"
-        extensions.write_text(NAMES)
-        openssl("req", "-new", *(kind or ELLIPTIC), "-nodes", "-keyout", identity.key, "-out", request,
+        extensions.write_text(SUBJECT_ALT_NAMES)
+        openssl("req", "-new", *(key_options or ELLIPTIC_CURVE_KEY), "-nodes", "-keyout", identity.key,
+                "-out", request,
                 "-subj", f"/CN={name}")  # fmt: skip
         openssl("x509", "-req", "-in", request, "-CA", self.file, "-CAkey", self._key, "-out",
                 identity.chain, "-days", str(days), "-extfile", extensions)  # fmt: skip
@@ -64,6 +65,6 @@ class Authority:
 def openssl(*arguments: object) -> None:
     """Runs the command; its output is shown only if it fails."""
     command = ["openssl", *map(str, arguments)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ended.returncode:
-        raise SystemExit(f"{' '.join(command)} failed: {ended.stderr}")
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if completed.returncode:
+        raise SystemExit(f"{' '.join(command)} failed: {completed.stderr}")

@@ -1,4 +1,4 @@
-"""One process of the consistency check: random operations, each reply compared with the shared versions.
+"""The main loop of one process of the consistency check: random operations whose replies are verified.
 
 Violations are replies that no correct server could give, whatever the others do: a value of another
 key or version, a version older than one acknowledged before the read began, a counter that gives one

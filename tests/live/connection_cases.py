@@ -1,4 +1,4 @@
-"""Hostile connections: cut off, thousands of them, more than are allowed. Nothing of them stays behind."""
+"""Hostile connections: cut off, thousands of them, more than are allowed. They leave nothing open."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness import Protection, RequirementFailed, Server, ServerConnection, cas
 @case()
 def cut_off_commands(server: Server) -> str:
     """1000 partial commands, then close or reset: nothing leaks."""
-    before = server.descriptors()
+    descriptors_before = server.descriptors()
     for number in range(1000):
         connection = server.connect()
         connection.send(b"set cut 0 0 100000\r\n" + b"x" * (number * 37 % 5000))
@@ -21,15 +21,18 @@ def cut_off_commands(server: Server) -> str:
                 socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
             )
         connection.socket.close()
-    return wait_for_descriptors(server, before)
+    return require_descriptors_released(server, descriptors_before)
 
 
-def wait_for_descriptors(server: Server, before: int) -> str:
+def require_descriptors_released(server: Server, expected_count: int) -> str:
     """The server's descriptors come back within two seconds."""
     deadline = time.monotonic() + 2
-    while server.descriptors() > before and time.monotonic() < deadline:
+    while server.descriptors() > expected_count and time.monotonic() < deadline:
         time.sleep(0.02)
-    require(server.descriptors() <= before, f"{server.descriptors() - before} descriptors are left")
+    require(
+        server.descriptors() <= expected_count,
+        f"{server.descriptors() - expected_count} descriptors are left",
+    )
     with server.connect() as connection:
         require(connection.is_in_sync(), "not served")
     return "descriptors back"
@@ -38,10 +41,10 @@ def wait_for_descriptors(server: Server, before: int) -> str:
 @case()
 def five_thousand_connects(server: Server) -> str:
     """Connect and close, 5000 times: nothing leaks."""
-    before = server.descriptors()
+    descriptors_before = server.descriptors()
     for _ in range(5000):
         server.connect().socket.close()
-    return wait_for_descriptors(server, before)
+    return require_descriptors_released(server, descriptors_before)
 
 
 @case(options=("-m", "64", "-c", "20000"))
@@ -51,30 +54,36 @@ def sixteen_thousand_idle_connections(server: Server) -> str:
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    wanted = min(16_000, hard - 200)
+    connection_count = min(16_000, hard - 200)
     probes = [server.connect() for _ in range(50)]
     for connection in probes:
         require(connection.is_in_sync(), "not served")
-    before = server.resident_mb()
-    connections = [server.connect() for _ in range(wanted)]
-    worst = 0.0
+    resident_mb_before = server.resident_mb()
+    connections = [server.connect() for _ in range(connection_count)]
+    latency_s_max = 0.0
     for _ in range(50):
-        begun = time.monotonic()
+        started_at = time.monotonic()
         require(probes[0].is_in_sync(), "not served")
-        worst = max(worst, time.monotonic() - begun)
-    each = (server.resident_mb() - before) * 1024 / wanted
+        latency_s_max = max(latency_s_max, time.monotonic() - started_at)
+    kb_per_connection = (server.resident_mb() - resident_mb_before) * 1024 / connection_count
     require(connections[-1].is_in_sync(), "the last connection is not served")
     for connection in probes + connections:
         connection.socket.close()
-    require(each <= (24.0 if Protection.tls else 1.0), f"{each:.2f} KB for each of {wanted}")
-    return f"{wanted} connections, {each:.2f} KB each, others wait {worst * 1000:.1f} ms"
+    require(
+        kb_per_connection <= (24.0 if Protection.tls else 1.0),
+        f"{kb_per_connection:.2f} KB for each of {connection_count}",
+    )
+    return (
+        f"{connection_count} connections, {kb_per_connection:.2f} KB each,"
+        f" others wait {latency_s_max * 1000:.1f} ms"
+    )
 
 
 @case(options=("-m", "64", "-c", "50"))
 def connections_beyond_the_limit(server: Server) -> None:
-    """Refused with memcached's words and closed; at once usable when one leaves."""
+    """Refused with memcached's error and closed; usable again as soon as one closes."""
     connections: list[ServerConnection] = []
-    refused = None
+    refusal = None
     for _ in range(80):
         try:
             connection = server.connect(2)
@@ -85,10 +94,10 @@ def connections_beyond_the_limit(server: Server) -> None:
         if reply == b"MN":
             connections.append(connection)
             continue
-        refused = reply
+        refusal = reply
         break
-    require(refused is not None, "never refused")
-    require(refused in (b"ERROR Too many open connections", b""), f"refused with {refused!r}")
+    require(refusal is not None, "never refused")
+    require(refusal in (b"ERROR Too many open connections", b""), f"refused with {refusal!r}")
     connections.pop().socket.close()
     deadline = time.monotonic() + 2
     while time.monotonic() < deadline:
@@ -99,6 +108,6 @@ def connections_beyond_the_limit(server: Server) -> None:
         except OSError:
             time.sleep(0.02)
     else:
-        raise RequirementFailed("a free place is not given out")
+        raise RequirementFailed("a closed connection did not make room for another")
     for connection in connections:
         connection.socket.close()

@@ -3,7 +3,7 @@
 
 Starts the server, or takes a running one with `--port`, and lets several processes work on common
 keys, see `checker`. With `--faulty MODE` it runs against a server of its own that is wrong once in a
-thousand operations, and must find that out: the proof that the check checks. With `--soak` it also
+thousand operations, and must find the fault. With `--soak` it also
 samples resident memory and descriptors and ends with their slope.
 """
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 # The first part of a soak is warm-up: memory fills, tables grow.
 WARM_UP_SHARE = 0.3
 # Growth over the rest that still counts as none, in MB: the grain of the allocator's arenas.
-GROWTH_MB = 2.0
+GROWTH_MB_MAX = 2.0
 # How far the means of the first and last third of that time may lie apart, in MiB.
-THIRDS_MB = 1.0
+THIRDS_DIFFERENCE_MB_MAX = 1.0
 
 
-def work(
+def run_checker_process(
     plan: Plan,
     number: int,
     shared_versions: SharedVersions,
@@ -56,7 +56,9 @@ def run_plan(plan: Plan) -> Report:
     # Bounded: processes wait where the decisions do not keep up.
     batches: multiprocessing.Queue[Batch] = multiprocessing.Queue(maxsize=256)
     processes = [
-        multiprocessing.Process(target=work, args=(plan, number, shared_versions, batches, reports))
+        multiprocessing.Process(
+            target=run_checker_process, args=(plan, number, shared_versions, batches, reports)
+        )
         for number in range(plan.processes)
     ]
     history_checker = multiprocessing.Process(target=check_histories, args=(plan, batches, reports))
@@ -78,7 +80,7 @@ def run_plan(plan: Plan) -> Report:
     return total
 
 
-def stats(server: Server) -> dict[str, str]:
+def server_stats(server: Server) -> dict[str, str]:
     """The rows of `stats`."""
     rows = {}
     with server.connect() as connection:
@@ -101,11 +103,11 @@ class Sampler:
         self._thread.start()
 
     def _run(self) -> None:
-        begun = time.monotonic()
+        started_at = time.monotonic()
         while not self._stop.wait(1.0):
             try:
                 sample = (
-                    time.monotonic() - begun,
+                    time.monotonic() - started_at,
                     self.server.resident_mb(),
                     self.server.descriptors(),
                 )
@@ -120,28 +122,32 @@ class Sampler:
 
     def slope_mb_per_hour(self) -> tuple[float, float]:
         """The slope of resident memory after the warm-up by least squares, and its growth in MB."""
-        kept = self.samples[int(len(self.samples) * WARM_UP_SHARE) :]
-        if len(kept) < 10:
+        after_warm_up = self.samples[int(len(self.samples) * WARM_UP_SHARE) :]
+        if len(after_warm_up) < 10:
             return 0.0, 0.0
-        mean_t = sum(t for t, _, _ in kept) / len(kept)
-        mean_m = sum(m for _, m, _ in kept) / len(kept)
-        spread = sum((t - mean_t) ** 2 for t, _, _ in kept)
-        slope = sum((t - mean_t) * (m - mean_m) for t, m, _ in kept) / spread
-        return slope * 3600, slope * (kept[-1][0] - kept[0][0])
+        mean_t = sum(t for t, _, _ in after_warm_up) / len(after_warm_up)
+        mean_m = sum(m for _, m, _ in after_warm_up) / len(after_warm_up)
+        time_variance_sum = sum((t - mean_t) ** 2 for t, _, _ in after_warm_up)
+        slope = sum((t - mean_t) * (m - mean_m) for t, m, _ in after_warm_up) / time_variance_sum
+        return slope * 3600, slope * (after_warm_up[-1][0] - after_warm_up[0][0])
 
     def thirds_mb(self) -> tuple[float, float, float]:
         """The mean resident memory of each third of the time after the warm-up, in MiB."""
-        kept = [
+        resident_mb_after_warm_up = [
             megabytes for _, megabytes, _ in self.samples[int(len(self.samples) * WARM_UP_SHARE) :]
         ]
-        third = max(len(kept) // 3, 1)
-        parts = kept[:third], kept[third:-third], kept[-third:]
+        third = max(len(resident_mb_after_warm_up) // 3, 1)
+        parts = (
+            resident_mb_after_warm_up[:third],
+            resident_mb_after_warm_up[third:-third],
+            resident_mb_after_warm_up[-third:],
+        )
         first, middle, last = (sum(part) / max(len(part), 1) for part in parts)
         return first, middle, last
 
 
 def print_report(report: Report, evictions: int, seconds: float) -> bool:
-    """Prints what was seen; true when nothing was wrong."""
+    """Prints the report; true if there is no violation and no error."""
     operations = sum(report.operations.values())
     print(
         f"{operations} operations in {seconds:.0f} s, {report.killed} connections killed, "
@@ -160,10 +166,10 @@ def print_report(report: Report, evictions: int, seconds: float) -> bool:
         f"{history['cas done']} of {history['cas done'] + history['cas exists']} cas succeeded"
     )
     flushes = history["flushes"] + history["flushes of prefixes"]
-    lost_for_nothing = report.lost if evictions == 0 and flushes == 0 else 0
-    if lost_for_nothing:
-        print(f"violation: {lost_for_nothing} items were lost although nothing was evicted")
-    count = len(report.violations) + lost_for_nothing
+    lost_without_eviction = report.lost if evictions == 0 and flushes == 0 else 0
+    if lost_without_eviction:
+        print(f"violation: {lost_without_eviction} items were lost although nothing was evicted")
+    count = len(report.violations) + lost_without_eviction
     print(f"{count} violations, {len(report.errors)} errors")
     return count == 0 and not report.errors
 
@@ -183,33 +189,41 @@ def check_server(args: argparse.Namespace) -> bool:
     sampler = Sampler(server)
     report = run_plan(plan)
     sampler.stop()
-    after = stats(server)
-    good = print_report(report, int(after["evictions"]), args.seconds)
+    stats_at_end = server_stats(server)
+    is_good = print_report(report, int(stats_at_end["evictions"]), args.seconds)
     if args.soak:
         slope, growth = sampler.slope_mb_per_hour()
         thirds = sampler.thirds_mb()
-        apart = abs(thirds[2] - thirds[0])
-        left = server.descriptors()
-        busy = [count for _, _, count in sampler.samples]
-        idle = sampler_idle(server)
+        thirds_difference_mb = abs(thirds[2] - thirds[0])
+        descriptors_at_end = server.descriptors()
+        descriptors_under_load = [count for _, _, count in sampler.samples]
+        descriptors_when_idle = descriptors_after_another_connection(server)
         print(
             f"resident {sampler.samples[0][1]:.1f} MB at first, {server.resident_mb():.1f} MB at last"
         )
         print(
             f"slope after warm-up {slope:+.2f} MB an hour, that is {growth:+.2f} MB in this run "
-            f"(bound {GROWTH_MB} MB)"
+            f"(bound {GROWTH_MB_MAX} MB)"
         )
         print(
-            f"mean resident of the thirds after warm-up {', '.join(f'{mean:.2f}' for mean in thirds)} MiB, "
-            f"{apart:.2f} MiB between the first and the last (bound {THIRDS_MB} MiB)"
+            "mean resident of the thirds after warm-up "
+            f"{', '.join(f'{mean:.2f}' for mean in thirds)} MiB, "
+            f"{thirds_difference_mb:.2f} MiB between the first and the last "
+            f"(bound {THIRDS_DIFFERENCE_MB_MAX} MiB)"
         )
         print(
-            f"descriptors: at most {max(busy)} under load, {left} at the end, {idle} after a new "
-            "connection came and went"
+            f"descriptors: at most {max(descriptors_under_load)} under load, "
+            f"{descriptors_at_end} at the end, "
+            f"{descriptors_when_idle} after a new connection was opened and closed"
         )
-        good = good and abs(growth) <= GROWTH_MB and apart <= THIRDS_MB and idle <= left
+        is_good = (
+            is_good
+            and abs(growth) <= GROWTH_MB_MAX
+            and thirds_difference_mb <= THIRDS_DIFFERENCE_MB_MAX
+            and descriptors_when_idle <= descriptors_at_end
+        )
     server.kill()
-    return good
+    return is_good
 
 
 def flush_seconds(args: argparse.Namespace) -> float:
@@ -219,33 +233,33 @@ def flush_seconds(args: argparse.Namespace) -> float:
     return 20.0 if args.soak else 10.0
 
 
-def sampler_idle(server: Server) -> int:
-    """Descriptors after one more connection came and went."""
+def descriptors_after_another_connection(server: Server) -> int:
+    """Descriptors after one more connection was opened and closed."""
     server.connect().socket.close()
     time.sleep(0.2)
     return server.descriptors()
 
 
-def check_faulty(mode: str, seconds: float, rate: float) -> bool:
+def check_faulty(mode: str, seconds: float, fault_rate: float) -> bool:
     """The check must find a violation in a faulty server, and none in the same server without faults."""
     flush_s = 0.5 if mode in faulty.FLUSHED_MODES else 0.0
-    with faulty.running(mode, rate) as port:
+    with faulty.faulty_server(mode, fault_rate) as port:
         plan = Plan(port, processes=4, keys=60, seconds=seconds, kill_rate=0.0)
         report = run_plan(replace(plan, large_bytes=30_000, flush_s=flush_s))
-    found = len(report.violations) + (0 if flush_s else report.lost)
+    finding_count = len(report.violations) + (0 if flush_s else report.lost)
     operations = sum(report.operations.values())
     print(
-        f"faulty server, mode {mode}: {found} findings in {operations} operations; "
+        f"faulty server, mode {mode}: {finding_count} findings in {operations} operations; "
         f"{len(report.errors)} errors"
     )
     for violation in (report.violations + report.errors)[:2]:
         print(f"  {violation}")
-    is_right = mode in {"none", "flushed"}
-    return (found == 0 and not report.errors) if is_right else found > 0
+    is_without_fault = mode in {"none", "flushed"}
+    return (finding_count == 0 and not report.errors) if is_without_fault else finding_count > 0
 
 
 def main() -> int:
-    """Returns 0 when the server, or the check itself, did as it must."""
+    """Returns 0 when the server, or the check itself, behaved as required."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--server", default="target/release/glasscache serve", help="command without options"
@@ -271,7 +285,7 @@ def main() -> int:
     )
     args = parser.parse_args()
     if args.faulty:
-        linearizability_cases.run()
+        linearizability_cases.check_all_cases()
         modes = faulty.MODES if args.faulty == "all" else [args.faulty]
         results = [check_faulty(mode, min(args.seconds, 15.0), 0.001) for mode in modes]
         return 0 if all(results) else 1

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 KEYS = [b"a", b"b", b"key", b"k" * 250, b"0", b"n1", b"n2", b"\xc3\xa9"]
-BAD_KEYS = [b"k" * 251, b"a\x01b"]
-TIMES = [b"0", b"1000", b"-1", b"2592000", b"1000000000", b"2000000000", b"+5", b"05"]
-BAD_NUMBERS = [b"x", b"1x", b"--1", b"99999999999999999999", b"1.5"]
+INVALID_KEYS = [b"k" * 251, b"a\x01b"]
+EXPTIMES = [b"0", b"1000", b"-1", b"2592000", b"1000000000", b"2000000000", b"+5", b"05"]
+INVALID_NUMBERS = [b"x", b"1x", b"--1", b"99999999999999999999", b"1.5"]
 DELTAS = [b"1", b"0", b"10", b"18446744073709551615", b"007"]
 VALUES = [
     b"",
@@ -32,21 +32,21 @@ FLAGS = [b"0", b"1", b"4294967295", b"65535"]
 # "m1" and "m2", and two that are no base64. The others never name an item that was stored by its plain name.
 META_KEYS = [b"bTE=", b"bTI=", b"YQ=", b"!!!"]
 # Commands of one conversation.
-LENGTH = 12
+COMMANDS_PER_CONVERSATION = 12
 
 
 def pick_key(rng: random.Random) -> bytes:
     """Mostly a good key."""
-    return rng.choice(BAD_KEYS if rng.random() < 0.03 else KEYS[: rng.choice((3, len(KEYS)))])
+    return rng.choice(INVALID_KEYS if rng.random() < 0.03 else KEYS[: rng.choice((3, len(KEYS)))])
 
 
-def pick_number(rng: random.Random, good: list[bytes]) -> bytes:
+def pick_number(rng: random.Random, valid: list[bytes]) -> bytes:
     """Mostly a good number."""
-    return rng.choice(BAD_NUMBERS if rng.random() < 0.04 else good)
+    return rng.choice(INVALID_NUMBERS if rng.random() < 0.04 else valid)
 
 
 def noreply(rng: random.Random) -> bytes:
-    """Sometimes the word, sometimes another."""
+    """Mostly nothing, sometimes `noreply`, sometimes another word."""
     return rng.choice([b""] * 12 + [b" noreply", b" NOREPLY", b" bogus"])
 
 
@@ -58,7 +58,7 @@ def classic_store(rng: random.Random) -> bytes:
         verb,
         pick_key(rng),
         pick_number(rng, FLAGS),
-        pick_number(rng, TIMES),
+        pick_number(rng, EXPTIMES),
         len(value),
     )
     if verb == b"cas":
@@ -71,13 +71,13 @@ def classic_get(rng: random.Random) -> bytes:
     verb = rng.choice([b"get", b"gets", b"gat", b"gats"])
     words = [verb]
     if verb.startswith(b"gat"):
-        words.append(pick_number(rng, TIMES))
+        words.append(pick_number(rng, EXPTIMES))
     words += [rng.choice(KEYS) for _ in range(rng.choice((1, 1, 1, 2, 4)))]
     return b" ".join(words) + b"\r\n"
 
 
-def classic_other(rng: random.Random) -> bytes:
-    """Everything of one line that changes or asks."""
+def classic_change(rng: random.Random) -> bytes:
+    """delete, incr, decr and touch."""
     key = pick_key(rng)
     return rng.choice(
         [
@@ -85,13 +85,13 @@ def classic_other(rng: random.Random) -> bytes:
             % (key, rng.choice([b"", b"", b" 0", b" 5", b" noreply", b" 0 noreply"])),
             b"incr %s %s%s\r\n" % (key, pick_number(rng, DELTAS), noreply(rng)),
             b"decr %s %s%s\r\n" % (key, pick_number(rng, DELTAS), noreply(rng)),
-            b"touch %s %s%s\r\n" % (key, pick_number(rng, TIMES), noreply(rng)),
+            b"touch %s %s%s\r\n" % (key, pick_number(rng, EXPTIMES), noreply(rng)),
         ]
     )
 
 
-def rare(rng: random.Random) -> bytes:
-    """Words of administration and plain nonsense."""
+def admin_or_malformed(rng: random.Random) -> bytes:
+    """Administration commands and malformed lines."""
     return rng.choice(
         [
             b"verbosity\r\n",
@@ -179,7 +179,7 @@ def meta(rng: random.Random) -> bytes:
     key = rng.choice(META_KEYS) if base64 else pick_key(rng)
     suffix = b" b" if base64 else b""
     # Of two errors on one line the servers may name either, and a key that a miss created knows no base64.
-    spoiled = key in (*BAD_KEYS, b"YQ=", b"!!!")
+    spoiled = key in (*INVALID_KEYS, b"YQ=", b"!!!")
     letters = {
         b"mg": b"vtsfcqOTNRElh",
         b"md": b"qOTCEIxcs",
@@ -206,9 +206,12 @@ def conversation(rng: random.Random) -> list[bytes]:
         classic_store,
         classic_get,
         classic_get,
-        classic_other,
+        classic_change,
         meta,
         meta,
         meta,
     ]
-    return [rng.choice(makers)(rng) if rng.random() > 0.05 else rare(rng) for _ in range(LENGTH)]
+    return [
+        rng.choice(makers)(rng) if rng.random() > 0.05 else admin_or_malformed(rng)
+        for _ in range(COMMANDS_PER_CONVERSATION)
+    ]

@@ -27,14 +27,14 @@ import packets
 from harness import Server
 
 # The first memcached whose replies are the measure.
-OLDEST = (1, 6, 45)
+OLDEST_VERSION = (1, 6, 45)
 # How long a reply may take.
-SECONDS = 3.0
-# A command behind each one: its reply shows that the reply before is complete.
+REPLY_TIMEOUT_S = 3.0
+# A command sent after each one: its reply shows that the reply before it is complete.
 FENCE = b"md no-such-key Ofence\r\n"
 FENCE_REPLY = b"NF Ofence\r\n"
 
-# The number of a command, and our reply and the other one.
+# The number of a command, our reply and the reply of memcached.
 Difference = tuple[int, bytes | None, bytes | None]
 
 
@@ -42,7 +42,7 @@ class RequestConnection:
     """A connection on which each command has its reply before the next is sent."""
 
     def __init__(self, server: Server) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", server.port), SECONDS)
+        self.socket = socket.create_connection(("127.0.0.1", server.port), REPLY_TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send_request(self, command: bytes) -> bytes | None:
@@ -51,10 +51,10 @@ class RequestConnection:
             self.socket.sendall(command + FENCE)
             reply = b""
             while not reply.endswith(FENCE_REPLY):
-                piece = self.socket.recv(1 << 16)
-                if not piece:
+                chunk = self.socket.recv(1 << 16)
+                if not chunk:
                     return reply or None
-                reply += piece
+                reply += chunk
         except TimeoutError:
             return reply + b"(no more)"
         except OSError:
@@ -71,17 +71,17 @@ class BinaryRequestConnection(RequestConnection):
             self.socket.sendall(command + packets.request(packets.NOOP, opaque=packets.FENCE))
             received, lines = b"", []
             while True:
-                while (found := packets.parse_first_packet(received)) is not None:
-                    packet, length = found
+                while (packet_and_length := packets.parse_first_packet(received)) is not None:
+                    packet, length = packet_and_length
                     received = received[length:]
                     if packet.opaque == packets.FENCE:
                         return b"\n".join(lines)
-                    cas = self.uniques.setdefault(packet.cas, len(self.uniques))
+                    cas = self.unique_order.setdefault(packet.cas, len(self.unique_order))
                     lines.append(repr(dataclasses.replace(packet, cas=cas)).encode())
-                piece = self.socket.recv(1 << 16)
-                if not piece:
+                chunk = self.socket.recv(1 << 16)
+                if not chunk:
                     return b"\n".join([*lines, b"(closed)"])
-                received += piece
+                received += chunk
         except TimeoutError:
             return received + b"(no more)"
         except OSError:
@@ -89,33 +89,35 @@ class BinaryRequestConnection(RequestConnection):
 
     def __init__(self, server: Server) -> None:
         super().__init__(server)
-        self.uniques: dict[int, int] = {0: 0}
+        self.unique_order: dict[int, int] = {0: 0}
 
 
 class ReplyNormaliser:
     """Replaces numbers that servers count for themselves by the order in which they appear."""
 
     def __init__(self) -> None:
-        self.uniques: dict[bytes, int] = {}
+        self.unique_order: dict[bytes, int] = {}
 
-    def _number(self, match: re.Match[bytes]) -> bytes:
+    def _replace_by_order(self, match: re.Match[bytes]) -> bytes:
         unique = match.group(2)
-        return match.group(1) + b"#%d" % self.uniques.setdefault(unique, len(self.uniques))
+        return match.group(1) + b"#%d" % self.unique_order.setdefault(
+            unique, len(self.unique_order)
+        )
 
-    def normalise(self, reply: bytes | None, command: bytes) -> bytes | None:
+    def normalise_uniques(self, reply: bytes | None, command: bytes) -> bytes | None:
         """The reply with its own numbers made common."""
         if reply is None:
             return None
         if command.startswith((b"gets", b"gats")):
-            return re.sub(rb"(VALUE \S+ \d+ \d+ )(\d+)", self._number, reply)
+            return re.sub(rb"(VALUE \S+ \d+ \d+ )(\d+)", self._replace_by_order, reply)
         if command.startswith(b"m"):
-            head, end, rest = reply.partition(b"\r\n")
-            head = re.sub(rb"( c| cas=)(\d+)", self._number, head)
+            first_line, line_end, later_lines = reply.partition(b"\r\n")
+            first_line = re.sub(rb"( c| cas=)(\d+)", self._replace_by_order, first_line)
             # A second may pass between the replies of the two servers.
-            head = re.sub(
-                rb"( t|exp=)(\d{2,})", lambda t: t[1] + b"%d" % ((int(t[2]) + 2) // 5), head
+            first_line = re.sub(
+                rb"( t|exp=)(\d{2,})", lambda t: t[1] + b"%d" % ((int(t[2]) + 2) // 5), first_line
             )
-            return head + end + rest
+            return first_line + line_end + later_lines
         return reply
 
 
@@ -127,8 +129,10 @@ def are_errors_of_one_line(command: bytes, ours: bytes | None, theirs: bytes | N
     )
 
 
-def run_packets(commands: list[bytes], servers: tuple[Server, Server]) -> Difference | None:
-    """As `run`, in the binary protocol."""
+def run_binary_conversation(
+    commands: list[bytes], servers: tuple[Server, Server]
+) -> Difference | None:
+    """As `run_text_conversation`, in the binary protocol."""
     connections = [BinaryRequestConnection(server) for server in servers]
     try:
         for connection in connections:
@@ -147,7 +151,9 @@ def run_packets(commands: list[bytes], servers: tuple[Server, Server]) -> Differ
             connection.socket.close()
 
 
-def run(commands: list[bytes], servers: tuple[Server, Server]) -> Difference | None:
+def run_text_conversation(
+    commands: list[bytes], servers: tuple[Server, Server]
+) -> Difference | None:
     """The first command whose replies differ, with both replies; `None` when none is."""
     connections = [RequestConnection(server) for server in servers]
     normalisers = (ReplyNormaliser(), ReplyNormaliser())
@@ -158,7 +164,7 @@ def run(commands: list[bytes], servers: tuple[Server, Server]) -> Difference | N
                 connection.send_request(word + b"\r\n")
         for number, command in enumerate(commands):
             ours, theirs = (
-                normaliser.normalise(connection.send_request(command), command)
+                normaliser.normalise_uniques(connection.send_request(command), command)
                 for connection, normaliser in zip(connections, normalisers, strict=True)
             )
             if ours != theirs and not are_errors_of_one_line(command, ours, theirs):
@@ -173,21 +179,27 @@ def run(commands: list[bytes], servers: tuple[Server, Server]) -> Difference | N
 
 # The two protocols: what makes a conversation, what runs it, how many commands it has.
 PROTOCOLS = {
-    "text": (conversations.conversation, run, conversations.LENGTH),
-    "binary": (packets.conversation, run_packets, packets.WRITES_PER_CONVERSATION),
+    "text": (
+        conversations.conversation,
+        run_text_conversation,
+        conversations.COMMANDS_PER_CONVERSATION,
+    ),
+    "binary": (packets.conversation, run_binary_conversation, packets.WRITES_PER_CONVERSATION),
 }
 # memcached pads a number that shrinks only if nothing refers to the item; its LRU thread does, for a while.
 PEER_OPTIONS = {"text": (), "binary": ("-o", "no_lru_maintainer")}
-Run = Callable[[list[bytes], tuple[Server, Server]], Difference | None]
+RunConversation = Callable[[list[bytes], tuple[Server, Server]], Difference | None]
 
 
-def minimise(commands: list[bytes], servers: tuple[Server, Server], run: Run) -> list[bytes]:
+def minimise(
+    commands: list[bytes], servers: tuple[Server, Server], run_conversation: RunConversation
+) -> list[bytes]:
     """Leaves out one command after another as long as the servers still differ."""
     position = 0
     while position < len(commands):
-        fewer = commands[:position] + commands[position + 1 :]
-        if run(fewer, servers) is not None:
-            commands = fewer
+        commands_without_one = commands[:position] + commands[position + 1 :]
+        if run_conversation(commands_without_one, servers) is not None:
+            commands = commands_without_one
         else:
             position += 1
     return commands
@@ -199,7 +211,7 @@ def is_unsupported_version(program: str) -> bool:
         [*program.split(), "-V"], capture_output=True, text=True, check=False
     ).stdout
     numbers = [int(number) for number in re.findall(r"[0-9]+", output)[:3]]
-    return numbers < list(OLDEST)
+    return numbers < list(OLDEST_VERSION)
 
 
 def main() -> int:
@@ -214,33 +226,35 @@ def main() -> int:
     args = parser.parse_args()
     if is_unsupported_version(args.memcached):
         parser.error(
-            f"{args.memcached} is older than {'.'.join(map(str, OLDEST))}, whose replies are ours"
+            f"{args.memcached} is older than {'.'.join(map(str, OLDEST_VERSION))}, whose replies are ours"
         )
     servers = (
         Server(args.server.split(), ("-m", "64")),
         Server(args.memcached.split(), ("-m", "64", *PEER_OPTIONS[args.protocol])),
     )
-    conversation, run, length = PROTOCOLS[args.protocol]
-    found = 0
+    conversation, run_conversation, commands_per_conversation = PROTOCOLS[args.protocol]
+    difference_count = 0
     for number in range(args.rounds):
         rng = random.Random(args.seed * 1_000_003 + number)
         commands = conversation(rng)
-        if run(commands, servers) is None:
+        if run_conversation(commands, servers) is None:
             continue
-        found += 1
-        minimal = minimise(commands, servers, run)
-        differs = run(minimal, servers)
+        difference_count += 1
+        minimal_commands = minimise(commands, servers, run_conversation)
+        difference = run_conversation(minimal_commands, servers)
         print(f"conversation {number}:")
-        for command in minimal:
+        for command in minimal_commands:
             print(f"   {command!r}")
-        if differs:
-            print(f"   ours   {differs[1]!r}\n   theirs {differs[2]!r}")
-        if found >= args.differences:
+        if difference:
+            print(f"   ours   {difference[1]!r}\n   theirs {difference[2]!r}")
+        if difference_count >= args.differences:
             break
-    print(f"{number + 1} conversations of {length} commands, {found} differ")
+    print(
+        f"{number + 1} conversations of {commands_per_conversation} commands, {difference_count} differ"
+    )
     for server in servers:
         server.kill()
-    return 1 if found else 0
+    return 1 if difference_count else 0
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ class Item:
     flags: bytes
     unique: int
     expires: float | None
-    before: bytes | None = None
+    previous_value: bytes | None = None
     is_stale: bool = False
     is_won: bool = False
 
@@ -47,26 +47,26 @@ class Store:
         self.mode, self.rate = mode, rate
         self.items: dict[bytes, Item] = {}
         # What was deleted or flushed, and may come back by a fault.
-        self.gone: dict[bytes, Item] = {}
-        self.flush_at: float | None = None
+        self.removed_items: dict[bytes, Item] = {}
+        self.delayed_flush_at: float | None = None
         self.lock = threading.Lock()
         self.unique = 0
         self.random = random.Random(7)
 
-    def strikes(self, mode: str, factor: float = 1.0) -> bool:
+    def has_fault(self, mode: str, factor: float = 1.0) -> bool:
         """Whether the fault of this mode happens now."""
         return mode == self.mode and self.random.random() < self.rate * factor
 
     def find(self, key: bytes) -> Item | None:
         """The live item."""
-        if self.flush_at is not None and time.monotonic() >= self.flush_at:
-            self.flush_at = None
+        if self.delayed_flush_at is not None and time.monotonic() >= self.delayed_flush_at:
+            self.delayed_flush_at = None
             self.flush()
         item = self.items.get(key)
-        if item is None and self.strikes("undeletes", 50) and key in self.gone:
-            item = self.items[key] = self.gone[key]
-        is_over = item and item.expires is not None and time.monotonic() >= item.expires
-        if is_over and self.mode != "late-expiry":
+        if item is None and self.has_fault("undeletes", 50) and key in self.removed_items:
+            item = self.items[key] = self.removed_items[key]
+        has_expired = item and item.expires is not None and time.monotonic() >= item.expires
+        if has_expired and self.mode != "late-expiry":
             del self.items[key]
             return None
         return item
@@ -77,22 +77,22 @@ class Store:
         if item is None:
             return None
         value = item.value
-        if self.strikes("stale", 5) and item.before is not None:
-            value = item.before
-        if self.strikes("torn", 5) and len(value) > 40:
+        if self.has_fault("stale", 5) and item.previous_value is not None:
+            value = item.previous_value
+        if self.has_fault("torn", 5) and len(value) > 40:
             value = value[:-8] + value[:8]
-        if self.strikes("swapped", 2) and self.items:
+        if self.has_fault("swapped", 2) and self.items:
             value = self.random.choice(list(self.items.values())).value
         return item, value
 
     def write(self, key: bytes, value: bytes, flags: bytes, exptime: int) -> None:
         """Stores, or forgets to."""
-        if self.strikes("lost", 5):
+        if self.has_fault("lost", 5):
             return
         old = self.items.get(key)
         expires = time.monotonic() + exptime if exptime > 0 else None
         unique = self.next_unique()
-        if old and self.strikes("reused-unique", 10):
+        if old and self.has_fault("reused-unique", 10):
             unique = old.unique
         self.items[key] = Item(value, flags, unique, expires, old.value if old else None)
 
@@ -103,36 +103,38 @@ class Store:
 
     def delete(self, key: bytes) -> None:
         """Removes an item that is there."""
-        self.gone[key] = self.items.pop(key)
+        self.removed_items[key] = self.items.pop(key)
 
     def flush(self) -> None:
         """Empties the cache, almost."""
-        kept = {key: item for key, item in self.items.items() if self.strikes("survives-flush", 50)}
+        surviving_items = {
+            key: item for key, item in self.items.items() if self.has_fault("survives-flush", 50)
+        }
         if self.mode == "derived-from-flushed":
-            self.gone = self.items
-        self.items = kept
+            self.removed_items = self.items
+        self.items = surviving_items
 
-    def before_append(self, key: bytes) -> Item | None:
+    def find_for_append(self, key: bytes) -> Item | None:
         """The item that an append finds: by a fault one that was flushed."""
         return self.find(key) or (
-            self.gone.pop(key, None) if self.mode == "derived-from-flushed" else None
+            self.removed_items.pop(key, None) if self.mode == "derived-from-flushed" else None
         )
 
     def compare_and_swap(self, item: Item, unique: int) -> bool:
         """Whether a cas with this unique may store."""
-        return item.unique == unique or self.strikes("cas-of-old-unique", 20)
+        return item.unique == unique or self.has_fault("cas-of-old-unique", 20)
 
-    def lease(self, item: Item, is_nearly_dead: bool) -> bytes:
+    def lease_marks(self, item: Item, is_nearly_dead: bool) -> bytes:
         """The marks of a meta get: stale, won by this caller, won by another."""
-        marks = b""
+        mark_flags = b""
         was_won = item.is_won
         may_win = item.is_stale or is_nearly_dead
-        if may_win and (not was_won or self.strikes("two-winners", 20)):
+        if may_win and (not was_won or self.has_fault("two-winners", 20)):
             item.is_won = True
-            marks += b" W"
-        if item.is_stale and not self.strikes("stale-as-fresh", 20):
-            marks += b" X"
-        return marks + (b" Z" if was_won and b"W" not in marks else b"")
+            mark_flags += b" W"
+        if item.is_stale and not self.has_fault("stale-as-fresh", 20):
+            mark_flags += b" X"
+        return mark_flags + (b" Z" if was_won and b"W" not in mark_flags else b"")
 
 
 class Session(threading.Thread):
@@ -144,7 +146,7 @@ class Session(threading.Thread):
         self.file = connection.makefile("rb")
 
     def run(self) -> None:
-        """Answers until the client leaves."""
+        """Replies until the client closes."""
         with contextlib.suppress(OSError, ValueError, IndexError):
             while line := self.file.readline():
                 reply = self.reply(line.split())
@@ -177,12 +179,14 @@ class Session(threading.Thread):
             for key in words[2:]:
                 if item := store.find(key):
                     item.expires = time.monotonic() + int(words[1]) if int(words[1]) else None
-            return self.values(words[2:], verb == b"gats")
+            return self.value_blocks(words[2:], verb == b"gats")
         if verb in (b"get", b"gets"):
-            return self.values(words[1:], verb == b"gets")
+            return self.value_blocks(words[1:], verb == b"gets")
         if verb == b"flush_all":
             self.flush(int(words[1]) if len(words) > 1 else 0)
             return b"OK\r\n"
+        if verb in (b"flush_prefix", b"mf"):
+            return b"ERROR\r\n"  # As memcached, which does not know the command.
         key = words[1]
         item = store.find(key)
         if verb == b"ms":
@@ -198,7 +202,7 @@ class Session(threading.Thread):
         if verb == b"mg":
             return self.meta_get(key, words[2:])
         if verb == b"append":
-            item = store.before_append(key)
+            item = store.find_for_append(key)
         meta = verb in (b"md", b"ma")
         if item is None:
             return (
@@ -208,7 +212,7 @@ class Session(threading.Thread):
                 if verb in (b"append", b"replace")
                 else b"NOT_FOUND\r\n"
             )
-        return self.change(verb, words, value, item)
+        return self.change_existing_item(verb, words, value, item)
 
     def flush(self, delay_s: int) -> None:
         """flush_all, at once or later."""
@@ -216,32 +220,34 @@ class Session(threading.Thread):
         if not delay_s:
             store.flush()
         elif store.mode != "never-flushes-late":
-            store.flush_at = time.monotonic() + delay_s
+            store.delayed_flush_at = time.monotonic() + delay_s
 
     def meta_set(self, key: bytes, flags: list[bytes], value: bytes, item: Item | None) -> bytes:
         """ms with the flags c, C and T."""
-        given = {flag[:1]: flag[1:] for flag in flags}
-        if b"C" in given:
+        flag_values = {flag[:1]: flag[1:] for flag in flags}
+        if b"C" in flag_values:
             if item is None:
                 return b"NF\r\n"
-            if not self.store.compare_and_swap(item, int(given[b"C"])):
+            if not self.store.compare_and_swap(item, int(flag_values[b"C"])):
                 return b"EX\r\n"
-        self.store.write(key, value, b"0", int(given.get(b"T", b"0")))
+        self.store.write(key, value, b"0", int(flag_values.get(b"T", b"0")))
         written = self.store.items.get(key)
-        return b"HD c%d\r\n" % (written.unique if written else 0) if b"c" in given else b"HD\r\n"
+        return (
+            b"HD c%d\r\n" % (written.unique if written else 0) if b"c" in flag_values else b"HD\r\n"
+        )
 
     def meta_get(self, key: bytes, flags: list[bytes]) -> bytes:
         """mg with the flags c, k, O, N, R and v."""
         store = self.store
-        given = {flag[:1]: flag[1:] for flag in flags}
-        found = store.read(key)
-        marks = b" W"
-        if found:
-            item, value = found
-            left_s = item.expires - time.monotonic() if item.expires is not None else 1e9
-            marks = store.lease(item, left_s < int(given.get(b"R", b"0")))
-        elif b"N" in given:
-            expires = time.monotonic() + int(given[b"N"])
+        flag_values = {flag[:1]: flag[1:] for flag in flags}
+        item_and_value = store.read(key)
+        mark_flags = b" W"
+        if item_and_value:
+            item, value = item_and_value
+            remaining_ttl_s = item.expires - time.monotonic() if item.expires is not None else 1e9
+            mark_flags = store.lease_marks(item, remaining_ttl_s < int(flag_values.get(b"R", b"0")))
+        elif b"N" in flag_values:
+            expires = time.monotonic() + int(flag_values[b"N"])
             item, value = Item(b"", b"0", store.next_unique(), expires, is_won=True), b""
             store.items[key] = item
         else:
@@ -249,14 +255,14 @@ class Session(threading.Thread):
         returned_flags = {
             b"c": b"c%d" % item.unique,
             b"k": b"k" + key,
-            b"O": b"O" + given.get(b"O", b""),
+            b"O": b"O" + flag_values.get(b"O", b""),
         }
         extra = b"".join(
             b" " + returned_flags[flag[:1]] for flag in flags if flag[:1] in returned_flags
         )
-        return b"VA %d%s%s\r\n%s\r\n" % (len(value), extra, marks, value)
+        return b"VA %d%s%s\r\n%s\r\n" % (len(value), extra, mark_flags, value)
 
-    def change(  # noqa: PLR0911 - a line for each
+    def change_existing_item(  # noqa: PLR0911 - a line for each
         self, verb: bytes, words: list[bytes], value: bytes, item: Item
     ) -> bytes:
         """A command on an item that is there."""
@@ -274,7 +280,7 @@ class Session(threading.Thread):
             return b"STORED\r\n"
         if verb in (b"incr", b"ma"):
             number = b"%d" % (int(item.value) + 1)
-            if not store.strikes("double-incr", 10):
+            if not store.has_fault("double-incr", 10):
                 store.write(key, number, item.flags, 0)
             return b"VA %d\r\n%s\r\n" % (len(number), number) if verb == b"ma" else number + b"\r\n"
         if verb in (b"delete", b"md"):
@@ -286,12 +292,12 @@ class Session(threading.Thread):
         item.expires = time.monotonic() + int(words[2]) if int(words[2]) else None
         return b"TOUCHED\r\n"
 
-    def values(self, keys: list[bytes], with_unique: bool) -> bytes:
+    def value_blocks(self, keys: list[bytes], with_unique: bool) -> bytes:
         """VALUE blocks and END."""
         reply = b""
         for key in keys:
-            if found := self.store.read(key):
-                item, value = found
+            if item_and_value := self.store.read(key):
+                item, value = item_and_value
                 unique = b" %d" % item.unique if with_unique else b""
                 reply += b"VALUE %s %s %d%s\r\n%s\r\n" % (
                     key,
@@ -303,7 +309,7 @@ class Session(threading.Thread):
         return reply + b"END\r\n"
 
 
-def serve(mode: str, rate: float, listener: socket.socket) -> None:
+def serve_connections(mode: str, rate: float, listener: socket.socket) -> None:
     """The body of the server process."""
     store = Store(mode, rate)
     while True:
@@ -313,10 +319,12 @@ def serve(mode: str, rate: float, listener: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def running(mode: str, rate: float) -> Iterator[int]:
+def faulty_server(mode: str, rate: float) -> Iterator[int]:
     """A faulty server in a process of its own; gives its port."""
     listener = socket.create_server(("127.0.0.1", 0))
-    process = multiprocessing.Process(target=serve, args=(mode, rate, listener), daemon=True)
+    process = multiprocessing.Process(
+        target=serve_connections, args=(mode, rate, listener), daemon=True
+    )
     process.start()
     try:
         yield int(listener.getsockname()[1])

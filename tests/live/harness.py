@@ -1,4 +1,4 @@
-"""What the hostile cases stand on: a server process, connections, a latency probe, and the list of cases.
+"""The base of the hostile cases: a server process, connections, a latency probe, and the list of cases.
 
 Only the standard library is used, so that the cases run against any memcached on any machine.
 """
@@ -35,7 +35,7 @@ class Tls:
 
 
 class EncryptedSocket(ssl.SSLSocket):
-    """A socket whose failures are those of one without TLS, so that a case need not know."""
+    """A socket that raises the errors of one without TLS, so that cases need not distinguish them."""
 
     def recv(self, *arguments: int) -> bytes:
         """Receives."""
@@ -53,7 +53,7 @@ class EncryptedSocket(ssl.SSLSocket):
 
 
 class Protection:
-    """How all servers and connections of this process are protected; without TLS unless a script says so."""
+    """The TLS of all servers and connections of this process; none unless a script calls `encrypt`."""
 
     tls: Tls | None = None
 
@@ -74,7 +74,7 @@ class RequirementFailed(AssertionError):
 
 
 def require(condition: object, message: str) -> None:
-    """Raises `Failed` unless the condition holds."""
+    """Raises `RequirementFailed` unless the condition holds."""
     if not condition:
         raise RequirementFailed(message)
 
@@ -105,7 +105,7 @@ def case(
 
 
 class Server:
-    """A server process on a free port of this machine, or with TLS there and `plain_port` beside it."""
+    """A server process on a free port of this machine; with TLS also on `plain_port` without it."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class Server:
         return sum(1 for _ in pathlib.Path(f"/proc/{self.process.pid}/fd").iterdir())
 
     def is_alive(self) -> bool:
-        """Whether the process runs and answers."""
+        """Whether the process runs and replies."""
         if self.process.poll() is not None:
             return False
         try:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # A key of the families below lives for one period of this many seconds.
 PERIOD_S = {"v": 2.0, "a": 2.0, "n": 2.0, "l": 2.0, "t": 8.0, "d": 8.0}
 # The share of a period in which items that expire or are left alone are written; then they are only read.
-WRITTEN_SHARE = 0.3
+WRITING_SHARE_OF_PERIOD = 0.3
 # Keys of a family in one period, and how many of them get half of all operations.
 KEYS, HOT_KEYS = 24, 3
 # The clock of a memcached ticks once a second, so what is delayed happens up to so much earlier or later.
@@ -75,17 +75,17 @@ class Histories(Session):
     def record(
         self, name: bytes, operation: Operation, request: bytes, read: Callable[[bytes], Operation]
     ) -> Operation:
-        """Runs a request and records what `read` makes of its reply."""
+        """Runs a request and records the operation that `read` returns for its reply."""
         start = time.monotonic()
         try:
-            done = read(self.send_request(request))
+            result_operation = read(self.send_request(request))
         except (Killed, OSError):
             self.recorded[name].append(operation._replace(start=start, end=NEVER, result="unknown"))
             raise
-        done = done._replace(start=start, end=time.monotonic())
-        self.recorded[name].append(done)
-        self.report.history[f"{done.verb} {done.result}"] += 1
-        return done
+        result_operation = result_operation._replace(start=start, end=time.monotonic())
+        self.recorded[name].append(result_operation)
+        self.report.history[f"{result_operation.verb} {result_operation.result}"] += 1
+        return result_operation
 
     def send_finished_histories(self, at_end: bool = False) -> None:
         """Sends the histories of keys whose period is over."""
@@ -115,7 +115,9 @@ class Histories(Session):
 
     # ---- replies ----------------------------------------------------------------------------------
 
-    def status(self, operation: Operation, line: bytes, **results: tuple[bytes, ...]) -> Operation:
+    def with_status(
+        self, operation: Operation, line: bytes, **results: tuple[bytes, ...]
+    ) -> Operation:
         """The operation with the result under which the reply's first word stands."""
         for result, words in results.items():
             if line.split(b" ")[0] in words:
@@ -125,22 +127,22 @@ class Histories(Session):
             return operation._replace(result="refused")
         raise ValueError(f"{operation.verb}: reply {line[:60]!r}")
 
-    def text_value(self, name: bytes, operation: Operation, line: bytes) -> Operation:
+    def with_text_value(self, name: bytes, operation: Operation, line: bytes) -> Operation:
         """The operation with what a get, gets or gat found."""
         if line.startswith(b"SERVER_ERROR"):
             return operation._replace(result="refused")
         unique = (
             int(line.split()[4]) if line.startswith(b"VALUE") and line.count(b" ") == 4 else None
         )
-        found = self.values_until_end(line)
-        if not found:
+        values = self.values_until_end(line)
+        if not values:
             return operation._replace(result="miss")
         if unique is not None:
             self.uniques[name] = unique
-        value = self.understood(name, found[0][1])
+        value = self.decode_value(name, values[0][1])
         return operation._replace(result="done", value=value, unique=unique)
 
-    def understood(self, name: bytes, text: bytes) -> Value:
+    def decode_value(self, name: bytes, text: bytes) -> Value:
         """A stored text as `linearizability` knows it: its version, the number, or the log itself."""
         family = name[:1]
         if family == b"a" or text == STUB:
@@ -201,13 +203,13 @@ class Histories(Session):
         """The reply of a text store; NOT_STORED says to an add that there is an item, to others that not."""
         if line == b"NOT_STORED":
             return operation._replace(result="exists" if operation.verb == "add" else "miss")
-        return self.status(
+        return self.with_status(
             operation, line, done=(b"STORED",), miss=(b"NOT_FOUND",), exists=(b"EXISTS",)
         )
 
     def meta_stored(self, name: bytes, operation: Operation, line: bytes) -> Operation:
         """The reply of a meta set that returns its unique."""
-        done = self.status(operation, line, done=(b"HD",))
+        done = self.with_status(operation, line, done=(b"HD",))
         if done.result != "done":
             return done
         unique = int(line.split(b" c")[1])
@@ -227,14 +229,20 @@ class Histories(Session):
         operation = Operation(0, 0, "get", "")
         if form.startswith(b"mg"):
             self.record(
-                name, operation, form % name, lambda line: self.meta_value(name, operation, line)
+                name,
+                operation,
+                form % name,
+                lambda line: self.with_meta_value(name, operation, line),
             )
         else:
             self.record(
-                name, operation, form % name, lambda line: self.text_value(name, operation, line)
+                name,
+                operation,
+                form % name,
+                lambda line: self.with_text_value(name, operation, line),
             )
 
-    def meta_value(self, name: bytes, operation: Operation, line: bytes) -> Operation:
+    def with_meta_value(self, name: bytes, operation: Operation, line: bytes) -> Operation:
         """The reply of a meta get with its value, unique and marks."""
         if line == b"EN":
             return operation._replace(result="miss")
@@ -243,7 +251,7 @@ class Histories(Session):
         words = line.split()
         if words[0] != b"VA":
             raise ValueError(f"mg: reply {line[:60]!r}")
-        value = self.understood(name, self.connection.read_value(int(words[1])))
+        value = self.decode_value(name, self.connection.read_value(int(words[1])))
         unique = next((int(word[1:]) for word in words[2:] if word[:1] == b"c"), None)
         if unique is not None:
             self.uniques[name] = unique
@@ -261,7 +269,7 @@ class Histories(Session):
             name,
             operation,
             form % name,
-            lambda line: self.status(
+            lambda line: self.with_status(
                 operation, line, done=(b"DELETED", b"HD"), miss=(b"NOT_FOUND", b"NF")
             ),
         )
@@ -292,7 +300,7 @@ class Histories(Session):
             line = self.connection.read_value(int(line.split()[1]))
         if line.strip().isdigit():
             return operation._replace(result="done", value=int(line))
-        return self.status(operation, line, miss=(b"NOT_FOUND", b"NF"))
+        return self.with_status(operation, line, miss=(b"NOT_FOUND", b"NF"))
 
     # ---- leases -----------------------------------------------------------------------------------
 
@@ -306,7 +314,7 @@ class Histories(Session):
                 name,
                 operation,
                 b"md %s I T%d\r\n" % (name, LONG_TTL_S),
-                lambda line: self.status(operation, line, done=(b"HD",), miss=(b"NF",)),
+                lambda line: self.with_status(operation, line, done=(b"HD",), miss=(b"NF",)),
             )
         elif chance < 0.3:
             self.lease_store(name, None)
@@ -323,7 +331,10 @@ class Histories(Session):
             request += b" R%d" % RECACHE_S
         operation = Operation(0, 0, "lease", "", flags=flags)
         done = self.record(
-            name, operation, request + b"\r\n", lambda line: self.meta_value(name, operation, line)
+            name,
+            operation,
+            request + b"\r\n",
+            lambda line: self.with_meta_value(name, operation, line),
         )
         if "W" in done.flags:
             self.report.history["wins"] += 1
@@ -346,7 +357,7 @@ class Histories(Session):
             name,
             operation,
             request + b"\r\n%s\r\n" % value,
-            lambda line: self.status(
+            lambda line: self.with_status(
                 operation, line, done=(b"HD",), exists=(b"EX",), miss=(b"NF",)
             ),
         )
@@ -359,7 +370,7 @@ class Histories(Session):
         name = self.shared_name(family)
         ttl_s = self.random.randint(1, 2) if family == "t" else 0
         left_s = period_end(name) - time.monotonic()
-        is_written = left_s > PERIOD_S[family] * (1 - WRITTEN_SHARE)
+        is_written = left_s > PERIOD_S[family] * (1 - WRITING_SHARE_OF_PERIOD)
         chance = self.random.random() if is_written else 1.0
         if family == "d" and self.random.random() < 0.03:
             # Written again now and then, for a flush that is not delayed leaves nothing to be found.
@@ -376,16 +387,18 @@ class Histories(Session):
                 name,
                 operation,
                 b"touch %s %d\r\n" % (name, ttl_s),
-                lambda line: self.status(operation, line, done=(b"TOUCHED",), miss=(b"NOT_FOUND",)),
+                lambda line: self.with_status(
+                    operation, line, done=(b"TOUCHED",), miss=(b"NOT_FOUND",)
+                ),
             )
         elif chance < 0.21:
             gat = Operation(0, 0, "gat", "", ttl_s=ttl_s)
             request = b"gat %d %s\r\n" % (ttl_s, name)
-            self.record(name, gat, request, lambda line: self.text_value(name, gat, line))
+            self.record(name, gat, request, lambda line: self.with_text_value(name, gat, line))
         else:
             get = Operation(0, 0, "get", "")
             form = self.random.choice([b"get %s\r\n", b"mg %s v\r\n"])
-            read = self.meta_value if form.startswith(b"mg") else self.text_value
+            read = self.with_meta_value if form.startswith(b"mg") else self.with_text_value
             self.record(name, get, form % name, lambda line: read(name, get, line))
 
     def flush_if_due(self) -> None:

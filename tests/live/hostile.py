@@ -31,7 +31,7 @@ PROBE_LATENCY_MS_MAX = 50
 
 
 def run_case(case: Case, server: Server, is_probed: bool) -> tuple[bool, str, float]:
-    """Runs one case beside a latency probe; returns whether it passed, its output and the longest latency."""
+    """Runs a case during a latency probe; returns whether it passed, its output and the longest latency."""
     probe = LatencyProbe(server)
     try:
         if not is_probed:
@@ -65,11 +65,11 @@ def main() -> int:
     results_by_kind: dict[str, list[bool]] = {"core": [], "beyond": [], "login": []}
     latency_ms_max = 0.0
     for case in [case for case in CASES if args.only in case.name]:
-        own = case.options is not None
+        has_own_server = case.options is not None
         server = Server(command, case.options) if case.options is not None else shared
         started_at = time.monotonic()
-        has_passed, output, case_latency_ms = run_case(case, server, is_probed=not own)
-        if own:
+        has_passed, output, case_latency_ms = run_case(case, server, is_probed=not has_own_server)
+        if has_own_server:
             server.kill()
         elif server.process.poll() is not None:
             has_passed, output = (
@@ -80,17 +80,18 @@ def main() -> int:
         results_by_kind[case.kind].append(has_passed)
         latency_ms_max = max(latency_ms_max, case_latency_ms)
         mark = "ok  " if has_passed else "FAIL"
-        latency = f"{case_latency_ms:6.1f} ms" if not own else " " * 9
+        latency = f"{case_latency_ms:6.1f} ms" if not has_own_server else " " * 9
         print(
             f"{mark} {case.kind:6} {case.name:42} {time.monotonic() - started_at:6.1f} s {latency} {output}",
             flush=True,
         )
-    resident = shared.resident_mb()
-    budget = 1.02 * shared.memory_mb + RESIDENT_ROOM_MB
+    resident_mb = shared.resident_mb()
+    budget_mb = 1.02 * shared.memory_mb + RESIDENT_ROOM_MB
     shared.kill()
-    fits = resident <= budget
+    is_within_budget = resident_mb <= budget_mb
     print(
-        f"resident after all: {resident:.1f} MB, budget {budget:.1f} MB: {'ok' if fits else 'FAIL'}"
+        f"resident after all: {resident_mb:.1f} MB, budget {budget_mb:.1f} MB:"
+        f" {'ok' if is_within_budget else 'FAIL'}"
     )
     print(
         f"longest latency of the probe: {latency_ms_max:.1f} ms "
@@ -98,7 +99,9 @@ def main() -> int:
     )
     for kind, results in results_by_kind.items():
         print(f"{kind}: {sum(results)} of {len(results)}")
-    return 0 if all(all(results) for results in results_by_kind.values()) and fits else 1
+    return (
+        0 if all(all(results) for results in results_by_kind.values()) and is_within_budget else 1
+    )
 
 
 if __name__ == "__main__":

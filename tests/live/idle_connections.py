@@ -18,33 +18,33 @@ import time
 
 from harness import Protection, Server, ServerConnection, require
 
-VALUE = bytes(100_000)
-KEYS = [b"small-%04d" % number for number in range(2000)]
+LARGE_VALUE = bytes(100_000)
+SMALL_KEYS = [b"small-%04d" % number for number in range(2000)]
 LIMIT_MIB = 4.0
 # With TLS each has a session in addition.
 TLS_KIB_PER_CONNECTION = 24
-# Descriptors of this process beside the connections.
+# Descriptors of this process in addition to the connections.
 SPARE_DESCRIPTORS = 64
 # Connections that do the work beforehand and are closed, and how often each does it: every worker
 # of the server takes part, and its open segments and buffers reach their size.
-FIRST_CONNECTIONS = 16
-FIRST_ROUNDS = 50
+WARM_UP_CONNECTIONS = 16
+WARM_UP_ROUNDS = 50
 # Connections that are opened between two lines of progress.
-STEP = 500
+PROGRESS_STEP = 500
 # What a server may take to let go of what it no longer needs.
 SETTLE_SECONDS = 1.0
 
 
-def work(connection: ServerConnection) -> None:
+def store_and_read(connection: ServerConnection) -> None:
     """One connection's work: a large set, then a wide get whose values are counted."""
-    require(connection.set(b"large", VALUE) == b"STORED", "the large set was not stored")
-    connection.send(b"get " + b" ".join(KEYS) + b"\r\n")
+    require(connection.set(b"large", LARGE_VALUE) == b"STORED", "the large set was not stored")
+    connection.send(b"get " + b" ".join(SMALL_KEYS) + b"\r\n")
     values = 0
     while (line := connection.read_line()) != b"END":
-        require(line.startswith(b"VALUE "), f"get answered {line!r}")
+        require(line.startswith(b"VALUE "), f"get: reply {line!r}")
         require(connection.read_value(10) == b"0123456789", "another value than was set")
         values += 1
-    require(values == len(KEYS), f"{values} values of {len(KEYS)}")
+    require(values == len(SMALL_KEYS), f"{values} values of {len(SMALL_KEYS)}")
 
 
 def main() -> int:
@@ -61,50 +61,56 @@ def main() -> int:
     if args.tls:
         Protection.encrypt()
         limit_mib += args.connections * TLS_KIB_PER_CONNECTION / 1024
-    wanted = args.connections + SPARE_DESCRIPTORS
+    descriptors_needed = args.connections + SPARE_DESCRIPTORS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < wanted:
-        print(f"this shell allows {hard} descriptors, {wanted} are needed: ulimit -n {wanted}")
+    if hard != resource.RLIM_INFINITY and hard < descriptors_needed:
+        print(
+            f"this shell allows {hard} descriptors, {descriptors_needed} are needed:"
+            f" ulimit -n {descriptors_needed}"
+        )
         return 2
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, descriptors_needed), hard))
 
-    server = Server(args.server.split(), ("-m", "1024", "-c", str(wanted)))
-    empty = server.resident_mb()
+    server = Server(args.server.split(), ("-m", "1024", "-c", str(descriptors_needed)))
+    empty_mib = server.resident_mb()
     with server.connect() as connection:
-        for key in KEYS:
+        for key in SMALL_KEYS:
             connection.set(key, b"0123456789")
-    for _ in range(FIRST_CONNECTIONS):
+    for _ in range(WARM_UP_CONNECTIONS):
         with server.connect() as connection:
-            for _ in range(FIRST_ROUNDS):
-                work(connection)
+            for _ in range(WARM_UP_ROUNDS):
+                store_and_read(connection)
     time.sleep(SETTLE_SECONDS)
-    data = server.resident_mb()
+    data_mib = server.resident_mb()
     connections = []
     for number in range(args.connections):
         connections.append(server.connect())
-        work(connections[-1])
-        if sys.stderr.isatty() and (number + 1) % STEP == 0:
+        store_and_read(connections[-1])
+        if sys.stderr.isatty() and (number + 1) % PROGRESS_STEP == 0:
             print(f"{number + 1} connections, {server.resident_mb():.1f} MiB", file=sys.stderr)
     time.sleep(SETTLE_SECONDS)
-    idle = server.resident_mb()
+    idle_mib = server.resident_mb()
     server.kill()
-    found = {
+    figures = {
         "connections": args.connections,
-        "empty_mib": round(empty, 2),
-        "data_mib": round(data, 2),
-        "idle_mib": round(idle, 2),
-        "added_mib": round(idle - data, 2),
-        "bytes_per_connection": round((idle - data) * 1024 * 1024 / args.connections),
+        "empty_mib": round(empty_mib, 2),
+        "data_mib": round(data_mib, 2),
+        "idle_mib": round(idle_mib, 2),
+        "added_mib": round(idle_mib - data_mib, 2),
+        "bytes_per_connection": round((idle_mib - data_mib) * 1024 * 1024 / args.connections),
     }
     if args.json:
-        print(json.dumps(found))
+        print(json.dumps(figures))
     else:
-        print(f"empty {empty:.2f} MiB; with the data, all connections closed, {data:.2f} MiB")
         print(
-            f"{args.connections} idle connections: {idle:.2f} MiB, so they add {idle - data:.2f} MiB "
-            f"(<= {limit_mib:.1f}), {found['bytes_per_connection']} bytes each"
+            f"empty {empty_mib:.2f} MiB; with the data, all connections closed, {data_mib:.2f} MiB"
         )
-    return 0 if idle - data <= limit_mib else 1
+        print(
+            f"{args.connections} idle connections: {idle_mib:.2f} MiB, so they add"
+            f" {idle_mib - data_mib:.2f} MiB "
+            f"(<= {limit_mib:.1f}), {figures['bytes_per_connection']} bytes each"
+        )
+    return 0 if idle_mib - data_mib <= limit_mib else 1
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Hostile keys and lines: separators, control bytes, no end. Each is answered in step, or closed."""
+"""Hostile keys and lines: separators, control bytes, no end. Each has one reply or closes the connection."""
 
 from __future__ import annotations
 
 from harness import Server, case, require
 
 # What an endless line may make the server take before it closes, beyond kernel buffers.
-OVERLONG = 8 << 20
+ENDLESS_LINE_BYTES = 8 << 20
 
 
 @case()
@@ -30,9 +30,9 @@ def key_of_251_bytes_is_refused(server: Server) -> None:
             b"mg %s v\r\n",
         ):
             reply = connection.send_request(request % key)
-            require(reply.startswith(b"CLIENT_ERROR"), f"{request[:6]!r} answered {reply!r}")
+            require(reply.startswith(b"CLIENT_ERROR"), f"{request[:6]!r}: reply {reply!r}")
         reply = connection.send_request(b"get %s\r\n" % key)
-        require(reply.startswith(b"CLIENT_ERROR"), f"get answered {reply!r}")
+        require(reply.startswith(b"CLIENT_ERROR"), f"get: reply {reply!r}")
         connection.send(b"mn\r\n")
         line = connection.read_line()
         require(line in (b"MN", b""), f"after the error came {line!r}")
@@ -53,7 +53,7 @@ def control_bytes_in_keys(server: Server) -> None:
     """Control bytes are a key like any other, or the client's error; never another key."""
     with server.connect() as connection:
         reply = connection.set(b"a\x01\x02b", b"control")
-        require(reply == b"STORED" or reply.startswith(b"CLIENT_ERROR"), f"set answered {reply!r}")
+        require(reply == b"STORED" or reply.startswith(b"CLIENT_ERROR"), f"set: reply {reply!r}")
         if reply == b"STORED":
             require(connection.get(b"a\x01\x02b") == b"control", "not found")
         require(connection.is_in_sync(), "out of step")
@@ -69,10 +69,10 @@ def tabs_do_not_separate(server: Server) -> None:
 
 @case()
 def leading_spaces(server: Server) -> None:
-    """A line that begins with spaces is answered once."""
+    """A line that begins with spaces has one reply."""
     with server.connect() as connection:
         reply = connection.send_request(b"   get key\r\n")
-        require(reply in (b"ERROR", b"END"), f"answered {reply!r}")
+        require(reply in (b"ERROR", b"END"), f"reply {reply!r}")
         require(connection.is_in_sync(), "out of step")
 
 
@@ -90,7 +90,7 @@ def empty_line(server: Server) -> None:
     with server.connect() as connection:
         for line in (b"\r\n", b"\n"):
             reply = connection.send_request(line)
-            require(reply.startswith((b"ERROR", b"CLIENT_ERROR")), f"answered {reply!r}")
+            require(reply.startswith((b"ERROR", b"CLIENT_ERROR")), f"reply {reply!r}")
         require(connection.is_in_sync(), "out of step")
 
 
@@ -111,72 +111,75 @@ def nul_bytes_in_a_line(server: Server) -> None:
         require(lines[-1] == b"MN", f"out of step: {lines!r}")
 
 
-def endless_line(server: Server, start: bytes) -> str:
-    """8 MB without LF: the server says so and closes, having kept little of it."""
-    before = server.resident_mb()
+def send_endless_line(server: Server, start: bytes) -> str:
+    """8 MB without LF: the server reports an error and closes, and keeps little of it."""
+    resident_mb_before = server.resident_mb()
     with server.connect() as connection:
-        taken = 0
+        sent_bytes = 0
         try:
             connection.send(start)
-            while taken < OVERLONG:
+            while sent_bytes < ENDLESS_LINE_BYTES:
                 connection.send(b"x" * 65536)
-                taken += 65536
+                sent_bytes += 65536
         except (ConnectionError, TimeoutError):
             pass
-        require(connection.is_closed(), f"still open after {taken} bytes")
-    grown = server.resident_mb() - before
-    require(grown < 16, f"{grown:.0f} MB more resident")
-    return f"closed; {taken >> 10} KB sent"
+        require(connection.is_closed(), f"still open after {sent_bytes} bytes")
+    growth_mb = server.resident_mb() - resident_mb_before
+    require(growth_mb < 16, f"{growth_mb:.0f} MB more resident")
+    return f"closed; {sent_bytes >> 10} KB sent"
 
 
 @case()
 def endless_line_of_junk(server: Server) -> str:
     """No command at all."""
-    return endless_line(server, b"")
+    return send_endless_line(server, b"")
 
 
 @case()
 def endless_line_set(server: Server) -> str:
     """A set whose key never ends."""
-    return endless_line(server, b"set ")
+    return send_endless_line(server, b"set ")
 
 
 @case()
 def endless_line_mg(server: Server) -> str:
     """A meta get whose key never ends."""
-    return endless_line(server, b"mg ")
+    return send_endless_line(server, b"mg ")
 
 
 @case()
 def endless_line_gat(server: Server) -> str:
     """A gat whose exptime never ends."""
-    return endless_line(server, b"gat ")
+    return send_endless_line(server, b"gat ")
 
 
 @case()
 def endless_line_delete(server: Server) -> str:
     """A delete whose key never ends."""
-    return endless_line(server, b"delete ")
+    return send_endless_line(server, b"delete ")
 
 
 @case("beyond", options=("-m", "64"))
 def endless_get(server: Server) -> str:
     """200 MB of keys without LF: closed after at most 1 MB of keys, and no memory kept."""
-    before = server.resident_mb()
-    peak = before
+    resident_mb_before = server.resident_mb()
+    resident_mb_peak = resident_mb_before
     with server.connect() as connection:
-        taken = 0
+        sent_bytes = 0
         try:
             connection.send(b"get ")
-            while taken < 200 << 20:
+            while sent_bytes < 200 << 20:
                 connection.send(b"abcdefg " * 32768)
-                taken += 8 * 32768
-                if taken % (8 << 20) == 0:
-                    peak = max(peak, server.resident_mb())
+                sent_bytes += 8 * 32768
+                if sent_bytes % (8 << 20) == 0:
+                    resident_mb_peak = max(resident_mb_peak, server.resident_mb())
         except (ConnectionError, TimeoutError):
             pass
-        peak = max(peak, server.resident_mb())
+        resident_mb_peak = max(resident_mb_peak, server.resident_mb())
         closed = connection.is_closed()
-    require(closed and taken < 32 << 20, f"took {taken >> 20} MB of one line")
-    require(peak - before < 24, f"{peak - before:.0f} MB more resident")
-    return f"closed after {taken >> 10} KB, {peak - before:+.1f} MB"
+    require(closed and sent_bytes < 32 << 20, f"took {sent_bytes >> 20} MB of one line")
+    require(
+        resident_mb_peak - resident_mb_before < 24,
+        f"{resident_mb_peak - resident_mb_before:.0f} MB more resident",
+    )
+    return f"closed after {sent_bytes >> 10} KB, {resident_mb_peak - resident_mb_before:+.1f} MB"

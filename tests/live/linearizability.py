@@ -166,7 +166,7 @@ def successors_of_lease(operation: Operation, state: MaybeState) -> Iterator[May
 
 
 def successors_of_unknown(operation: Operation, state: MaybeState) -> Iterator[MaybeState]:
-    """The states after an operation that was run without anybody seeing its reply."""
+    """The states after an operation whose reply was not read."""
     verb = operation.verb
     if verb in {"set", "add"}:
         yield stored_state(operation)
@@ -271,7 +271,7 @@ def check(operations: Iterable[Operation]) -> CheckResult:
 
 
 def describe(operation: Operation) -> str:
-    """An operation for people."""
+    """A description of an operation for messages."""
     value = operation.value
     text = f"{value[-24:]!r}" if isinstance(value, bytes) else f"{value}"
     parts = [operation.verb, operation.result, text]
@@ -298,7 +298,7 @@ def has_unique(operation: Operation) -> bool:
 
 
 def reused_unique(operations: Iterable[Operation]) -> str:
-    """A unique that two different values of the key have shown, or nothing."""
+    """A unique that two different values of the key had, or an empty text."""
     operations = list(operations)
     value_by_unique = values_by_unique(operations)
     for operation in operations:

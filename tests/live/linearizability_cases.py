@@ -13,7 +13,7 @@ def op(
     return Operation(start, end, verb, result, value, **more)  # type: ignore[arg-type]
 
 
-RIGHT: dict[str, list[Operation]] = {
+POSSIBLE_HISTORIES: dict[str, list[Operation]] = {
     "a read during a set sees either value": [
         op(0, 1, "set", value=1), op(2, 6, "set", value=2), op(3, 4, "get", value=1),
         op(4, 5, "get", value=2),
@@ -37,7 +37,7 @@ RIGHT: dict[str, list[Operation]] = {
     ],
 }  # fmt: skip
 
-WRONG: dict[str, list[Operation]] = {
+IMPOSSIBLE_HISTORIES: dict[str, list[Operation]] = {
     "an old value after a newer one": [
         op(0, 1, "set", value=1), op(2, 3, "set", value=2), op(4, 5, "get", value=1),
     ],
@@ -84,18 +84,21 @@ WRONG: dict[str, list[Operation]] = {
 }  # fmt: skip
 
 
-def run() -> None:
-    """Raises where a result is not the known one."""
-    for name, history in RIGHT.items():
+def check_all_cases() -> None:
+    """Raises an error if a history is not decided as expected."""
+    for name, history in POSSIBLE_HISTORIES.items():
         result = linearizability.check(history)
         assert not result.violation, f"{name}: {result}"
         assert not result.is_undecided, name
-    for name, history in WRONG.items():
+    for name, history in IMPOSSIBLE_HISTORIES.items():
         assert linearizability.check(history).violation, f"{name} is not found"
     assert linearizability.reused_unique(
         [op(0, 1, "get", value=1, unique=7), op(2, 3, "get", value=2, unique=7)]
     )
-    lived = [op(0, 1, "set", value=1, ttl_s=2), op(2, 3, "get", value=1)]
-    assert not linearizability.found_expired(lived, 1.3)
-    assert linearizability.found_expired([*lived, op(5, 6, "get", value=1)], 1.3)
-    print(f"{len(RIGHT)} right and {len(WRONG)} wrong histories are decided as they must be")
+    history = [op(0, 1, "set", value=1, ttl_s=2), op(2, 3, "get", value=1)]
+    assert not linearizability.found_expired(history, 1.3)
+    assert linearizability.found_expired([*history, op(5, 6, "get", value=1)], 1.3)
+    print(
+        f"{len(POSSIBLE_HISTORIES)} right and {len(IMPOSSIBLE_HISTORIES)} wrong histories"
+        " are decided as expected"
+    )

@@ -11,7 +11,9 @@ from harness import RequirementFailed, Server, ServerConnection, case, p99, requ
 RANDOM_SEED = 21
 
 
-def fill(connection: ServerConnection, count: int, size: int, prefix: bytes = b"fill") -> None:
+def store_values_without_replies(
+    connection: ServerConnection, count: int, size: int, prefix: bytes = b"fill"
+) -> None:
     """Stores `count` values of `size` bytes without replies."""
     value = b"v" * size
     batch = bytearray()
@@ -20,14 +22,12 @@ def fill(connection: ServerConnection, count: int, size: int, prefix: bytes = b"
         if len(batch) > 1 << 18:
             connection.send(bytes(batch))
             batch.clear()
-    require(
-        connection.send_request(bytes(batch) + b"mn\r\n") == b"MN", "a noreply set was answered"
-    )
+    require(connection.send_request(bytes(batch) + b"mn\r\n") == b"MN", "a noreply set had a reply")
 
 
 @case()
 def one_key_seventy_thousand_times(server: Server) -> str:
-    """One get that names one key 70,000 times: memcached answers 59,999 of them, all is better."""
+    """One get that names one key 70,000 times: memcached returns 59,999 of them, all 70,000 are better."""
     with server.connect(30) as connection:
         require(connection.set(b"k", b"v") == b"STORED", "not stored")
         connection.send(b"get" + b" k" * 70_000 + b"\r\n")
@@ -45,16 +45,16 @@ def one_key_seventy_thousand_times(server: Server) -> str:
 
 @case("beyond", options=("-m", "64"))
 def one_megabyte_of_keys(server: Server) -> str:
-    """80,000 keys in one get are answered, and cost at most 24 MB."""
-    before = server.resident_mb()
-    peak = [before]
+    """80,000 keys in one get have a reply and cost at most 24 MB."""
+    resident_mb_before = server.resident_mb()
+    resident_mb_peak = [resident_mb_before]
     stop = threading.Event()
 
-    def watch() -> None:
+    def watch_resident_mb() -> None:
         while not stop.wait(0.002):
-            peak[0] = max(peak[0], server.resident_mb())
+            resident_mb_peak[0] = max(resident_mb_peak[0], server.resident_mb())
 
-    watcher = threading.Thread(target=watch)
+    watcher = threading.Thread(target=watch_resident_mb)
     watcher.start()
     try:
         with server.connect(30) as connection:
@@ -62,19 +62,19 @@ def one_megabyte_of_keys(server: Server) -> str:
                 b"get " + b" ".join(b"absent%06d" % number for number in range(80_000)) + b"\r\n"
             )
             reply = connection.read_line()
-            require(reply == b"END", f"answered {reply!r}")
+            require(reply == b"END", f"reply {reply!r}")
             require(connection.is_in_sync(), "out of step")
     finally:
         stop.set()
         watcher.join()
-    grown = max(peak[0], server.resident_mb()) - before
-    require(grown <= 24, f"{grown:.0f} MB more resident")
-    return f"{grown:+.1f} MB"
+    growth_mb = max(resident_mb_peak[0], server.resident_mb()) - resident_mb_before
+    require(growth_mb <= 24, f"{growth_mb:.0f} MB more resident")
+    return f"{growth_mb:+.1f} MB"
 
 
 @case()
 def fifty_thousand_pipelined_gets(server: Server) -> None:
-    """All answered, in order."""
+    """Each has its reply, in order."""
     with server.connect(30) as connection:
         for number in range(100):
             connection.set(b"p%d" % number, b"%d" % number)
@@ -99,52 +99,57 @@ def fifty_thousand_pipelined_gets(server: Server) -> None:
 @case()
 def slow_writers_and_half_commands(server: Server) -> str:
     """20 writers at a byte every 20 ms and 500 half commands: others wait at most 50 ms, 16 KB each."""
-    before = server.resident_mb()
-    halves = [server.connect() for _ in range(500)]
-    for connection in halves:
+    resident_mb_before = server.resident_mb()
+    half_senders = [server.connect() for _ in range(500)]
+    for connection in half_senders:
         connection.send(b"set half 0 0 100\r\n" + b"x" * 50)
-    slow = [server.connect() for _ in range(20)]
+    slow_writers = [server.connect() for _ in range(20)]
     request = b"set slow 0 0 10\r\n0123456789\r\n"
-    worst = 0.0
-    with server.connect() as other:
+    latency_s_max = 0.0
+    with server.connect() as other_client:
         for byte in request:
-            for connection in slow:
+            for connection in slow_writers:
                 connection.send(bytes([byte]))
-            begun = time.monotonic()
-            require(other.is_in_sync(), "another client got a wrong reply")
-            worst = max(worst, time.monotonic() - begun)
+            started_at = time.monotonic()
+            require(other_client.is_in_sync(), "another client got a wrong reply")
+            latency_s_max = max(latency_s_max, time.monotonic() - started_at)
             time.sleep(0.02)
-    for connection in slow:
-        require(connection.read_line() == b"STORED", "a slow writer was not answered")
-    each = (server.resident_mb() - before) * 1024 / 520
-    for connection in halves + slow:
+    for connection in slow_writers:
+        require(connection.read_line() == b"STORED", "a slow writer had no reply")
+    kb_per_connection = (server.resident_mb() - resident_mb_before) * 1024 / 520
+    for connection in half_senders + slow_writers:
         connection.socket.close()
-    require(each <= 16, f"{each:.1f} KB for each half command")
-    require(worst < 0.25, f"another client waited {worst * 1000:.0f} ms")
-    return f"{each:.1f} KB each, others wait {worst * 1000:.1f} ms"
+    require(kb_per_connection <= 16, f"{kb_per_connection:.1f} KB for each half command")
+    require(latency_s_max < 0.25, f"another client waited {latency_s_max * 1000:.0f} ms")
+    return f"{kb_per_connection:.1f} KB each, others wait {latency_s_max * 1000:.1f} ms"
 
 
-def never_reading(server: Server, requests: bytes, repeat: int, connection_count: int) -> str:
+def send_without_reading(
+    server: Server, requests: bytes, repeat: int, connection_count: int
+) -> str:
     """Sends while the server takes it and reads nothing: backpressure, and no memory beyond 40 MB."""
-    before = server.resident_mb()
+    resident_mb_before = server.resident_mb()
     connections = [server.connect(0.3, receive_buffer=4096) for _ in range(connection_count)]
-    sent = 0
-    peak = before
+    sent_bytes = 0
+    resident_mb_peak = resident_mb_before
     for connection in connections:
         try:
             for _ in range(repeat):
                 connection.send(requests)
-                sent += len(requests)
+                sent_bytes += len(requests)
         except (TimeoutError, ConnectionError):
             pass
-        peak = max(peak, server.resident_mb())
-    with server.connect() as other:
-        require(other.is_in_sync(), "another client is not served")
-    peak = max(peak, server.resident_mb())
+        resident_mb_peak = max(resident_mb_peak, server.resident_mb())
+    with server.connect() as other_client:
+        require(other_client.is_in_sync(), "another client is not served")
+    resident_mb_peak = max(resident_mb_peak, server.resident_mb())
     for connection in connections:
         connection.socket.close()
-    require(peak - before <= 40, f"{peak - before:.0f} MB more resident")
-    return f"{sent >> 10} KB taken, {peak - before:+.1f} MB"
+    require(
+        resident_mb_peak - resident_mb_before <= 40,
+        f"{resident_mb_peak - resident_mb_before:.0f} MB more resident",
+    )
+    return f"{sent_bytes >> 10} KB taken, {resident_mb_peak - resident_mb_before:+.1f} MB"
 
 
 @case()
@@ -152,7 +157,7 @@ def reader_that_never_reads_200_mb(server: Server) -> str:
     """200 gets of 1 MB, no reply read."""
     with server.connect() as connection:
         require(connection.set(b"mega", b"m" * 1_000_000) == b"STORED", "not stored")
-    return never_reading(server, b"get mega\r\n", 200, 1)
+    return send_without_reading(server, b"get mega\r\n", 200, 1)
 
 
 @case()
@@ -160,37 +165,37 @@ def reader_that_never_reads_endless_pipeline(server: Server) -> str:
     """Small gets without end, no reply read."""
     with server.connect() as connection:
         connection.set(b"small", b"s" * 100)
-    return never_reading(server, b"get small\r\n" * 4096, 2000, 1)
+    return send_without_reading(server, b"get small\r\n" * 4096, 2000, 1)
 
 
 @case()
 def readers_that_never_read_multigets(server: Server) -> str:
-    """Eight connections ask 2000 keys each, many times, and read nothing."""
+    """Eight connections request 2000 keys each, many times, and read nothing."""
     with server.connect(30) as connection:
-        fill(connection, 2000, 1000, b"many")
+        store_values_without_replies(connection, 2000, 1000, b"many")
     request = b"get " + b" ".join(b"many%d" % number for number in range(2000)) + b"\r\n"
-    return never_reading(server, request, 100, 8)
+    return send_without_reading(server, request, 100, 8)
 
 
 @case()
 def unread_watch(server: Server) -> None:
-    """A watcher that reads nothing loses lines; nobody else waits."""
+    """A watcher that reads nothing loses lines; other clients do not wait."""
     with server.connect(5, receive_buffer=4096) as watcher, server.connect() as connection:
         require(watcher.send_request(b"watch fetchers mutations\r\n") == b"OK", "no OK")
-        before = server.resident_mb()
+        resident_mb_before = server.resident_mb()
         for _ in range(30):
             connection.send(b"get nothing_for_the_watcher\r\n" * 1000)
             for _ in range(1000):
                 require(connection.read_line() == b"END", "no END")
-        require(server.resident_mb() - before < 16, "the log grew")
+        require(server.resident_mb() - resident_mb_before < 16, "the log grew")
     require(server.is_alive(), "the server is gone")
 
 
 @case()
 def unread_metadump(server: Server) -> None:
-    """A dump nobody reads stalls nobody, and a later dump ends."""
+    """A dump that is not read stalls no other client, and a later dump ends."""
     with server.connect(10) as connection:
-        fill(connection, 20_000, 10, b"dump")
+        store_values_without_replies(connection, 20_000, 10, b"dump")
     with server.connect(5, receive_buffer=4096) as stalled:
         stalled.send(b"lru_crawler metadump all\r\n")
         with server.connect() as connection:
@@ -212,61 +217,64 @@ def unread_metadump(server: Server) -> None:
 @case(options=("-m", "64"))
 def churn_and_change_of_sizes(server: Server) -> str:
     """2.5 times the memory in large values, then tiny ones, then 100 KB: none refused, 150 of 200 kept."""
-    source = random.Random(RANDOM_SEED)
-    refused = 0
+    rng = random.Random(RANDOM_SEED)
+    refused_count = 0
     with server.connect(60) as connection:
         for number in range(800):
-            refused += (
-                connection.set(b"large%d" % number, b"L" * source.randint(100_000, 300_000))
+            refused_count += (
+                connection.set(b"large%d" % number, b"L" * rng.randint(100_000, 300_000))
                 != b"STORED"
             )
         for start in range(0, 200_000, 1000):
             connection.send(
                 b"".join(b"set tiny%d 0 0 10\r\n0123456789\r\n" % (start + n) for n in range(1000))
             )
-            refused += sum(connection.read_line() != b"STORED" for _ in range(1000))
+            refused_count += sum(connection.read_line() != b"STORED" for _ in range(1000))
         for number in range(200):
-            refused += connection.set(b"hundred%d" % number, b"h" * 100_000) != b"STORED"
-        kept = sum(connection.get(b"hundred%d" % number) is not None for number in range(200))
-    require(refused == 0, f"{refused} sets refused")
-    require(kept >= 150, f"only {kept} of 200 kept")
-    return f"{kept} of 200 kept"
+            refused_count += connection.set(b"hundred%d" % number, b"h" * 100_000) != b"STORED"
+        kept_count = sum(connection.get(b"hundred%d" % number) is not None for number in range(200))
+    require(refused_count == 0, f"{refused_count} sets refused")
+    require(kept_count >= 150, f"only {kept_count} of 200 kept")
+    return f"{kept_count} of 200 kept"
 
 
 STALLED_UPLOADS = 900
-# Of one core, while nothing else is asked.
+# Of one core, while no other request is sent.
 STALLED_CPU_SHARE = 0.05
 
 
 def get_p99_us(server: Server, seconds: float) -> float:
     """The 99th percentile of one client's gets, one after the other, in microseconds."""
-    took = []
+    latencies_s = []
     with server.connect() as connection:
-        connection.set(b"asked", b"v" * 32)
-        end = time.monotonic() + seconds
-        while (begun := time.monotonic()) < end:
-            require(connection.get(b"asked") is not None, "a miss")
-            took.append(time.monotonic() - begun)
-    return p99(took) * 1e6
+        connection.set(b"small", b"v" * 32)
+        deadline = time.monotonic() + seconds
+        while (started_at := time.monotonic()) < deadline:
+            require(connection.get(b"small") is not None, "a miss")
+            latencies_s.append(time.monotonic() - started_at)
+    return p99(latencies_s) * 1e6
 
 
 @case("beyond", options=("-m", "64", "-c", "2048"))
 def nine_hundred_stalled_uploads(server: Server) -> str:
     """900 clients send 200 bytes of 1 MB each and stop: at most 5 % of a core, others are served."""
-    calm = get_p99_us(server, 3)
+    calm_p99_us = get_p99_us(server, 3)
     connections = [server.connect() for _ in range(STALLED_UPLOADS)]
     for number, connection in enumerate(connections):
         connection.send(b"set stalled%d 0 0 1000000\r\n" % number + b"x" * 200)
-    shares = []
+    cpu_shares = []
     loaded_p99_us = []
     for _ in range(3):
-        begun, used = time.monotonic(), server.cpu_seconds()
+        started_at, cpu_s_before = time.monotonic(), server.cpu_seconds()
         time.sleep(1)
-        shares.append((server.cpu_seconds() - used) / (time.monotonic() - begun))
+        cpu_shares.append((server.cpu_seconds() - cpu_s_before) / (time.monotonic() - started_at))
         loaded_p99_us.append(get_p99_us(server, 1))
     for connection in connections:
         connection.socket.close()
-    share, p99 = sum(shares) / len(shares), sorted(loaded_p99_us)[1]
-    summary = f"{share:.1%} of a core; p99 of gets {calm:.0f} us calm, {p99:.0f} us beside, x{p99 / calm:.2f}"
-    require(share <= STALLED_CPU_SHARE, summary)
+    cpu_share, median_p99_us = sum(cpu_shares) / len(cpu_shares), sorted(loaded_p99_us)[1]
+    summary = (
+        f"{cpu_share:.1%} of a core; p99 of gets {calm_p99_us:.0f} us without them,"
+        f" {median_p99_us:.0f} us with them, x{median_p99_us / calm_p99_us:.2f}"
+    )
+    require(cpu_share <= STALLED_CPU_SHARE, summary)
     return summary

@@ -27,7 +27,7 @@ def login(connection: ServerConnection, credentials: bytes) -> bytes:
     return connection.read_line()
 
 
-def require_nothing_served(connection: ServerConnection, what: str) -> None:
+def require_nothing_served(connection: ServerConnection, situation: str) -> None:
     """Nothing but refusals, or the end of the connection."""
     try:
         connection.send(b"get x\r\nversion\r\n")
@@ -35,7 +35,7 @@ def require_nothing_served(connection: ServerConnection, what: str) -> None:
     except ConnectionError:
         return
     for line in received.splitlines():
-        require(line.startswith(b"CLIENT_ERROR"), f"after {what}: {line!r}")
+        require(line.startswith(b"CLIENT_ERROR"), f"after {situation}: {line!r}")
 
 
 @case("login", OPTIONS)
@@ -94,7 +94,7 @@ def wrong_credentials_are_refused(server: Server) -> None:
 
 @case("login", OPTIONS)
 def a_login_holds_for_its_connection_only(server: Server) -> None:
-    """The right credentials open one connection and none beside it."""
+    """The right credentials open one connection and no other."""
     with server.connect() as right, server.connect() as other:
         require(login(right, b"foo bar") == b"STORED", "the login failed")
         require(right.get(b"none") is None, "a get after the login")
@@ -116,24 +116,24 @@ def commands_behind_a_failing_login_are_not_run(server: Server) -> None:
 @case("login", OPTIONS)
 def a_huge_login_is_bounded(server: Server) -> str:
     """Announced and sent: 100 connections with a megabyte each, lines without an end."""
-    before = server.resident_mb()
+    resident_mb_before = server.resident_mb()
     connections = []
     for number in range(100):
         connection = server.connect(1)
         connections.append(connection)
-        head = b"set auth 0 0 1000000\r\n" if number % 2 else b"set " + b"x" * 2000
+        first_line = b"set auth 0 0 1000000\r\n" if number % 2 else b"set " + b"x" * 2000
         try:
-            connection.send(head + b"a" * 1_000_000)
+            connection.send(first_line + b"a" * 1_000_000)
         except (ConnectionError, TimeoutError):
             continue
-    grown = server.resident_mb() - before
+    growth_mb = server.resident_mb() - resident_mb_before
     for connection in connections:
         connection.socket.close()
     with server.connect() as connection:
         require(login(connection, b"foo bar") == b"STORED", "the login failed afterwards")
-    if grown > GROWTH_MB_MAX:
-        raise RequirementFailed(f"resident memory grew by {grown:.1f} MB")
-    return f"+{grown:.1f} MB"
+    if growth_mb > GROWTH_MB_MAX:
+        raise RequirementFailed(f"resident memory grew by {growth_mb:.1f} MB")
+    return f"+{growth_mb:.1f} MB"
 
 
 @case("login", OPTIONS)
@@ -147,4 +147,4 @@ def the_binary_protocol_is_no_way_around(server: Server) -> None:
         with server.connect() as connection:
             connection.send(packet)
             received = connection.read_rest(0.3)
-            require(not received.startswith(b"\x81"), f"a packet was answered: {received!r}")
+            require(not received.startswith(b"\x81"), f"a packet had the reply {received!r}")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What connected clients notice of many failing logins: the latency of gets, before and during the flood.
+"""What many failing logins cost connected clients: the latency of gets, before and during the flood.
 
 Processes of attackers log in with wrong passwords, open connections and send nothing, or half a login, until
 the number of failures is reached. A client that is logged in reads a small value meanwhile.
@@ -22,11 +22,11 @@ from harness import Server, ServerConnection, p99
 USERS = """hashed:$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA
 plain:bar
 """
-LOGIN = b"set auth 0 0 9\r\nplain bar\r\n"
-WRONG = (b"set auth 0 0 12\r\nhashed wrong\r\n", b"set auth 0 0 11\r\nplain wrong\r\n")
+RIGHT_LOGIN = b"set auth 0 0 9\r\nplain bar\r\n"
+WRONG_LOGINS = (b"set auth 0 0 12\r\nhashed wrong\r\n", b"set auth 0 0 11\r\nplain wrong\r\n")
 ATTACKERS = 4
 # Connections of one attacker at a time: each failed login is delayed by the server.
-CONNECTIONS = 32
+CONNECTIONS_PER_ATTACKER = 32
 RATIO_MAX = 2.0
 
 
@@ -34,12 +34,12 @@ def fail_logins(port: int, attempts: int) -> None:
     """Fails this many logins, over connections that are replaced when the server closes them."""
     failed = 0
     while failed < attempts:
-        connections = [ServerConnection(port, 10, None) for _ in range(CONNECTIONS)]
+        connections = [ServerConnection(port, 10, None) for _ in range(CONNECTIONS_PER_ATTACKER)]
         for number, connection in enumerate(connections):
             kind = number % 8
             try:
                 if kind < 6:
-                    connection.send(WRONG[number % 2])
+                    connection.send(WRONG_LOGINS[number % 2])
                 elif kind == 6:
                     connection.send(b"set auth 0 0 100\r\nhalf")
             except OSError:
@@ -50,20 +50,22 @@ def fail_logins(port: int, attempts: int) -> None:
             connection.socket.close()
 
 
-def latencies(server: Server, seconds: float, until: list[multiprocessing.Process]) -> list[float]:
+def get_latencies_us(
+    server: Server, seconds: float, processes: list[multiprocessing.Process]
+) -> list[float]:
     """Microseconds of gets of one logged-in client, for so long or until the processes have ended."""
-    found = []
+    latencies_us = []
     with server.connect() as connection:
-        connection.send(LOGIN)
+        connection.send(RIGHT_LOGIN)
         if connection.read_line() != b"STORED":
             raise SystemExit("the login failed")
         connection.set(b"key", b"x" * 100)
-        ends = time.monotonic() + seconds
-        while any(process.is_alive() for process in until) or time.monotonic() < ends:
-            begun = time.perf_counter()
+        deadline = time.monotonic() + seconds
+        while any(process.is_alive() for process in processes) or time.monotonic() < deadline:
+            started_at = time.perf_counter()
             connection.get(b"key")
-            found.append((time.perf_counter() - begun) * 1e6)
-    return found
+            latencies_us.append((time.perf_counter() - started_at) * 1e6)
+    return latencies_us
 
 
 def main() -> int:
@@ -78,29 +80,32 @@ def main() -> int:
         users.write_text(USERS)
         server = Server(args.server.split(), ("-m", "64", "-Y", str(users)))
         try:
-            before = latencies(server, args.seconds, [])
+            before_us = get_latencies_us(server, args.seconds, [])
             attackers = [
                 multiprocessing.Process(
                     target=fail_logins, args=(server.port, args.logins // ATTACKERS)
                 )
                 for _ in range(ATTACKERS)
             ]
-            begun = time.monotonic()
+            started_at = time.monotonic()
             for attacker in attackers:
                 attacker.start()
-            during = latencies(server, 0, attackers)
-            took = time.monotonic() - begun
+            during_us = get_latencies_us(server, 0, attackers)
+            flood_s = time.monotonic() - started_at
             for attacker in attackers:
                 attacker.join()
-            grown = server.resident_mb()
+            resident_mb = server.resident_mb()
         finally:
             server.kill()
-    ratio = p99(during) / p99(before)
-    print(f"{args.logins} failed logins in {took:.1f} s, resident {grown:.1f} MB")
+    ratio = p99(during_us) / p99(before_us)
+    print(f"{args.logins} failed logins in {flood_s:.1f} s, resident {resident_mb:.1f} MB")
     print(
-        f"get, p50: {statistics.median(before):.0f} us before, {statistics.median(during):.0f} us during"
+        f"get, p50: {statistics.median(before_us):.0f} us before,"
+        f" {statistics.median(during_us):.0f} us during"
     )
-    print(f"get, p99: {p99(before):.0f} us before, {p99(during):.0f} us during, ratio {ratio:.2f}")
+    print(
+        f"get, p99: {p99(before_us):.0f} us before, {p99(during_us):.0f} us during, ratio {ratio:.2f}"
+    )
     return 0 if ratio <= RATIO_MAX else 1
 
 

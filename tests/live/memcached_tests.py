@@ -119,13 +119,13 @@ exec {command} "$@"
 
 @dataclass
 class Result:
-    """What one file came to."""
+    """The result of one test file."""
 
     name: str
     passed: int = 0
     failed: int = 0
     skipped: int = 0
-    known: int = 0
+    known_failures: int = 0
     plan: int | None = None
     seconds: float = 0.0
     reason: str = ""
@@ -135,43 +135,43 @@ class Result:
     def is_passed(self) -> bool:
         return not self.reason
 
-    def is_known(self, name: str) -> bool:
+    def is_known_failure(self, name: str) -> bool:
         """Whether this subtest fails for a reason in the table."""
-        known = KNOWN_FAILURES.get(self.name, {})
-        return any(f" - {beginning}" in name for beginning in known)
+        known_names = KNOWN_FAILURES.get(self.name, {})
+        return any(f" - {beginning}" in name for beginning in known_names)
 
-    def read(self, output: str, code: int | None) -> None:  # noqa: C901 - a case for each line
-        """Counts the lines of the TAP stream and says what is wrong, if anything is."""
+    def count_tap_lines(self, output: str, code: int | None) -> None:  # noqa: C901 - a case for each line
+        """Counts the lines of the TAP stream and sets `reason` if the file failed."""
         self.output = output
-        whole_skip = ""
+        reason_to_skip_all = ""
         for line in output.splitlines():
-            if found := re.match(r"1\.\.(\d+)\s*(?:#\s*skip\s*(.*))?$", line, re.IGNORECASE):
-                self.plan = int(found[1])
-                whole_skip = found[2] or ("no tests" if self.plan == 0 else "")
-            elif found := re.match(r"(not )?ok\b(.*)", line):
-                if re.search(r"#\s*skip", found[2], re.IGNORECASE):
+            if match := re.match(r"1\.\.(\d+)\s*(?:#\s*skip\s*(.*))?$", line, re.IGNORECASE):
+                self.plan = int(match[1])
+                reason_to_skip_all = match[2] or ("no tests" if self.plan == 0 else "")
+            elif match := re.match(r"(not )?ok\b(.*)", line):
+                if re.search(r"#\s*skip", match[2], re.IGNORECASE):
                     self.skipped += 1
-                elif found[1] and self.is_known(found[2]):
-                    self.known += 1
-                elif found[1]:
+                elif match[1] and self.is_known_failure(match[2]):
+                    self.known_failures += 1
+                elif match[1]:
                     self.failed += 1
                 else:
                     self.passed += 1
-        done = self.passed + self.failed + self.skipped + self.known
+        finished = self.passed + self.failed + self.skipped + self.known_failures
         if code is None:
             self.reason = f"no end after {SECONDS_PER_FILE} s"
-        elif whole_skip:
-            self.reason = f"skips itself: {whole_skip}"
+        elif reason_to_skip_all:
+            self.reason = f"skips itself: {reason_to_skip_all}"
         elif self.plan is None:
             self.reason = f"ended without a plan, exit code {code}"
-        elif self.failed or done != self.plan:
-            self.reason = f"{self.failed} failed, {done} of {self.plan} run"
-        elif code != self.known:  # Test::More's exit code is the number of failures.
+        elif self.failed or finished != self.plan:
+            self.reason = f"{self.failed} failed, {finished} of {self.plan} run"
+        elif code != self.known_failures:  # Test::More's exit code is the number of failures.
             self.reason = f"exit code {code}"
 
 
-def prepare(tree: pathlib.Path, command: list[str], folder: pathlib.Path) -> None:
-    """Fills the folder in which the tests believe a memcached was built."""
+def prepare_test_folder(tree: pathlib.Path, command: list[str], folder: pathlib.Path) -> None:
+    """Fills a folder that looks to the tests like a built source tree of memcached."""
     (folder / "t").symlink_to(tree / "t")
     if (tree / "timedrun").exists():
         shutil.copy(tree / "timedrun", folder / "timedrun")
@@ -186,10 +186,10 @@ def prepare(tree: pathlib.Path, command: list[str], folder: pathlib.Path) -> Non
     saslpasswd.chmod(0o755)
 
 
-def run(name: str, folder: pathlib.Path) -> Result:
+def run_test_file(name: str, folder: pathlib.Path) -> Result:
     """Runs one file to its end, or kills it with everything it started."""
     result = Result(name)
-    begun = time.monotonic()
+    started_at = time.monotonic()
     with tempfile.TemporaryFile() as output_file:
         process = subprocess.Popen(
             ["perl", "-It/lib", f"t/{name}.t"],
@@ -216,21 +216,24 @@ def run(name: str, folder: pathlib.Path) -> Result:
         process.wait()
         output_file.seek(0)
         output = output_file.read().decode(errors="replace")
-    result.seconds = time.monotonic() - begun
-    result.read(output, code)
+    result.seconds = time.monotonic() - started_at
+    result.count_tap_lines(output, code)
     return result
 
 
-def summary(results: list[Result]) -> str:
+def summary_line(results: list[Result]) -> str:
     """The sums over all files."""
     passed = sum(result.is_passed for result in results)
-    with_known = sum(result.is_passed and result.known > 0 for result in results)
-    ok, failed, skipped, known = (
-        sum(getattr(r, n) for r in results) for n in ("passed", "failed", "skipped", "known")
+    passed_with_known_failures = sum(
+        result.is_passed and result.known_failures > 0 for result in results
+    )
+    ok, failed, skipped, known_failures = (
+        sum(getattr(r, n) for r in results)
+        for n in ("passed", "failed", "skipped", "known_failures")
     )
     return (
-        f"{passed} of {len(results)} files pass, {with_known} of them but for known failures;"
-        f" subtests: {ok} ok, {failed} failed, {skipped} skipped, {known} known failures"
+        f"{passed} of {len(results)} files pass, {passed_with_known_failures} of them but for known failures;"
+        f" subtests: {ok} ok, {failed} failed, {skipped} skipped, {known_failures} known failures"
     )
 
 
@@ -243,7 +246,7 @@ def main() -> int:
     )
     parser.add_argument("--server", default="target/release/glasscache serve", help="the command")
     parser.add_argument("--jobs", type=int, default=4)
-    parser.add_argument("--verbose", action="store_true", help="print what failing files said")
+    parser.add_argument("--verbose", action="store_true", help="print the output of failing files")
     args = parser.parse_args()
     tree = args.tree.resolve()
     if not (tree / "t" / "lib" / "MemcachedTest.pm").exists():
@@ -255,14 +258,16 @@ def main() -> int:
     command[0] = str(pathlib.Path(command[0]).resolve()) if "/" in command[0] else command[0]
     results = []
     with tempfile.TemporaryDirectory(prefix="memcached-tests-") as folder:
-        prepare(tree, command, pathlib.Path(folder))
+        prepare_test_folder(tree, command, pathlib.Path(folder))
         with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-            for result in pool.map(lambda name: run(name, pathlib.Path(folder)), args.names):
+            for result in pool.map(
+                lambda name: run_test_file(name, pathlib.Path(folder)), args.names
+            ):
                 results.append(result)
                 mark = "pass" if result.is_passed else "FAIL"
                 counts = (
                     f"{result.passed:5} ok {result.failed:3} failed {result.skipped:2} skipped"
-                    f" {result.known} known"
+                    f" {result.known_failures} known"
                 )
                 print(
                     f"{mark}  {result.name:20} {counts} {result.seconds:6.1f} s  {result.reason}",
@@ -270,7 +275,7 @@ def main() -> int:
                 )
                 if args.verbose and not result.is_passed:
                     print(result.output)
-    print(summary(results))
+    print(summary_line(results))
     passed = sum(result.is_passed for result in results)
     return 0 if passed == len(results) else 1
 

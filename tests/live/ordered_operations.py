@@ -1,4 +1,4 @@
-"""Operations on what must go on in a known order: counters, logs, items that expire, and noreply commands."""
+"""Operations whose results have a known order: counters, logs, items that expire, and noreply commands."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 # The clock of a memcached ticks once a second, so an item lives up to a second less or more.
 TICK_SECONDS = 1.3
 LOG_RECORDS = 400
-# Enough that some are looked at when their time is long past.
-EXPIRING_KEPT = 250
+# Enough that some are read long after they have expired.
+EXPIRING_ITEMS_MAX = 250
 
 
 class OrderedOperations(Session):
@@ -23,20 +23,22 @@ class OrderedOperations(Session):
 
     def __init__(self, plan: Plan, number: int, shared_versions: SharedVersions) -> None:
         super().__init__(plan, number, shared_versions)
-        self.seen = [0] * plan.counters * 2
+        self.newest_numbers = [0] * plan.counters * 2
         self.log_generation = 0
         self.log_next = 0
         self.expiring: list[tuple[bytes, float, float, int]] = []
 
-    def check_monotonic(self, counter: int, number: int, what: str) -> None:
-        """A counter never goes back in the eyes of one process."""
-        if number < self.seen[counter]:
-            self.violation(f"{what} went back from {self.seen[counter]} to {number}")
-        self.seen[counter] = number
+    def check_monotonic(self, counter: int, number: int, counter_name: str) -> None:
+        """One process never sees a counter decrease."""
+        if number < self.newest_numbers[counter]:
+            self.violation(
+                f"{counter_name} went back from {self.newest_numbers[counter]} to {number}"
+            )
+        self.newest_numbers[counter] = number
 
     def restore_counter(self, name: bytes, counter: int) -> None:
         """Stores a counter that is not there, with a number above all earlier ones."""
-        number = self.shared_versions.number_above_all(counter, self.seen[counter])
+        number = self.shared_versions.number_above_all(counter, self.newest_numbers[counter])
         self.kill_next = False
         reply = self.send_request(b"add %s 0 0 %d\r\n%d\r\n" % (name, len(str(number)), number))
         if reply not in (b"STORED", b"NOT_STORED") and not reply.startswith(b"SERVER_ERROR"):
@@ -46,18 +48,18 @@ class OrderedOperations(Session):
         """gets, then cas of the next number: no number is reached twice."""
         counter = self.random.randrange(self.plan.counters)
         name = b"cas%d" % counter
-        head = self.send_request(b"gets %s\r\n" % name)
-        if head == b"END":
+        first_line = self.send_request(b"gets %s\r\n" % name)
+        if first_line == b"END":
             self.restore_counter(name, counter)
             return
-        parts = head.split()
+        parts = first_line.split()
         number = int(self.connection.read_value(int(parts[3])))
         if self.connection.read_line() != b"END":
             raise ValueError("no END after gets")
         self.check_monotonic(counter, number, "the cas counter")
-        after = b"%d" % (number + 1)
+        next_number = b"%d" % (number + 1)
         reply = self.send_request(
-            b"cas %s 0 0 %d %s\r\n%s\r\n" % (name, len(after), parts[4], after)
+            b"cas %s 0 0 %d %s\r\n%s\r\n" % (name, len(next_number), parts[4], next_number)
         )
         if reply == b"STORED":
             if not self.shared_versions.mark_used(counter, number + 1):
@@ -119,15 +121,15 @@ class OrderedOperations(Session):
         """The log holds every acknowledged record, once, in order."""
         if self.log_next % LOG_RECORDS == 0:
             return
-        found = self.values_until_end(self.send_request(b"get %s\r\n" % self.log_name()))
-        if not found:
+        values = self.values_until_end(self.send_request(b"get %s\r\n" % self.log_name()))
+        if not values:
             self.report.lost += 1
             return
         first = self.log_next - self.log_next % LOG_RECORDS
         expected = b"".join(b"%d;" % number for number in range(first, self.log_next))
-        if found[0][1] != expected:
+        if values[0][1] != expected:
             self.violation(
-                f"log {self.log_name()!r}: {found[0][1][-40:]!r}, expected the end {expected[-40:]!r}"
+                f"log {self.log_name()!r}: {values[0][1][-40:]!r}, expected the end {expected[-40:]!r}"
             )
 
     def expire(self) -> None:
@@ -135,20 +137,22 @@ class OrderedOperations(Session):
         self.serial += 1
         name = b"ttl%d.%d" % (self.number, self.serial)
         ttl = self.random.randint(2, 3)
-        begun = time.monotonic()
+        set_started = time.monotonic()
         if self.send_request(b"set %s 0 %d 1\r\nx\r\n" % (name, ttl)) == b"STORED":
-            self.expiring.append((name, begun, time.monotonic(), ttl))
-        if len(self.expiring) < EXPIRING_KEPT:
+            self.expiring.append((name, set_started, time.monotonic(), ttl))
+        if len(self.expiring) < EXPIRING_ITEMS_MAX:
             return
-        name, begun, ended, ttl = self.expiring.pop(self.random.randrange(len(self.expiring)))
-        requested = time.monotonic()
-        found = self.values_until_end(self.send_request(b"get %s\r\n" % name))
-        replied = time.monotonic()
-        if found and requested - ended > ttl + TICK_SECONDS:
+        name, set_started, set_ended, ttl = self.expiring.pop(
+            self.random.randrange(len(self.expiring))
+        )
+        get_started = time.monotonic()
+        values = self.values_until_end(self.send_request(b"get %s\r\n" % name))
+        get_ended = time.monotonic()
+        if values and get_started - set_ended > ttl + TICK_SECONDS:
             self.violation(
-                f"{name!r} lives {requested - ended:.2f} s after its set, its TTL is {ttl}"
+                f"{name!r} lives {get_started - set_ended:.2f} s after its set, its TTL is {ttl}"
             )
-        if not found and replied - begun < ttl - TICK_SECONDS:
+        if not values and get_ended - set_started < ttl - TICK_SECONDS:
             self.report.lost += 1
 
     def noreply_order(self) -> None:
@@ -161,10 +165,10 @@ class OrderedOperations(Session):
         request += b"delete %s noreply\r\n" % name
         request += b"set %s 0 0 %d noreply\r\n%s\r\n" % (name, len(last), last)
         self.kill_next = False
-        found = self.values_until_end(self.send_request(request + b"get %s\r\n" % name))
-        if found and found[0][1] != last:
+        values = self.values_until_end(self.send_request(request + b"get %s\r\n" % name))
+        if values and values[0][1] != last:
             self.violation(
-                f"after noreply commands {name!r} holds {found[0][1][:40]!r}, sent last was {last!r}"
+                f"after noreply commands {name!r} holds {values[0][1][:40]!r}, sent last was {last!r}"
             )
-        if not found:
+        if not values:
             self.report.lost += 1

@@ -24,18 +24,18 @@ def ten_thousand_unknown_commands(server: Server) -> None:
 @case()
 def random_bytes(server: Server) -> None:
     """2.5 MB of random bytes, over many connections: the server lives."""
-    source = random.Random(RANDOM_SEED)
+    rng = random.Random(RANDOM_SEED)
     for _ in range(50):
         with server.connect(0.2) as connection:
             try:
-                connection.send(source.randbytes(50_000))
+                connection.send(rng.randbytes(50_000))
                 connection.read_rest(0.05)
             except (ConnectionError, TimeoutError):
                 pass
     require(server.is_alive(), "the server is gone")
 
 
-GOOD = [
+VALID_COMMANDS = [
     b"get a b c\r\n",
     b"gets a\r\n",
     b"set a 0 0 3\r\nabc\r\n",
@@ -61,39 +61,41 @@ GOOD = [
 ]
 
 
-def mutate(source: random.Random, command: bytes) -> bytes:
+def mutate(rng: random.Random, command: bytes) -> bytes:
     """Changes, drops, doubles or inserts a few bytes."""
     data = bytearray(command)
-    for _ in range(source.randint(1, 4)):
-        index = source.randrange(len(data) + 1)
-        choice = source.randrange(4)
+    for _ in range(rng.randint(1, 4)):
+        index = rng.randrange(len(data) + 1)
+        choice = rng.randrange(4)
         if choice == 0 and index < len(data):
-            data[index] = source.randrange(256)
+            data[index] = rng.randrange(256)
         elif choice == 1 and index < len(data):
             del data[index]
         elif choice == 2:
-            data[index:index] = source.choice(
+            data[index:index] = rng.choice(
                 [b" ", b"\r\n", b"0", b"-1", b"999999999999999999999", b"\x00", b"noreply"]
             )
         else:
-            data[index:index] = data[: source.randrange(8)]
+            data[index:index] = data[: rng.randrange(8)]
     return bytes(data)
 
 
 @case()
 def mutated_commands(server: Server) -> None:
     """6000 commands with a few bytes changed: the server lives and its memory stays."""
-    source = random.Random(RANDOM_SEED)
-    before = server.resident_mb()
+    rng = random.Random(RANDOM_SEED)
+    resident_mb_before = server.resident_mb()
     for _ in range(300):
         with server.connect(0.2) as connection:
             try:
-                connection.send(b"".join(mutate(source, source.choice(GOOD)) for _ in range(20)))
+                connection.send(
+                    b"".join(mutate(rng, rng.choice(VALID_COMMANDS)) for _ in range(20))
+                )
                 connection.read_rest(0.02)
             except (ConnectionError, TimeoutError):
                 pass
     require(server.is_alive(), "the server is gone")
-    require(server.resident_mb() - before < 32, "memory grew")
+    require(server.resident_mb() - resident_mb_before < 32, "memory grew")
 
 
 def send_other_protocol(server: Server, data: bytes) -> None:

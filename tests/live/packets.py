@@ -64,10 +64,10 @@ def parse_first_packet(received: bytes) -> tuple[Packet, int] | None:
     end = HEADER.size + body
     if len(received) < end:
         return None
-    key_from = HEADER.size + extras_bytes
-    value_from = key_from + key_bytes
-    extras, key = received[HEADER.size : key_from], received[key_from:value_from]
-    return Packet(opcode, status, opaque, cas, extras, key, received[value_from:end]), end
+    key_start = HEADER.size + extras_bytes
+    value_start = key_start + key_bytes
+    extras, key = received[HEADER.size : key_start], received[key_start:value_start]
+    return Packet(opcode, status, opaque, cas, extras, key, received[value_start:end]), end
 
 
 KEYS = [b"a", b"b", b"key", b"k" * 250, b"n1", b"n2", b"a b", b"\r\n", b"\xc3\xa9\x00"]
@@ -88,32 +88,34 @@ def packets_sent_together(rng: random.Random) -> bytes:
 
     Arithmetic comes alone: memcached pads a number that shrinks only if no response still refers to the item.
     """
-    some = [packet(rng) for _ in range(rng.choice((1, 1, 2, 5)))]
-    arithmetic = [one for one in some if one[1] in (INCR, INCRQ, DECR, DECRQ)]
-    return arithmetic[0] if arithmetic else b"".join(some)
+    requests = [random_packet(rng) for _ in range(rng.choice((1, 1, 2, 5)))]
+    arithmetic = [
+        packet_bytes for packet_bytes in requests if packet_bytes[1] in (INCR, INCRQ, DECR, DECRQ)
+    ]
+    return arithmetic[0] if arithmetic else b"".join(requests)
 
 
-def packet(rng: random.Random) -> bytes:
+def random_packet(rng: random.Random) -> bytes:
     """One request."""
     makers = [
-        read,
-        read,
-        read,
-        store,
-        store,
-        store,
-        delete_or_arithmetic,
-        delete_or_arithmetic,
-        rare,
+        random_read,
+        random_read,
+        random_read,
+        random_store,
+        random_store,
+        random_store,
+        random_delete_or_arithmetic,
+        random_delete_or_arithmetic,
+        random_admin_or_unknown,
     ]
-    return rng.choice(makers)(rng) if rng.random() > 0.01 else malformed(rng)
+    return rng.choice(makers)(rng) if rng.random() > 0.01 else random_malformed(rng)
 
 
 def pick_key(rng: random.Random) -> bytes:
     return rng.choice(KEYS[: rng.choice((3, len(KEYS)))])
 
 
-def read(rng: random.Random) -> bytes:
+def random_read(rng: random.Random) -> bytes:
     """get, gat and touch, all forms."""
     opcode = rng.choice([GET, GETQ, GETK, GETKQ, GAT, GATQ, GATK, GATKQ, TOUCH])
     is_touch = opcode in (GAT, GATQ, GATK, GATKQ, TOUCH)
@@ -121,7 +123,7 @@ def read(rng: random.Random) -> bytes:
     return request(opcode, pick_key(rng), b"", extras, rng.randrange(1000))
 
 
-def store(rng: random.Random) -> bytes:
+def random_store(rng: random.Random) -> bytes:
     """set, add, replace, append, prepend, all forms, sometimes with a unique that no item has."""
     opcode = rng.choice(
         [SET, SET, SET, ADD, REPLACE, SETQ, ADDQ, REPLACEQ, APPEND, PREPEND, APPENDQ, PREPENDQ]
@@ -132,7 +134,7 @@ def store(rng: random.Random) -> bytes:
     return request(opcode, pick_key(rng), rng.choice(VALUES), extras, rng.randrange(1000), cas)
 
 
-def delete_or_arithmetic(rng: random.Random) -> bytes:
+def random_delete_or_arithmetic(rng: random.Random) -> bytes:
     """delete, increment and decrement, all forms."""
     opcode = rng.choice([DELETE, DELETEQ, INCR, INCRQ, DECR, DECRQ])
     is_delete = opcode in (DELETE, DELETEQ)
@@ -142,7 +144,7 @@ def delete_or_arithmetic(rng: random.Random) -> bytes:
     return request(opcode, pick_key(rng), b"", extras, rng.randrange(1000), cas)
 
 
-def rare(rng: random.Random) -> bytes:
+def random_admin_or_unknown(rng: random.Random) -> bytes:
     """What concerns no item, and opcodes that are not known."""
     return rng.choice(
         [
@@ -166,7 +168,7 @@ def rare(rng: random.Random) -> bytes:
     )
 
 
-def malformed(rng: random.Random) -> bytes:
+def random_malformed(rng: random.Random) -> bytes:
     """A request whose lengths its opcode does not allow; whole, so that memcached does not wait for more."""
     return rng.choice(
         [

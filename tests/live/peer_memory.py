@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What peers can make a server hold: its resident memory under idle readers and halves of commands.
+"""The memory that clients can make a server hold: readers that never read, half uploads and unread dumps.
 
 Each scenario starts a server of its own, fills it, opens connections that tie memory up and leave it so, and
 watches the resident memory meanwhile. A well-behaved client measures its requests before and during that:
@@ -26,31 +26,34 @@ if TYPE_CHECKING:
 
 MEMORY_MB = 64
 RESIDENT_ROOM_MB = 16
-LARGE = 255_000
+LARGE_VALUE_BYTES = 255_000
 LARGE_KEYS = 16
-PREFIXES = 60_000
+KEY_PREFIXES = 60_000
 # What a reader that does not read offers the kernel to send into.
 RECEIVE_BUFFER = 4096
-# Descriptors of this process beside the connections.
+# Descriptors of this process in addition to the connections.
 SPARE_DESCRIPTORS = 64
 
 
-class Client:
+class MeasuringClient:
     """A well-behaved client that measures each small get and counts what failed."""
 
-    def __init__(self, server: Server, large: bool) -> None:
+    def __init__(self, server: Server, has_large_reads: bool) -> None:
         self.server = server
-        self.large = large
+        self.has_large_reads = has_large_reads
         self.stop = threading.Event()
-        self.times: list[float] = []
-        self.large_times: list[float] = []
+        self.small_latencies_s: list[float] = []
+        self.large_latencies_s: list[float] = []
         self.failures: list[str] = []
         self.peak_mb = 0.0
-        self.began = time.monotonic()
+        self.started_at = time.monotonic()
         self.seconds = 0.0
-        self.threads = [threading.Thread(target=work) for work in (self.gets, self.watch)]
-        if large:
-            self.threads.append(threading.Thread(target=self.large_gets))
+        self.threads = [
+            threading.Thread(target=work)
+            for work in (self.read_small_values, self.watch_resident_mb)
+        ]
+        if has_large_reads:
+            self.threads.append(threading.Thread(target=self.read_large_values))
 
     def __enter__(self) -> Self:
         for thread in self.threads:
@@ -61,54 +64,54 @@ class Client:
         self.stop.set()
         for thread in self.threads:
             thread.join()
-        self.seconds = time.monotonic() - self.began
+        self.seconds = time.monotonic() - self.started_at
 
-    def gets(self) -> None:
+    def read_small_values(self) -> None:
         """Small gets one after another."""
         with self.server.connect(30) as connection:
             while not self.stop.is_set():
-                begun = time.perf_counter()
+                request_started = time.perf_counter()
                 try:
                     if connection.get(b"small") is None:
                         self.failures.append("a small get missed")
                 except (OSError, AssertionError) as error:
                     self.failures.append(f"a small get: {error}")
                     return
-                self.times.append(time.perf_counter() - begun)
+                self.small_latencies_s.append(time.perf_counter() - request_started)
 
-    def large_gets(self) -> None:
-        """A large get twenty times a second, with a connection that reads what it asked for."""
+    def read_large_values(self) -> None:
+        """A large get twenty times a second, with a connection that reads its replies."""
         with self.server.connect(60) as connection:
             while not self.stop.wait(0.05):
-                begun = time.perf_counter()
+                request_started = time.perf_counter()
                 try:
                     value = connection.get(b"large0")
                 except (OSError, AssertionError) as error:
                     self.failures.append(f"a large get: {error}")
                     return
-                if value is None or len(value) != LARGE:
+                if value is None or len(value) != LARGE_VALUE_BYTES:
                     self.failures.append("a large get missed")
-                self.large_times.append(time.perf_counter() - begun)
+                self.large_latencies_s.append(time.perf_counter() - request_started)
 
-    def watch(self) -> None:
+    def watch_resident_mb(self) -> None:
         """The peak of the resident memory."""
         while not self.stop.wait(0.01):
             self.peak_mb = max(self.peak_mb, self.server.resident_mb())
 
     def figures(self) -> dict[str, float]:
         """What was measured."""
-        times = sorted(self.times) or [0.0]
-        large = sorted(self.large_times) or [0.0]
+        small_latencies_s = sorted(self.small_latencies_s) or [0.0]
+        large_latencies_s = sorted(self.large_latencies_s) or [0.0]
         return {
-            "gets_per_s": round(len(self.times) / self.seconds),
-            "p50_us": round(times[len(times) // 2] * 1e6),
-            "p99_us": round(times[int(len(times) * 0.99)] * 1e6),
-            "large_gets": len(self.large_times),
-            "large_worst_ms": round(large[-1] * 1e3, 1),
+            "gets_per_s": round(len(self.small_latencies_s) / self.seconds),
+            "p50_us": round(small_latencies_s[len(small_latencies_s) // 2] * 1e6),
+            "p99_us": round(small_latencies_s[int(len(small_latencies_s) * 0.99)] * 1e6),
+            "large_gets": len(self.large_latencies_s),
+            "large_worst_ms": round(large_latencies_s[-1] * 1e3, 1),
         }
 
 
-def fill(server: Server) -> None:
+def fill_memory(server: Server) -> None:
     """A small value, the large ones, and the rest of the memory in values of 1 KB."""
     with server.connect(60) as connection:
         for start in range(0, 60_000, 500):
@@ -118,80 +121,80 @@ def fill(server: Server) -> None:
             )
         connection.set(b"small", b"s" * 100)
         for number in range(LARGE_KEYS):
-            connection.set(b"large%d" % number, b"L" * LARGE)
+            connection.set(b"large%d" % number, b"L" * LARGE_VALUE_BYTES)
 
 
-def opened(
-    server: Server, count: int, begin: Callable[[ServerConnection, int], None]
+def open_stalled_connections(
+    server: Server, count: int, send_first_bytes: Callable[[ServerConnection, int], None]
 ) -> list[ServerConnection]:
-    """Connections of which each sent something and goes no further."""
+    """Connections that each send the first bytes and then stop."""
     connections = []
     for number in range(count):
         connection = server.connect(5, receive_buffer=RECEIVE_BUFFER)
         connections.append(connection)
         with contextlib.suppress(TimeoutError, ConnectionError):
-            begin(connection, number)
+            send_first_bytes(connection, number)
     return connections
 
 
-def readers(server: Server, count: int) -> list[ServerConnection]:
-    """Ask for 16 values of 255 KB each, several times, and read nothing; the values change now and then."""
+def open_readers_that_never_read(server: Server, count: int) -> list[ServerConnection]:
+    """Request 16 values of 255 KB each, several times, and read nothing; the values change now and then."""
     request = b"get " + b" ".join(b"large%d" % n for n in range(LARGE_KEYS)) + b"\r\n"
     writer = server.connect(30)
 
-    def begin(connection: ServerConnection, number: int) -> None:
+    def request_large_values(connection: ServerConnection, number: int) -> None:
         if number % 4 == 0:
             for key in range(LARGE_KEYS):
-                writer.set(b"large%d" % key, b"L" * LARGE)
+                writer.set(b"large%d" % key, b"L" * LARGE_VALUE_BYTES)
         connection.send(request * 4)
 
-    return [*opened(server, count, begin), writer]
+    return [*open_stalled_connections(server, count, request_large_values), writer]
 
 
-def halves(server: Server, count: int) -> list[ServerConnection]:
+def open_half_uploads(server: Server, count: int) -> list[ServerConnection]:
     """Send the first 60,000 bytes of a value of 65,000 and stop."""
-    part = b"set half 0 0 65000\r\n" + b"h" * 60_000
+    first_bytes = b"set half 0 0 65000\r\n" + b"h" * 60_000
 
-    def begin(connection: ServerConnection, _number: int) -> None:
+    def send_part(connection: ServerConnection, _number: int) -> None:
         connection.socket.setblocking(False)
         with contextlib.suppress(BlockingIOError):
-            connection.socket.send(part)
+            connection.socket.send(first_bytes)
 
-    return opened(server, count, begin)
+    return open_stalled_connections(server, count, send_part)
 
 
-def dumps(server: Server, count: int) -> list[ServerConnection]:
-    """Ask for the table of key prefixes, which is large, and read nothing."""
+def open_unread_dumps(server: Server, count: int) -> list[ServerConnection]:
+    """Request the table of key prefixes, which is large, and read nothing."""
     with server.connect(60) as connection:
         connection.send_request(b"stats detail on\r\n")
-        for start in range(0, PREFIXES, 500):
+        for start in range(0, KEY_PREFIXES, 500):
             names = range(start, start + 500)
             connection.send(b"".join(b"get %s%06d:x\r\n" % (b"p" * 200, n) for n in names))
             for _ in names:
                 connection.read_line()
         connection.send_request(b"stats detail off\r\n")
-    return opened(
+    return open_stalled_connections(
         server, count, lambda connection, _: connection.send(b"stats detail dump\r\n" * 2)
     )
 
 
 SCENARIOS: dict[str, Callable[[Server, int], list[ServerConnection]]] = {
-    "readers": readers,
-    "halves": halves,
-    "dumps": dumps,
+    "readers": open_readers_that_never_read,
+    "halves": open_half_uploads,
+    "dumps": open_unread_dumps,
 }
 
 
-def rows(server: Server) -> dict[str, int]:
+def peer_counters(server: Server) -> dict[str, int]:
     """What the server counted."""
     with server.connect(30) as connection:
         connection.send(b"stats glasscache\r\n")
-        found = {}
+        counters = {}
         while (line := connection.read_line()) not in (b"END", b"ERROR", b""):
             _, name, value = line.decode().split(" ", 2)
             if name.startswith(("peer", "stalled", "buffer_bytes")):
-                found[name] = int(value)
-        return found
+                counters[name] = int(value)
+        return counters
 
 
 def measure(
@@ -200,23 +203,23 @@ def measure(
     """One scenario: figures before and during it, the peak of the memory and whether all held."""
     server = Server(command, ("-m", str(MEMORY_MB), "-c", "20000"))
     try:
-        fill(server)
-        with Client(server, large=True) as before:
+        fill_memory(server)
+        with MeasuringClient(server, has_large_reads=True) as before:
             time.sleep(min(seconds, 3))
-        with Client(server, large=True) as during:
+        with MeasuringClient(server, has_large_reads=True) as during:
             connections = SCENARIOS[scenario](server, connection_count)
             time.sleep(seconds)
-        limit = 1.02 * MEMORY_MB + RESIDENT_ROOM_MB
+        limit_mb = 1.02 * MEMORY_MB + RESIDENT_ROOM_MB
         result: dict[str, object] = {
             "scenario": scenario,
             "connections": connection_count,
             "resident_mb": round(during.peak_mb, 1),
-            "limit_mb": round(limit, 1),
+            "limit_mb": round(limit_mb, 1),
             "before": before.figures(),
             "during": during.figures(),
             "failures": during.failures[:3],
-            "counted": rows(server),
-            "holds": during.peak_mb <= limit and not during.failures,
+            "counted": peer_counters(server),
+            "holds": during.peak_mb <= limit_mb and not during.failures,
         }
         for connection in connections:
             connection.socket.close()
@@ -226,7 +229,7 @@ def measure(
 
 
 def main() -> int:
-    """Prints one line a scenario; returns 0 when memory stayed in bounds and nobody was refused."""
+    """Prints one line a scenario; returns 0 when memory stayed within the limit and no request failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--server", default="target/release/glasscache serve", help="command without options"
@@ -237,14 +240,14 @@ def main() -> int:
     args = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    usual = {"readers": 300, "halves": 10_000, "dumps": 1_000}
-    holds = True
+    default_connections = {"readers": 300, "halves": 10_000, "dumps": 1_000}
+    is_within_limits = True
     for scenario in [args.only] if args.only else list(SCENARIOS):
-        count = min(args.connections or usual[scenario], hard - SPARE_DESCRIPTORS)
+        count = min(args.connections or default_connections[scenario], hard - SPARE_DESCRIPTORS)
         result = measure(args.server.split(), scenario, count, args.seconds)
-        holds = holds and bool(result["holds"])
+        is_within_limits = is_within_limits and bool(result["holds"])
         print(json.dumps(result), flush=True)
-    return 0 if holds else 1
+    return 0 if is_within_limits else 1
 
 
 if __name__ == "__main__":

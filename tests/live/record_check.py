@@ -8,7 +8,7 @@ are
 - these gets, and how many of them were recorded or reported as skipped;
 - the processor time of the recorder, by rusage, over the time of the load;
 - the largest difference between the LRU curve of the recording and that of the same part of the file;
-- the server's processor time for each get in slices by turns with and without a watcher.
+- the server's processor time for each get in alternating slices with and without a watcher.
 
     make record-check SECONDS=60
 """
@@ -40,13 +40,13 @@ RECORDER_CPU_MAX = 0.1
 CURVE_DIFFERENCE_MAX = 0.005
 
 # Sizes at which the curves are compared, as shares of all keys of the file.
-SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
+CAPACITY_SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 
 # Pairs of slices with and without a watcher.
 SLICE_PAIRS = 6
 
 # Longest time until a server has written the last lines: memcached's logger sleeps for up to a second.
-LAST_LINES_S = 1.5
+LOGGER_DELAY_S = 1.5
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,15 @@ class Setup:
                     counters[name] = int(value)
         return counters
 
-    def run(self, *arguments: str) -> dict[str, Any]:
+    def run_command(self, *arguments: str) -> dict[str, Any]:
         """The result of a command."""
         command = [self.binary, "--json", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise SystemExit(f"{shlex.join(command)} ended with {done.returncode}: {done.stderr}")
-        result: dict[str, Any] = json.loads(done.stdout)["result"]
+        completed = subprocess.run(command, capture_output=True, text=True, check=False)
+        if completed.returncode != 0:
+            raise SystemExit(
+                f"{shlex.join(command)} ended with {completed.returncode}: {completed.stderr}"
+            )
+        result: dict[str, Any] = json.loads(completed.stdout)["result"]
         return result
 
     def load_command(self) -> list[str]:
@@ -97,7 +99,7 @@ class Setup:
 
 
 class Recorder:
-    """A `glasscache record` beside the load."""
+    """A `glasscache record` that runs during the load."""
 
     def __init__(self, setup: Setup, file: Path) -> None:
         command = [setup.binary, "--json", "record", setup.address, "--for", "1h"]
@@ -121,8 +123,8 @@ def lru_curve(setup: Setup, keys: list[str]) -> list[float]:
     """Miss ratios of an LRU at the sizes that are compared."""
     file = setup.folder / "curve.csv"
     file.write_text("key\n" + "\n".join(keys) + "\n")
-    sizes = ",".join(str(max(1, int(share * setup.keys))) for share in SHARES)
-    result = setup.run("curve", str(file), "--policies", "lru", "--capacities", sizes)
+    sizes = ",".join(str(max(1, int(share * setup.keys))) for share in CAPACITY_SHARES)
+    result = setup.run_command("curve", str(file), "--policies", "lru", "--capacities", sizes)
     return [float(row["miss_ratio"]) for row in result["results"]]
 
 
@@ -137,24 +139,27 @@ def check_recording(setup: Setup, seconds: float) -> bool:
     recording = setup.folder / "recording.csv"
     with running_load(setup) as load:
         load.send_signal(signal.SIGSTOP)
-        first = settled_gets(setup)
+        gets_before = get_count_when_settled(setup)
         recorder = Recorder(setup, recording)
         load.send_signal(signal.SIGCONT)
         time.sleep(seconds)
         load.send_signal(signal.SIGSTOP)
-        sent = settled_gets(setup) - first
-        time.sleep(LAST_LINES_S)
+        sent_gets = get_count_when_settled(setup) - gets_before
+        time.sleep(LOGGER_DELAY_S)
         recorded, cpu_s = recorder.stop()
         load.send_signal(signal.SIGCONT)
-    missing = sent - recorded["gets"] - recorded["skipped_lines"]
+    missing = sent_gets - recorded["gets"] - recorded["skipped_lines"]
     cpu_share = cpu_s / seconds
     with setup.stream.open() as stream:
         keys = [row["key"] for row in csv.DictReader(stream)]
-    expected = lru_curve(setup, keys[first : first + sent])
-    found = lru_curve(setup, recorded_keys(recording))
-    difference = max(abs(one - other) for one, other in zip(expected, found, strict=True))
+    expected_curve = lru_curve(setup, keys[gets_before : gets_before + sent_gets])
+    recorded_curve = lru_curve(setup, recorded_keys(recording))
+    difference = max(
+        abs(expected_ratio - recorded_ratio)
+        for expected_ratio, recorded_ratio in zip(expected_curve, recorded_curve, strict=True)
+    )
     print(
-        f"  {sent} gets sent, {sent / seconds:.0f} a second: {recorded['gets']} recorded,"
+        f"  {sent_gets} gets sent, {sent_gets / seconds:.0f} a second: {recorded['gets']} recorded,"
         f" {recorded['skipped_lines']} reported as skipped, {missing} missing:"
         f" {met_or_missed(missing == 0)}"
     )
@@ -169,25 +174,25 @@ def check_recording(setup: Setup, seconds: float) -> bool:
     return missing == 0 and cpu_share <= RECORDER_CPU_MAX and difference <= CURVE_DIFFERENCE_MAX
 
 
-def settled_gets(setup: Setup) -> int:
+def get_count_when_settled(setup: Setup) -> int:
     """The server's count of gets once it no longer grows."""
-    before, now = -1, setup.counters()["cmd_get"]
-    while before != now:
+    previous, current = -1, setup.counters()["cmd_get"]
+    while previous != current:
         time.sleep(0.05)
-        before, now = now, setup.counters()["cmd_get"]
-    return now
+        previous, current = current, setup.counters()["cmd_get"]
+    return current
 
 
 @contextlib.contextmanager
 def running_load(setup: Setup) -> Generator[subprocess.Popen[bytes]]:
     """The load, from its first gets to the end of the block."""
-    first = setup.counters()["cmd_get"]
+    gets_before = setup.counters()["cmd_get"]
     load = subprocess.Popen(
         setup.load_command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
         # It begins with a set for each key.
-        while setup.counters()["cmd_get"] == first:
+        while setup.counters()["cmd_get"] == gets_before:
             if load.poll() is not None:
                 raise SystemExit("the load ended")
             time.sleep(0.05)
@@ -197,7 +202,7 @@ def running_load(setup: Setup) -> Generator[subprocess.Popen[bytes]]:
         load.wait()
 
 
-def cost_of_watching(setup: Setup, seconds: float) -> None:
+def print_cost_of_watching(setup: Setup, seconds: float) -> None:
     """Prints the server's processor time for each get, with and without a watcher."""
     slice_s = max(seconds / SLICE_PAIRS, 1.0)
     costs: dict[bool, list[float]] = {False: [], True: []}
@@ -212,18 +217,18 @@ def cost_of_watching(setup: Setup, seconds: float) -> None:
                 costs[is_watched].append(1e6 * cpu_s / gets)
                 if recorder:
                     recorder.stop()
-    without, watched = statistics.median(costs[False]), statistics.median(costs[True])
-    extra = statistics.median(
-        one - other for one, other in zip(costs[True], costs[False], strict=True)
+    unwatched_us, watched_us = statistics.median(costs[False]), statistics.median(costs[True])
+    added_us = statistics.median(
+        watched - unwatched for watched, unwatched in zip(costs[True], costs[False], strict=True)
     )
     print(
-        f"  server CPU for each get: {without:.2f} us, while watched {watched:.2f} us;"
-        f" {extra:+.2f} us in the median of {SLICE_PAIRS} pairs of {slice_s:.0f} s"
+        f"  server CPU for each get: {unwatched_us:.2f} us, while watched {watched_us:.2f} us;"
+        f" {added_us:+.2f} us in the median of {SLICE_PAIRS} pairs of {slice_s:.0f} s"
     )
 
 
 def met_or_missed(is_met: object) -> str:
-    """A word for the end of a line."""
+    """Return "met" or "missed" for the end of a line."""
     return "met" if is_met else "missed"
 
 
@@ -245,11 +250,13 @@ def main() -> int:
             try:
                 # More than the load sends before the recording and during it.
                 requests = str(int(arguments.rate * (arguments.seconds + 10)))
-                law = ["--keys", str(arguments.keys), "--skew", str(arguments.skew)]
-                setup.run("generate", "zipf", str(setup.stream), "--requests", requests, *law)
+                popularity = ["--keys", str(arguments.keys), "--skew", str(arguments.skew)]
+                setup.run_command(
+                    "generate", "zipf", str(setup.stream), "--requests", requests, *popularity
+                )
                 print(f"{command}:")
                 is_met = check_recording(setup, arguments.seconds) and is_met
-                cost_of_watching(setup, arguments.seconds)
+                print_cost_of_watching(setup, arguments.seconds)
             finally:
                 server.kill()
     return 0 if is_met else 1

@@ -49,7 +49,7 @@ class Interval:
 
 
 @dataclass
-class Kind:
+class RepeatedCommand:
     """A command that is run again and again."""
 
     name: str
@@ -59,13 +59,17 @@ class Kind:
     def run(self, seed: int) -> None:
         """Runs the command once and keeps its intervals."""
         command = [*self.command, "--seed", str(seed)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-        if done.returncode != 0:
-            raise SystemExit(f"{shlex.join(command)} ended with {done.returncode}: {done.stderr}")
-        ratio = json.loads(done.stdout)["result"]["ratio"]
+        completed = subprocess.run(
+            command, capture_output=True, text=True, timeout=300, check=False
+        )
+        if completed.returncode != 0:
+            raise SystemExit(
+                f"{shlex.join(command)} ended with {completed.returncode}: {completed.stderr}"
+            )
+        ratio = json.loads(completed.stdout)["result"]["ratio"]
         for percentile in HALF_WIDTH_MAX:
-            found = ratio[percentile]
-            interval = Interval(found["low"], found["high"])
+            bounds = ratio[percentile]
+            interval = Interval(bounds["low"], bounds["high"])
             self.intervals.setdefault(percentile, []).append(interval)
 
     def print(self) -> bool:
@@ -85,21 +89,23 @@ class Kind:
         return all(are_met)
 
 
-def kinds(binary: str, target: str, arguments: argparse.Namespace, folder: Path) -> list[Kind]:
+def commands_to_repeat(
+    binary: str, target: str, arguments: argparse.Namespace, folder: Path
+) -> list[RepeatedCommand]:
     """Both commands, without a seed."""
-    vs = [target, "--vs", target]
-    bench = ["--closed", "--for", arguments.bench_for, "--warm-up", "100ms"]
-    bench += ["--connections", "4", "--keys", "1000"]
-    profile = ["--calls", str(arguments.calls), "--sizes", "100", "--widths", "1"]
-    profile += ["--latency-out", str(folder / "latency.json")]
+    both_targets = [target, "--vs", target]
+    bench_options = ["--closed", "--for", arguments.bench_for, "--warm-up", "100ms"]
+    bench_options += ["--connections", "4", "--keys", "1000"]
+    profile_options = ["--calls", str(arguments.calls), "--sizes", "100", "--widths", "1"]
+    profile_options += ["--latency-out", str(folder / "latency.json")]
     return [
-        Kind("bench", [binary, "--json", "bench", *vs, *bench]),
-        Kind("profile", [binary, "--json", "profile", *vs, *profile]),
+        RepeatedCommand("bench", [binary, "--json", "bench", *both_targets, *bench_options]),
+        RepeatedCommand("profile", [binary, "--json", "profile", *both_targets, *profile_options]),
     ]
 
 
 def main() -> int:
-    """Runs both commands by turns and prints what was found."""
+    """Runs both commands alternately and prints how often each interval contains 1."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--binary", required=True, help="the glasscache that measures")
     parser.add_argument("--server", help="command of the server [default: the binary's serve]")
@@ -109,18 +115,18 @@ def main() -> int:
     arguments = parser.parse_args()
     command = shlex.split(arguments.server or f"{arguments.binary} serve")
     server = Server(command)
-    begun = time.monotonic()
+    started_at = time.monotonic()
     try:
         with tempfile.TemporaryDirectory() as folder:
             target = f"127.0.0.1:{server.port}"
-            found = kinds(arguments.binary, target, arguments, Path(folder))
+            commands = commands_to_repeat(arguments.binary, target, arguments, Path(folder))
             for seed in range(1, arguments.runs + 1):
-                for kind in found:
-                    kind.run(seed)
+                for repeated in commands:
+                    repeated.run(seed)
     finally:
         server.kill()
-    are_met = [kind.print() for kind in found]
-    print(f"{time.monotonic() - begun:.0f} s")
+    are_met = [repeated.print() for repeated in commands]
+    print(f"{time.monotonic() - started_at:.0f} s")
     return 0 if all(are_met) else 1
 
 

@@ -1,4 +1,4 @@
-"""A process of the consistency check as the server sees it: its connection, and what it notes of the replies.
+"""A process of the consistency check: its connection, and what it records of the replies.
 
 An operation may be cut off on purpose, in the middle of its request or before its reply.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Plan:
-    """What a run consists of; equal in all processes."""
+    """The settings of a run; equal in all processes."""
 
     port: int
     processes: int = 6
@@ -52,7 +52,7 @@ class Killed(Exception):
 
 
 class Session:
-    """The connection of one process, made anew after each cut."""
+    """The connection of one process, opened again after each cut."""
 
     def __init__(self, plan: Plan, number: int, shared_versions: SharedVersions) -> None:
         self.plan, self.number, self.shared_versions = plan, number, shared_versions
@@ -68,7 +68,7 @@ class Session:
         return ServerConnection(self.plan.port, 30.0, None)
 
     def violation(self, text: str) -> None:
-        """Notes a reply that cannot be."""
+        """Records a reply that no correct server gives."""
         self.report.violations.append(f"process {self.number}: {text}")
 
     def send_request(self, request: bytes) -> bytes:
@@ -76,8 +76,10 @@ class Session:
         if not self.kill_next:
             return self.connection.send_request(request)
         self.kill_next = False
-        cut = len(request) if self.random.random() < 0.5 else self.random.randrange(len(request))
-        self.connection.send(request[:cut])
+        sent_bytes = (
+            len(request) if self.random.random() < 0.5 else self.random.randrange(len(request))
+        )
+        self.connection.send(request[:sent_bytes])
         if self.random.random() < 0.5:
             self.connection.socket.setsockopt(
                 socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
@@ -85,13 +87,13 @@ class Session:
         self.connection.socket.close()
         raise Killed
 
-    def values_until_end(self, head: bytes) -> list[tuple[bytes, bytes]]:
+    def values_until_end(self, line: bytes) -> list[tuple[bytes, bytes]]:
         """The VALUE blocks of a text reply whose first line was read."""
-        found = []
-        while head != b"END":
-            parts = head.split()
+        values = []
+        while line != b"END":
+            parts = line.split()
             if len(parts) < 4 or parts[0] != b"VALUE":
-                raise ValueError(f"instead of VALUE came {head[:60]!r}")
-            found.append((parts[1], self.connection.read_value(int(parts[3]))))
-            head = self.connection.read_line()
-        return found
+                raise ValueError(f"instead of VALUE came {line[:60]!r}")
+            values.append((parts[1], self.connection.read_value(int(parts[3]))))
+            line = self.connection.read_line()
+        return values

@@ -1,4 +1,4 @@
-"""Signals: a server that stands still for a while, and one that is told to leave while it is busy."""
+"""Signals: a server that is stopped for a while, and one that is terminated under load."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from harness import Server, case, require
 
 @case(options=("-m", "64"))
 def stopped_for_three_seconds(server: Server) -> str:
-    """After SIGSTOP and SIGCONT the first answer comes at once, and what expired meanwhile is gone."""
+    """After SIGSTOP and SIGCONT the first reply comes at once, and what expired meanwhile is gone."""
     with server.connect() as connection:
         require(connection.set(b"short", b"v", exptime=2) == b"STORED", "not stored")
         server.signal(signal.SIGSTOP)
         time.sleep(3)
-        begun = time.monotonic()
+        started_at = time.monotonic()
         server.signal(signal.SIGCONT)
         require(connection.is_in_sync(), "not served")
-        waited = time.monotonic() - begun
-        require(waited < 0.25, f"answered after {waited * 1000:.0f} ms")
+        reply_s = time.monotonic() - started_at
+        require(reply_s < 0.25, f"reply after {reply_s * 1000:.0f} ms")
         deadline = time.monotonic() + 1.5
         while connection.get(b"short") is not None:
             require(time.monotonic() < deadline, "expiry was not caught up")
             time.sleep(0.02)
-    return f"answered after {waited * 1000:.1f} ms"
+    return f"reply after {reply_s * 1000:.1f} ms"
 
 
-def under_load(server: Server, number: int, within: float) -> str:
-    """Signals a busy server; every reply read until the end is whole, and the process leaves in time."""
-    broken: list[str] = []
+def signal_under_load(server: Server, number: int, exit_s_max: float) -> str:
+    """Signals a busy server; every reply read until the end is complete, and the process exits in time."""
+    broken_replies: list[str] = []
 
-    def load() -> None:
+    def store_until_closed() -> None:
         try:
             with server.connect(5) as connection:
                 while True:
@@ -40,34 +40,34 @@ def under_load(server: Server, number: int, within: float) -> str:
                     if reply == b"":
                         return
                     if reply != b"STORED":
-                        broken.append(repr(reply))
+                        broken_replies.append(repr(reply))
         except OSError:
             return
 
-    threads = [threading.Thread(target=load) for _ in range(8)]
+    threads = [threading.Thread(target=store_until_closed) for _ in range(8)]
     for thread in threads:
         thread.start()
     time.sleep(0.3)
-    begun = time.monotonic()
+    started_at = time.monotonic()
     server.signal(number)
     code = server.process.wait(timeout=10)
-    took = time.monotonic() - begun
+    exit_s = time.monotonic() - started_at
     for thread in threads:
         thread.join()
-    require(took <= within, f"gone after {took:.2f} s")
-    require(not broken, f"broken replies: {broken[:2]}")
+    require(exit_s <= exit_s_max, f"exited after {exit_s:.2f} s")
+    require(not broken_replies, f"broken replies: {broken_replies[:2]}")
     if number == signal.SIGTERM:
         require(code in (0, -signal.SIGTERM), f"exit code {code}")
-    return f"gone after {took * 1000:.0f} ms, exit code {code}"
+    return f"exited after {exit_s * 1000:.0f} ms, exit code {code}"
 
 
 @case(options=("-m", "64"))
 def sigterm_under_load(server: Server) -> str:
     """SIGTERM: begun requests are answered, gone within a second."""
-    return under_load(server, signal.SIGTERM, 1.0)
+    return signal_under_load(server, signal.SIGTERM, 1.0)
 
 
 @case(options=("-m", "64"))
 def sigkill_under_load(server: Server) -> str:
     """SIGKILL: gone at once."""
-    return under_load(server, signal.SIGKILL, 1.0)
+    return signal_under_load(server, signal.SIGKILL, 1.0)

@@ -5,16 +5,14 @@ from __future__ import annotations
 from harness import Server, ServerConnection, case, require
 
 
-def refused_set(server: Server, head: bytes) -> None:
+def require_set_refused(server: Server, command_line: bytes) -> None:
     """The payload of a refused set is swallowed, or the connection closed; it never runs."""
     payload = b"set smuggled 0 0 3\r\nbad\r\n"
     payload += b"#" * (40 - len(payload))
     with server.connect() as connection:
-        connection.send(b"delete smuggled noreply\r\n" + head + payload + b"\r\nmn\r\n")
+        connection.send(b"delete smuggled noreply\r\n" + command_line + payload + b"\r\nmn\r\n")
         reply = connection.read_line()
-        require(
-            reply.startswith((b"CLIENT_ERROR", b"SERVER_ERROR", b"ERROR")), f"answered {reply!r}"
-        )
+        require(reply.startswith((b"CLIENT_ERROR", b"SERVER_ERROR", b"ERROR")), f"reply {reply!r}")
         after = connection.read_line()
         require(after in (b"MN", b""), f"after the refusal came {after!r}")
     with server.connect() as connection:
@@ -24,49 +22,49 @@ def refused_set(server: Server, head: bytes) -> None:
 @case()
 def refused_set_bad_flags(server: Server) -> None:
     """Flags that are no number."""
-    refused_set(server, b"set k abc 0 40\r\n")
+    require_set_refused(server, b"set k abc 0 40\r\n")
 
 
 @case()
 def refused_set_bad_exptime(server: Server) -> None:
     """An exptime that is no number."""
-    refused_set(server, b"set k 0 abc 40\r\n")
+    require_set_refused(server, b"set k 0 abc 40\r\n")
 
 
 @case()
 def refused_set_long_key(server: Server) -> None:
     """A key that is too long."""
-    refused_set(server, b"set " + b"k" * 251 + b" 0 0 40\r\n")
+    require_set_refused(server, b"set " + b"k" * 251 + b" 0 0 40\r\n")
 
 
 @case()
 def refused_add_bad_flags(server: Server) -> None:
     """The same for `add`."""
-    refused_set(server, b"add k -1x 0 40\r\n")
+    require_set_refused(server, b"add k -1x 0 40\r\n")
 
 
 @case()
 def refused_cas_bad_unique(server: Server) -> None:
     """A unique that is no number."""
-    refused_set(server, b"cas k 0 0 40 zz\r\n")
+    require_set_refused(server, b"cas k 0 0 40 zz\r\n")
 
 
 @case()
 def refused_ms_bad_flag(server: Server) -> None:
     """A meta set with a flag that does not exist."""
-    refused_set(server, b"ms k 40 Tabc\r\n")
+    require_set_refused(server, b"ms k 40 Tabc\r\n")
 
 
 @case()
 def refused_ms_long_key(server: Server) -> None:
     """A meta set with a key that is too long."""
-    refused_set(server, b"ms " + b"k" * 251 + b" 40\r\n")
+    require_set_refused(server, b"ms " + b"k" * 251 + b" 40\r\n")
 
 
 @case()
 def lengths_out_of_range(server: Server) -> None:
     """Lengths beyond 2^31, 2^32, 2^63, 2^64, negative and text are refused without taking memory."""
-    before = server.resident_mb()
+    resident_mb_before = server.resident_mb()
     for length in (
         2**31 - 1,
         2**31,
@@ -96,7 +94,7 @@ def lengths_out_of_range(server: Server) -> None:
         with server.connect(3) as connection:
             reply = connection.send_request(b"set k 0 0 " + text + b"\r\n")
             require(reply.startswith((b"CLIENT_ERROR", b"ERROR")), f"length {text!r}: {reply!r}")
-    require(server.resident_mb() - before < 16, "the lengths took memory")
+    require(server.resident_mb() - resident_mb_before < 16, "the lengths took memory")
 
 
 @case()
@@ -105,7 +103,7 @@ def value_over_the_limit(server: Server) -> None:
     with server.connect() as connection:
         require(connection.set(b"large", b"old") == b"STORED", "not stored")
         reply = connection.set(b"large", b"x" * (2 << 20))
-        require(reply == b"SERVER_ERROR object too large for cache", f"answered {reply!r}")
+        require(reply == b"SERVER_ERROR object too large for cache", f"reply {reply!r}")
         require(connection.get(b"large") is None, "the old value is still there")
         require(connection.is_in_sync(), "out of step")
 
@@ -116,7 +114,7 @@ def meta_value_over_the_limit(server: Server) -> None:
     with server.connect() as connection:
         require(connection.set(b"large", b"old") == b"STORED", "not stored")
         reply = connection.send_request(b"ms large %d\r\n" % (2 << 20) + b"x" * (2 << 20) + b"\r\n")
-        require(reply == b"SERVER_ERROR object too large for cache", f"answered {reply!r}")
+        require(reply == b"SERVER_ERROR object too large for cache", f"reply {reply!r}")
         require(connection.get(b"large") is None, "the old value is still there")
         require(connection.is_in_sync(), "out of step")
 
@@ -126,7 +124,7 @@ def value_not_ended_by_crlf(server: Server) -> None:
     """A value longer than announced is a bad data chunk, and what follows is in step."""
     with server.connect() as connection:
         reply = connection.send_request(b"set chunk 0 0 3\r\nabcdef\r\n")
-        require(reply == b"CLIENT_ERROR bad data chunk", f"answered {reply!r}")
+        require(reply == b"CLIENT_ERROR bad data chunk", f"reply {reply!r}")
         rest = connection.send_request(b"mn\r\n")
         require(
             rest == b"MN" or rest.startswith((b"ERROR", b"CLIENT_ERROR")), f"then came {rest!r}"
@@ -141,7 +139,7 @@ def large_value_not_ended_by_crlf(server: Server) -> None:
     with server.connect() as connection:
         size = 700_000
         reply = connection.send_request(b"set chunk 0 0 %d\r\n" % size + b"x" * size + b"yz")
-        require(reply == b"CLIENT_ERROR bad data chunk", f"answered {reply!r}")
+        require(reply == b"CLIENT_ERROR bad data chunk", f"reply {reply!r}")
     require(server.is_alive(), "the server is gone")
 
 
@@ -159,7 +157,7 @@ def flags_beyond_32_bits_are_refused(server: Server) -> None:
     """memcached stores them cut off; a client would read other flags than it wrote."""
     with server.connect() as connection:
         reply = connection.set(b"flags", b"v", flags=2**32)
-        require(reply.startswith(b"CLIENT_ERROR"), f"answered {reply!r}")
+        require(reply.startswith(b"CLIENT_ERROR"), f"reply {reply!r}")
         require(connection.is_in_sync(), "out of step")
 
 
@@ -170,7 +168,7 @@ def far_exptime(connection: ServerConnection, exptime: int) -> None:
     if reply == b"STORED":
         require(connection.get(key) == b"v", f"exptime {exptime} counts as past")
     else:
-        require(reply.startswith(b"CLIENT_ERROR"), f"exptime {exptime} answered {reply!r}")
+        require(reply.startswith(b"CLIENT_ERROR"), f"exptime {exptime}: reply {reply!r}")
 
 
 @case()

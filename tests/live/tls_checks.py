@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What OpenSSL's client can and cannot do with the server's TLS: versions, ciphers, certificates.
+"""The TLS versions, ciphers and certificates that the server accepts and refuses, by OpenSSL's client.
 
 The client is the command `openssl s_client`, with its security level at 0 where it has to offer what
 no client should. Half handshakes and other protocols are sent by sockets.
@@ -16,18 +16,18 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from certificates import RSA, Authority, Identity
+from certificates import RSA_KEY, Authority, Identity
 from harness import Server, free_port
 
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Callable
 
-ANY_LEVEL = ("-cipher", "ALL:@SECLEVEL=0")
+ANY_SECURITY_LEVEL = ("-cipher", "ALL:@SECLEVEL=0")
 # The end of a server's random bytes: "DOWNGRD" and 1.
 DOWNGRADE_MARK = "44 4f 57 4e 47 52 44 01"
 # What a half handshake may take before the server closes it, and what the machine may add.
-HALF_SECONDS = 5 + 3
+HALF_HANDSHAKE_SECONDS = 5 + 3
 
 
 class Checks:
@@ -38,37 +38,41 @@ class Checks:
         self.authority, self.foreign = Authority(), Authority("foreign")
         self.failed: list[str] = []
 
-    def start(self, identity: Identity, *options: str, listen: str = "") -> Server:
+    def start_server(self, identity: Identity, *options: str, listen: str = "") -> Server:
         """A server with TLS on `tls_port` and a plain port."""
         port = free_port()
-        plain = ("-l", f"notls:127.0.0.1:{port}{listen}", "-c", "64")
-        return Server(self.command, ("-m", "64", *plain, *identity.options(*options)), port)
+        plain_listener = ("-l", f"notls:127.0.0.1:{port}{listen}", "-c", "64")
+        return Server(
+            self.command, ("-m", "64", *plain_listener, *identity.options(*options)), port
+        )
 
     def is_served(self, port: int, *arguments: str, trusted: pathlib.Path | None = None) -> bool:
         """Whether s_client completes a handshake with a certificate that it accepts and gets a reply."""
         command = ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-quiet",
                    "-verify_return_error", "-verify_hostname", "localhost",
                    "-CAfile", str(trusted or self.authority.file), *arguments]  # fmt: skip
-        ended = subprocess.run(
+        completed = subprocess.run(
             command, input=b"mn\r\nquit\r\n", capture_output=True, timeout=20, check=False
         )
-        return b"MN\r\n" in ended.stdout
+        return b"MN\r\n" in completed.stdout
 
-    def check(self, name: str, holds: object) -> None:
+    def check(self, name: str, is_met: object) -> None:
         """Prints one result."""
-        print(f"{'ok  ' if holds else 'FAIL'} {name}", flush=True)
-        if not holds:
+        print(f"{'ok  ' if is_met else 'FAIL'} {name}", flush=True)
+        if not is_met:
             self.failed.append(name)
 
 
-def versions_and_ciphers(checks: Checks) -> None:
-    """Which of what a client offers is taken."""
-    server = checks.start(checks.authority.sign("server", RSA))
+def check_versions_and_ciphers(checks: Checks) -> None:
+    """The versions and ciphers that the server accepts, and those that it refuses."""
+    server = checks.start_server(checks.authority.sign("server", RSA_KEY))
     port = server.tls_port
     for version in ("-tls1_3", "-tls1_2"):
         checks.check(f"{version} is served", checks.is_served(port, version))
     for version in ("-tls1_1", "-tls1"):
-        checks.check(f"{version} is refused", not checks.is_served(port, version, *ANY_LEVEL))
+        checks.check(
+            f"{version} is refused", not checks.is_served(port, version, *ANY_SECURITY_LEVEL)
+        )
     for cipher in ("ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-RSA-CHACHA20-POLY1305"):
         checks.check(f"{cipher} is served", checks.is_served(port, "-tls1_2", "-cipher", cipher))
     for cipher in ("AES128-SHA", "ECDHE-RSA-AES128-SHA", "aNULL", "eNULL", "RC4", "3DES"):
@@ -79,36 +83,36 @@ def versions_and_ciphers(checks: Checks) -> None:
 
 
 def has_downgrade_mark(port: int) -> bool:
-    """Whether a server that also has TLS 1.3 says so to a client of TLS 1.2 (RFC 8446, 4.1.3)."""
+    """Whether a server that also has TLS 1.3 signals that to a client of TLS 1.2 (RFC 8446, 4.1.3)."""
     command = ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-tls1_2", "-msg"]
-    ended = subprocess.run(
+    completed = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=False
     )
-    return DOWNGRADE_MARK in " ".join(ended.stdout.split())
+    return DOWNGRADE_MARK in " ".join(completed.stdout.split())
 
 
-def certificates(checks: Checks) -> None:
-    """What each side makes of the other's certificate."""
+def check_certificates(checks: Checks) -> None:
+    """The certificates that each side accepts and refuses."""
     authority = checks.authority
-    server = checks.start(authority.sign("server"))
-    foreign = checks.is_served(server.tls_port, trusted=checks.foreign.file)
-    checks.check("a client does not accept a foreign server", not foreign)
+    server = checks.start_server(authority.sign("server"))
+    is_foreign_accepted = checks.is_served(server.tls_port, trusted=checks.foreign.file)
+    checks.check("a client does not accept a foreign server", not is_foreign_accepted)
     server.kill()
-    server = checks.start(authority.sign("server", days=-1))
+    server = checks.start_server(authority.sign("server", days=-1))
     checks.check(
         "a client does not accept an expired server", not checks.is_served(server.tls_port)
     )
     server.kill()
-    server = checks.start(
+    server = checks.start_server(
         authority.sign("server"), "ssl_verify_mode=2", f"ssl_ca_cert={authority.file}"
     )
-    presented: list[tuple[str, Identity | None, bool]] = [
+    client_certificates: list[tuple[str, Identity | None, bool]] = [
         ("no certificate", None, False),
         ("a foreign certificate", checks.foreign.sign("client"), False),
         ("an expired certificate", authority.sign("expired", days=-1), False),
         ("a valid certificate", authority.sign("client"), True),
     ]
-    for name, identity, is_accepted in presented:
+    for name, identity, is_accepted in client_certificates:
         files = ("-cert", str(identity.chain), "-key", str(identity.key)) if identity else ()
         for version in ("-tls1_3", "-tls1_2"):
             is_served = checks.is_served(server.tls_port, version, *files)
@@ -117,18 +121,22 @@ def certificates(checks: Checks) -> None:
     server.kill()
 
 
-def half_handshakes(checks: Checks) -> None:
-    """Silence, halves, other protocols and renegotiation."""
-    server = checks.start(checks.authority.sign("server"))
+def check_half_handshakes(checks: Checks) -> None:
+    """Connections that send nothing, half a handshake or another protocol are closed in time."""
+    server = checks.start_server(checks.authority.sign("server"))
     port = server.tls_port
     hello = client_hello(checks.authority)
-    half = [socket.create_connection(("127.0.0.1", port), HALF_SECONDS) for _ in range(30)]
-    for number, connection in enumerate(half):
-        connection.sendall(hello[: number * len(hello) // len(half)])
-    checks.check("others are served beside 30 half handshakes", checks.is_served(port))
-    begun = time.monotonic()
-    checks.check("half handshakes are closed", all(is_closed(connection) for connection in half))
-    print(f"     after {time.monotonic() - begun:.1f} s")
+    half_open = [
+        socket.create_connection(("127.0.0.1", port), HALF_HANDSHAKE_SECONDS) for _ in range(30)
+    ]
+    for number, connection in enumerate(half_open):
+        connection.sendall(hello[: number * len(hello) // len(half_open)])
+    checks.check("others are served during 30 half handshakes", checks.is_served(port))
+    started_at = time.monotonic()
+    checks.check(
+        "half handshakes are closed", all(is_closed(connection) for connection in half_open)
+    )
+    print(f"     after {time.monotonic() - started_at:.1f} s")
     for name, data in {
         "a plain request": b"set a 0 0 1\r\n1\r\n",
         "an HTTP request": b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -136,15 +144,15 @@ def half_handshakes(checks: Checks) -> None:
         "many empty records": b"\x16\x03\x01\x00\x00" * 10_000,
         "alerts instead of a hello": b"\x15\x03\x01\x00\x02\x01\x00" * 10_000,
     }.items():
-        with socket.create_connection(("127.0.0.1", port), HALF_SECONDS) as connection:
+        with socket.create_connection(("127.0.0.1", port), HALF_HANDSHAKE_SECONDS) as connection:
             with contextlib.suppress(OSError):
                 connection.sendall(data)
             checks.check(f"{name} closes the connection", is_closed(connection))
     with server.connect() as connection:
         connection.send(b"stats\r\n")
-        rows = connection.read_rest(1.0).decode()
-    checks.check("no item was stored, each was counted", "curr_items 0" in rows)
-    errors = next(row for row in rows.splitlines() if "ssl_handshake_errors" in row)
+        stats_text = connection.read_rest(1.0).decode()
+    checks.check("no item was stored, each was counted", "curr_items 0" in stats_text)
+    errors = next(row for row in stats_text.splitlines() if "ssl_handshake_errors" in row)
     print(f"     {errors}, resident {server.resident_mb():.1f} MB")
     server.kill()
 
@@ -170,7 +178,11 @@ def is_closed(connection: socket.socket) -> bool:
     return True
 
 
-PARTS: list[Callable[[Checks], None]] = [versions_and_ciphers, certificates, half_handshakes]
+CHECK_GROUPS: list[Callable[[Checks], None]] = [
+    check_versions_and_ciphers,
+    check_certificates,
+    check_half_handshakes,
+]
 
 
 def main() -> int:
@@ -179,8 +191,8 @@ def main() -> int:
     parser.add_argument("--server", default="target/release/glasscache serve")
     args = parser.parse_args()
     checks = Checks(args.server.split())
-    for part in PARTS:
-        part(checks)
+    for run_checks in CHECK_GROUPS:
+        run_checks(checks)
     print(f"{len(checks.failed)} failed" if checks.failed else "all hold")
     return 1 if checks.failed else 0
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What plain clients notice of full TLS handshakes at a fixed rate: the latency of gets.
+"""What full TLS handshakes at a fixed rate cost clients without TLS: the latency of gets.
 
 One process opens TLS connections by schedule, each with a full handshake and one request, and closes
 them. A client of the same worker, without TLS, reads a small value meanwhile.
@@ -35,7 +35,7 @@ import warnings
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from certificates import ELLIPTIC, RSA, Authority, Identity
+from certificates import ELLIPTIC_CURVE_KEY, RSA_KEY, Authority, Identity
 from harness import Server, ServerConnection, free_port, p99, require
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ RATIO_MAX = 2.0
 # The head of a record with a client's hello of 512 bytes, of which few come.
 HALF_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(40)
 # Unfinished handshakes that are open at a time.
-WAITING = 64
+UNFINISHED_HANDSHAKES = 64
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,14 @@ def open_connections(schedule: Schedule, results: Connection) -> None:
     if schedule.processor is not None:
         os.sched_setaffinity(0, {schedule.processor})
     attempts = hostile_attempts(schedule) if schedule.refused else [honest_attempt(schedule)]
-    begun, expected = time.monotonic(), 0
+    started_at, expected_count = time.monotonic(), 0
     for number in range(int(schedule.rate * schedule.seconds)):
-        time.sleep(max(0.0, begun + number / schedule.rate - time.monotonic()))
-        expected += attempts[number % len(attempts)]()
+        time.sleep(max(0.0, started_at + number / schedule.rate - time.monotonic()))
+        expected_count += attempts[number % len(attempts)]()
         if schedule.plain_port is not None:
             with socket.create_connection(("127.0.0.1", schedule.plain_port), 10) as connection:
                 require(is_served(connection), "a connection without TLS was not served")
-    results.send((expected, time.monotonic() - begun))
+    results.send((expected_count, time.monotonic() - started_at))
 
 
 def honest_attempt(schedule: Schedule) -> Callable[[], bool]:
@@ -87,32 +87,38 @@ def honest_attempt(schedule: Schedule) -> Callable[[], bool]:
 
 def hostile_attempts(schedule: Schedule) -> list[Callable[[], bool]]:
     """Handshakes that a server refuses or waits for; whether it served nothing."""
-    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
-    old.set_ciphers("ALL:@SECLEVEL=0")
+    tls_1_1_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    tls_1_1_context.check_hostname, tls_1_1_context.verify_mode = False, ssl.CERT_NONE
+    tls_1_1_context.set_ciphers("ALL:@SECLEVEL=0")
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
-        old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
-    contexts = [old, ssl.create_default_context(cafile=schedule.authority)]
+        tls_1_1_context.minimum_version = tls_1_1_context.maximum_version = ssl.TLSVersion.TLSv1_1
+    contexts = [tls_1_1_context, ssl.create_default_context(cafile=schedule.authority)]
     for identity in schedule.refused:
         contexts.append(ssl.create_default_context(cafile=schedule.authority))
         contexts[-1].load_cert_chain(identity.chain, identity.key)
-    waiting: collections.deque[socket.socket] = collections.deque(maxlen=WAITING)
+    open_sockets: collections.deque[socket.socket] = collections.deque(maxlen=UNFINISHED_HANDSHAKES)
 
-    def refuse(context: ssl.SSLContext) -> bool:
+    def attempt_refused_handshake(context: ssl.SSLContext) -> bool:
         try:
             return not is_encrypted_and_served(schedule.tls_port, context)
         except OSError:
             return True
 
-    def wait(data: bytes) -> bool:
-        if len(waiting) == WAITING:
-            waiting.popleft().close()
-        waiting.append(socket.create_connection(("127.0.0.1", schedule.tls_port), 10))
-        waiting[-1].sendall(data)
+    def leave_handshake_unfinished(data: bytes) -> bool:
+        if len(open_sockets) == UNFINISHED_HANDSHAKES:
+            open_sockets.popleft().close()
+        open_sockets.append(socket.create_connection(("127.0.0.1", schedule.tls_port), 10))
+        open_sockets[-1].sendall(data)
         return True
 
-    silent = [functools.partial(wait, data) for data in (b"", HALF_HELLO, b"get key\r\n")]
-    return [*(functools.partial(refuse, context) for context in contexts), *silent]
+    unfinished_attempts = [
+        functools.partial(leave_handshake_unfinished, data)
+        for data in (b"", HALF_HELLO, b"get key\r\n")
+    ]
+    return [
+        *(functools.partial(attempt_refused_handshake, context) for context in contexts),
+        *unfinished_attempts,
+    ]
 
 
 def is_encrypted_and_served(port: int, context: ssl.SSLContext) -> bool:
@@ -132,18 +138,18 @@ def is_served(connection: socket.socket) -> bool:
     return connection.recv(4) == b"MN\r\n"
 
 
-def latencies(connection: ServerConnection, seconds: float) -> list[float]:
+def get_latencies_us(connection: ServerConnection, seconds: float) -> list[float]:
     """Microseconds of gets."""
-    timed: list[float] = []
-    ends = time.monotonic() + seconds
-    while not timed or time.monotonic() < ends:
-        begun = time.perf_counter()
+    latencies_us: list[float] = []
+    deadline = time.monotonic() + seconds
+    while not latencies_us or time.monotonic() < deadline:
+        started_at = time.perf_counter()
         connection.get(b"key")
-        timed.append((time.perf_counter() - begun) * 1e6)
-    return timed
+        latencies_us.append((time.perf_counter() - started_at) * 1e6)
+    return latencies_us
 
 
-def start(command: list[str], options: tuple[str, ...]) -> Server:
+def start_server(command: list[str], options: tuple[str, ...]) -> Server:
     """A server of one worker with TLS, and without it on a second port."""
     port = free_port()
     listen = ("-l", f"notls:127.0.0.1:{port}", "-t", "1")
@@ -165,17 +171,17 @@ class Condition:
     def measure(self, connection: ServerConnection, seconds: float, load: Load | None) -> None:
         """Times gets of one round, with handshakes at a server or without."""
         if load is None:
-            self._add(latencies(connection, seconds))
+            self._add(get_latencies_us(connection, seconds))
             return
         cpu_before = resource.getrusage(resource.RUSAGE_CHILDREN)
         server_cpu_before = load.server.cpu_seconds()
-        with load.started():
-            self._add(latencies(connection, seconds))
-            served, took = load.finish()
-        cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
-        self.handshakes += served
-        self.seconds += took
-        self.generator_cpu_s += cpu.ru_utime + cpu.ru_stime
+        with load.running():
+            self._add(get_latencies_us(connection, seconds))
+            handshakes, duration_s = load.finish()
+        cpu_after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.handshakes += handshakes
+        self.seconds += duration_s
+        self.generator_cpu_s += cpu_after.ru_utime + cpu_after.ru_stime
         self.generator_cpu_s -= cpu_before.ru_utime + cpu_before.ru_stime
         self.server_cpu_s += load.server.cpu_seconds() - server_cpu_before
 
@@ -199,7 +205,7 @@ class Load:
         self.server, self._schedule = server, schedule
 
     @contextlib.contextmanager
-    def started(self) -> Iterator[None]:
+    def running(self) -> Iterator[None]:
         """Runs the process; it is ended at the end of the block at the latest."""
         self._results, results = multiprocessing.Pipe(duplex=False)
         arguments = (self._schedule, results)
@@ -228,7 +234,7 @@ class Subject:
     def __init__(
         self, name: str, command: list[str], kind: list[str], is_hostile: bool, servers: ExitStack
     ) -> None:
-        self.name, self.is_rsa = name, kind is RSA
+        self.name, self.is_rsa = name, kind is RSA_KEY
         self._authority = Authority()
         self._refused: tuple[Identity, ...] = ()
         identity = self._authority.sign("server", kind)
@@ -238,7 +244,7 @@ class Subject:
             self._foreign = Authority("foreign")
             self._refused = (expired, self._foreign.sign("client"))
             options = identity.options("ssl_verify_mode=2", f"ssl_ca_cert={self._authority.file}")
-        self._own, self._other = start(command, options), start(command, options)
+        self._own, self._other = start_server(command, options), start_server(command, options)
         servers.callback(self._own.kill)
         servers.callback(self._other.kill)
         self._connection = servers.enter_context(self._own.connect())
@@ -257,13 +263,15 @@ class Subject:
     def measure(self, rate: float, seconds: float, processor: int | None) -> None:
         """One round."""
         authority = str(self._authority.file)
-        for_own = Schedule(
+        own_server_schedule = Schedule(
             self._own.tls_port, None, authority, self._refused, rate, seconds, processor
         )
-        for_other = replace(for_own, tls_port=self._other.tls_port, plain_port=self._own.port)
+        other_server_schedule = replace(
+            own_server_schedule, tls_port=self._other.tls_port, plain_port=self._own.port
+        )
         self._baseline.measure(self._connection, seconds, None)
-        self._control.measure(self._connection, seconds, Load(self._other, for_other))
-        self._measured.measure(self._connection, seconds, Load(self._own, for_own))
+        self._control.measure(self._connection, seconds, Load(self._other, other_server_schedule))
+        self._measured.measure(self._connection, seconds, Load(self._own, own_server_schedule))
 
     def print(self) -> None:
         """The table with its ratios."""
@@ -276,7 +284,7 @@ class Subject:
         for condition in (baseline, control, measured):
             condition.print()
         generator_us = measured.generator_cpu_s / measured.handshakes * 1e6
-        # The gets' own CPU is in it, so only the other server's is shown.
+        # The CPU time of the measured server includes the gets, so that of the other server is printed.
         server_us = control.server_cpu_s / control.handshakes * 1e6
         print(
             f"  CPU of a TLS connection: {server_us:.0f} us of the server,"
@@ -297,7 +305,7 @@ class Subject:
         """Whether its ratio decides the result: that of ECDSA, and of RSA only if measured alone."""
         return self.name == "server" and (keys == "rsa" or not self.is_rsa)
 
-    def served(self) -> int:
+    def completed_handshakes(self) -> int:
         """Handshakes that their own server completed."""
         return self._measured.handshakes
 
@@ -326,7 +334,11 @@ def main() -> int:
     builds = [("server", args.server)]
     if args.against:
         builds.append(("the other build", args.against))
-    kinds = {"both": [ELLIPTIC, RSA], "ecdsa": [ELLIPTIC], "rsa": [RSA]}[args.keys]
+    kinds = {
+        "both": [ELLIPTIC_CURVE_KEY, RSA_KEY],
+        "ecdsa": [ELLIPTIC_CURVE_KEY],
+        "rsa": [RSA_KEY],
+    }[args.keys]
     with contextlib.ExitStack() as servers:
         subjects = [
             Subject(name, command.split(), kind, args.hostile, servers)
@@ -345,7 +357,10 @@ def main() -> int:
         subject.print()
     wanted = args.rate * args.seconds * args.rounds * 0.99
     required = [subject for subject in subjects if subject.is_required(args.keys)]
-    holds = all(subject.ratio() <= RATIO_MAX and subject.served() >= wanted for subject in required)
+    holds = all(
+        subject.ratio() <= RATIO_MAX and subject.completed_handshakes() >= wanted
+        for subject in required
+    )
     return 0 if holds else 1
 
 

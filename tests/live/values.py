@@ -17,7 +17,7 @@ def pool() -> bytes:
 
 
 class Values:
-    """Values that say which key and version they belong to, in every byte."""
+    """Values from every byte of which key and version can be checked."""
 
     def __init__(self) -> None:
         self._pool = pool()

@@ -21,10 +21,10 @@ class VersionedKeys(Session):
 
     def size(self) -> int:
         """Mostly small, some medium, few large."""
-        rng_value = self.random.random()
-        if rng_value < 0.004:
+        chance = self.random.random()
+        if chance < 0.004:
             return self.random.randint(20_000, self.plan.large_bytes)
-        if rng_value < 0.1:
+        if chance < 0.1:
             return self.random.randint(500, 20_000)
         return self.random.randint(0, 300)
 
@@ -84,7 +84,7 @@ class VersionedKeys(Session):
             self.shared_versions.next_generation(index)
 
     def delete(self) -> None:
-        """delete or md; older versions must not show again."""
+        """delete or md; older versions must not be read again."""
         index = self.random.choice(self.own_keys)
         name = self.shared_versions.name(index, self.shared_versions.generation(index))
         self.shared_versions.begin(index)
@@ -115,11 +115,13 @@ class VersionedKeys(Session):
         oldest_valid_version = self.shared_versions.oldest_valid_version(index, generation)
         name = self.shared_versions.name(index, generation)
         form = self.random.choice([b"get %s\r\n", b"gets %s\r\n", b"gat 0 %s\r\n"])
-        found = self.values_until_end(self.send_request(form % name))
-        if len(found) > 1 or (found and found[0][0] != name):
-            self.violation(f"a get of {name!r} returned {[key for key, _ in found]}")
+        values = self.values_until_end(self.send_request(form % name))
+        if len(values) > 1 or (values and values[0][0] != name):
+            self.violation(f"a get of {name!r} returned {[key for key, _ in values]}")
             return
-        self.check_version(index, generation, oldest_valid_version, found[0][1] if found else None)
+        self.check_version(
+            index, generation, oldest_valid_version, values[0][1] if values else None
+        )
 
     def read_many(self) -> None:
         """One get of many keys: each requested, none twice, in order."""
@@ -135,12 +137,12 @@ class VersionedKeys(Session):
             self.shared_versions.name(index, generation)
             for index, generation, _ in names_of_request
         ]
-        found = self.values_until_end(self.send_request(b"get %s\r\n" % b" ".join(names)))
-        indices = [names.index(key) if key in names else -1 for key, _ in found]
+        found_values = self.values_until_end(self.send_request(b"get %s\r\n" % b" ".join(names)))
+        indices = [names.index(key) if key in names else -1 for key, _ in found_values]
         if -1 in indices or indices != sorted(set(indices)):
             self.violation(f"a multi-get of {count} keys returned keys at {indices}")
             return
-        values = dict(found)
+        values = dict(found_values)
         for (index, generation, oldest_valid_version), name in zip(
             names_of_request, names, strict=True
         ):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What clients of two servers notice of `glasscache warm`, and how much the new one hits afterwards.
+"""The latency that `glasscache warm` costs the clients of two servers, and the hit ratio of the new one.
 
 An old server is filled beyond its memory and read by Zipf, then copied to an empty one while one reader
-measures single gets at both by turns. At the end the same reads go to both.
+measures single gets at both alternately. At the end the same reads go to both.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ VALUE_BYTES = 1000
 ZIPF_EXPONENT = 0.9
 BATCH = 500
 RATIO_MAX = 2.0
-POINTS_MAX = 1.0
-# One turn of the reader at a server.
+HIT_RATIO_LOSS_POINTS_MAX = 1.0
+# How long the reader stays at one server.
 INTERVAL_S = 0.25
 
 
-class Keys:
+class ZipfKeys:
     """Keys drawn by Zipf, the same for every server that gets the same seed."""
 
     def __init__(self, count: int) -> None:
@@ -45,7 +45,7 @@ class Keys:
         return [b"key:%d" % rank for rank in ranks]
 
 
-def fill(server: Server, count: int) -> None:
+def store_all_keys(server: Server, count: int) -> None:
     """Stores every key, the most popular last."""
     value = b"v" * VALUE_BYTES
     with server.connect() as connection:
@@ -60,74 +60,80 @@ def fill(server: Server, count: int) -> None:
             connection.send_request(b"mn\r\n")
 
 
-def hits(server: Server, keys: list[bytes]) -> int:
+def count_hits(server: Server, keys: list[bytes]) -> int:
     """How many of the reads hit."""
-    found = 0
+    hit_count = 0
     with server.connect() as connection:
         for first in range(0, len(keys), BATCH):
             batch = keys[first : first + BATCH]
             connection.send(b"".join(b"mg %s\r\n" % key for key in batch) + b"mn\r\n")
             while (line := connection.read_line()) != b"MN":
-                found += line == b"HD"
-    return found
+                hit_count += line == b"HD"
+    return hit_count
 
 
-def latencies(
+def alternating_latencies_us(
     connections: tuple[ServerConnection, ServerConnection],
     keys: list[bytes],
     is_over: Callable[[], bool],
 ) -> tuple[list[float], list[float]]:
-    """Microseconds of single gets at both servers by turns, until the function says that it is over."""
-    found: tuple[list[float], list[float]] = ([], [])
-    draws = itertools.cycle(keys)
+    """Microseconds of single gets at both servers alternately, until `is_over` returns true."""
+    latencies_us: tuple[list[float], list[float]] = ([], [])
+    endless_keys = itertools.cycle(keys)
     for side in itertools.cycle((0, 1)):
         if is_over():
-            return found
-        interval_ends = time.monotonic() + INTERVAL_S
-        while time.monotonic() < interval_ends:
-            begun = time.perf_counter()
-            connections[side].get(next(draws))
-            found[side].append((time.perf_counter() - begun) * 1e6)
-    raise AssertionError("the turns never end by themselves")
+            return latencies_us
+        interval_end = time.monotonic() + INTERVAL_S
+        while time.monotonic() < interval_end:
+            started_at = time.perf_counter()
+            connections[side].get(next(endless_keys))
+            latencies_us[side].append((time.perf_counter() - started_at) * 1e6)
+    raise AssertionError("itertools.cycle never ends")
 
 
 def measure(old: Server, new: Server, args: argparse.Namespace) -> bool:
     """Prints the figures; returns whether each is within its bound."""
-    keys = Keys(args.keys)
-    fill(old, args.keys)
-    hits(old, keys.draw(1, args.reads))
+    keys = ZipfKeys(args.keys)
+    store_all_keys(old, args.keys)
+    count_hits(old, keys.draw(1, args.reads))
     reads = keys.draw(2, args.reads)
-    with old.connect() as at_old, new.connect() as at_new:
-        ends = time.monotonic() + args.seconds
-        before = latencies((at_old, at_new), reads, lambda: time.monotonic() > ends)
+    with old.connect() as old_connection, new.connect() as new_connection:
+        baseline_end = time.monotonic() + args.seconds
+        before_us = alternating_latencies_us(
+            (old_connection, new_connection), reads, lambda: time.monotonic() > baseline_end
+        )
         command = [args.binary, "warm", "--json", "--from", f"127.0.0.1:{old.port}"]
         command += ["--to", f"127.0.0.1:{new.port}", *args.option]
-        began = time.monotonic()
-        copy = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        during = latencies((at_old, at_new), reads, lambda: copy.poll() is not None)
-        took = time.monotonic() - began
-    document = json.loads(copy.communicate()[0])
-    if copy.returncode != 0:
+        copy_started_at = time.monotonic()
+        copy_process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        during_us = alternating_latencies_us(
+            (old_connection, new_connection), reads, lambda: copy_process.poll() is not None
+        )
+        copy_s = time.monotonic() - copy_started_at
+    document = json.loads(copy_process.communicate()[0])
+    if copy_process.returncode != 0:
         sys.exit(f"the copy failed: {document['error']}")
-    copied = document["result"]
+    copy_result = document["result"]
     print(
-        f"{copied['copied_items']:,} items, {copied['copied_bytes']:,} bytes copied in {took:.1f} s"
+        f"{copy_result['copied_items']:,} items, {copy_result['copied_bytes']:,} bytes"
+        f" copied in {copy_s:.1f} s"
     )
     is_good = True
     for side, name in enumerate(("old", "new")):
-        ratio = p99(during[side]) / p99(before[side])
+        ratio = p99(during_us[side]) / p99(before_us[side])
         is_good = is_good and ratio <= RATIO_MAX
         print(
-            f"get at the {name} server, us: p50 {statistics.median(before[side]):.0f} before, "
-            f"{statistics.median(during[side]):.0f} during; p99 {p99(before[side]):.0f} before, "
-            f"{p99(during[side]):.0f} during, ratio {ratio:.2f}"
+            f"get at the {name} server, us: p50 {statistics.median(before_us[side]):.0f} before, "
+            f"{statistics.median(during_us[side]):.0f} during; p99 {p99(before_us[side]):.0f} before, "
+            f"{p99(during_us[side]):.0f} during, ratio {ratio:.2f}"
         )
     reads = keys.draw(3, args.reads)
-    points = [100 * hits(server, reads) / len(reads) for server in (old, new)]
+    hit_percentages = [100 * count_hits(server, reads) / len(reads) for server in (old, new)]
     print(
-        f"hits of {len(reads):,} reads: {points[0]:.2f} % at the old server, {points[1]:.2f} % at the new one"
+        f"hits of {len(reads):,} reads: {hit_percentages[0]:.2f} % at the old server,"
+        f" {hit_percentages[1]:.2f} % at the new one"
     )
-    return is_good and points[0] - points[1] <= POINTS_MAX
+    return is_good and hit_percentages[0] - hit_percentages[1] <= HIT_RATIO_LOSS_POINTS_MAX
 
 
 def main() -> int:

@@ -1,6 +1,6 @@
-"""Compares our placement with the clients it claims to equal, key by key: `make placement`.
+"""Compares our placement with that of the clients that it must equal, key by key: `make placement`.
 
-A judge (see `references`) that is not installed is named in the table and makes the run fail, unless
+A library (see `references`) that is not installed is named in the table and makes the run fail, unless
 `--allow-missing`.
 """
 
@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from references import (
-    Missing,
+    ReferenceNotInstalled,
     ReferencePlacement,
     dalli,
     gomemcache,
-    jump_of_the_paper,
+    jump_hash_of_the_paper,
     libmemcached,
-    ours,
+    our_placement,
     pecl,
     php,
     pylibmc,
@@ -30,7 +30,7 @@ from references import (
     python_memcached,
     spymemcached,
 )
-from servers import memcacheds
+from servers import memcached_servers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 def make_keys(count: int) -> list[str]:
     """Keys of the kinds that users have: short, long, numbered, some beyond ASCII."""
-    shapes = (
+    formats = (
         "k{}",
         "user:{}:profile",
         "shop:item/{}",
@@ -46,22 +46,22 @@ def make_keys(count: int) -> list[str]:
         "a.b.c-{}",
         "caf\u00e9:{}",
     )
-    return [shapes[i % len(shapes)].format(i * 2654435761 % 2**40) for i in range(count)]
+    return [formats[i % len(formats)].format(i * 2654435761 % 2**40) for i in range(count)]
 
 
-def server_lists(live: list[str]) -> dict[str, list[str]]:
+def server_lists(live_servers: list[str]) -> dict[str, list[str]]:
     """Three and seven servers, on memcached's port and others, with and without weights."""
     offline = [f"10.1.{i}.{i * 37 % 250}:{11211 + i % 3}" for i in range(7)]
-    weigh = lambda servers: [f"{server}*{1 + i * i % 5}" for i, server in enumerate(servers)]  # noqa: E731
+    with_weights = lambda servers: [f"{server}*{1 + i * i % 5}" for i, server in enumerate(servers)]  # noqa: E731
     return {
         "3": offline[:3],
         "7": offline,
-        "3 weighted": weigh(offline[:3]),
-        "7 weighted": weigh(offline),
-        "3 live": live[:3],
-        "7 live": live,
-        "3 live weighted": weigh(live[:3]),
-        "7 live weighted": weigh(live),
+        "3 weighted": with_weights(offline[:3]),
+        "7 weighted": with_weights(offline),
+        "3 live": live_servers[:3],
+        "7 live": live_servers,
+        "3 live weighted": with_weights(live_servers[:3]),
+        "7 live weighted": with_weights(live_servers),
     }
 
 
@@ -75,7 +75,7 @@ LIVE, LIVE_WEIGHTED = (
 def comparisons(
     build: Path,
 ) -> list[tuple[str, str, Callable[[], ReferencePlacement], Sequence[str]]]:
-    """(placement, library, judge, server lists) of each row."""
+    """(placement, library, function that makes the reference, server lists) of each row."""
     return [
         ("ketama", "libmemcached", lambda: libmemcached("ketama", build), WEIGHTED),
         ("ketama", "php-memcached LIBKETAMA_COMPATIBLE", lambda: php("ketama"), WEIGHTED),
@@ -120,7 +120,7 @@ def comparisons(
         ("crc32", "gomemcache", lambda: gomemcache(build), WEIGHTED),
         ("dalli", "Dalli", dalli, WEIGHTED),
         ("spymemcached", "spymemcached default", lambda: spymemcached("spymemcached", build), LIVE),
-        ("jump", "the paper's loop (no library)", jump_of_the_paper, WEIGHTED),
+        ("jump", "the paper's loop (no library)", jump_hash_of_the_paper, WEIGHTED),
     ]
 
 
@@ -133,25 +133,28 @@ def main() -> int:
     options = parser.parse_args()
     build = Path(tempfile.gettempdir()) / "glasscache-placement"
     build.mkdir(exist_ok=True)
-    keys, failed = make_keys(options.keys), 0
+    keys, failure_count = make_keys(options.keys), 0
     print(f"{'placement':18} {'library':38} {'servers':18} {'equal':>8} of {len(keys)}")
-    with memcacheds(7, options.memcached) as live:
-        lists = server_lists(live)
-        for placement, library, make, names in comparisons(build):
+    with memcached_servers(7, options.memcached) as live_servers:
+        servers_by_name = server_lists(live_servers)
+        for placement, library, make_reference, list_names in comparisons(build):
             if options.only not in (None, placement):
                 continue
             try:
-                reference = make()
-            except Missing as why:
-                print(f"{placement:18} {library:38} not compared: {why}")
-                failed += not options.allow_missing
+                reference = make_reference()
+            except ReferenceNotInstalled as reason:
+                print(f"{placement:18} {library:38} not compared: {reason}")
+                failure_count += not options.allow_missing
                 continue
-            for name in names:
-                theirs, mine = reference(lists[name], keys), ours(placement)(lists[name], keys)
-                equal = sum(a == b for a, b in zip(theirs, mine, strict=True))
-                failed += equal != len(keys)
-                print(f"{placement:18} {library:38} {name:18} {equal:>8}", flush=True)
-    return min(failed, 1)
+            for name in list_names:
+                theirs, ours = (
+                    reference(servers_by_name[name], keys),
+                    our_placement(placement)(servers_by_name[name], keys),
+                )
+                equal_count = sum(a == b for a, b in zip(theirs, ours, strict=True))
+                failure_count += equal_count != len(keys)
+                print(f"{placement:18} {library:38} {name:18} {equal_count:>8}", flush=True)
+    return min(failure_count, 1)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The real libraries as judges: each says which server of a list gets a key.
+"""The placements of the real libraries: each returns the server of a list for a key.
 
-Most are asked offline; a client that cannot say stores the keys on real servers, and each server is
-asked what it holds. `jump` has no client library to ask: its judge is the paper's loop over xxh3,
+Most compute it offline; a client that cannot stores the keys on real servers, and each server is then
+read. `jump` has no client library: its reference is the loop of the paper over xxh3,
 written down here.
 """
 
@@ -19,72 +19,82 @@ ROOT = HERE.parent.parent
 ReferencePlacement = Callable[[Sequence[str], list[str]], list[int]]
 
 
-class Missing(Exception):
-    """The judge is not on this machine."""
+class ReferenceNotInstalled(Exception):
+    """The library is not installed on this machine."""
 
 
-def run(command: Sequence[str], keys: list[str], **options: object) -> list[int]:
+def run_with_keys(command: Sequence[str], keys: list[str], **options: object) -> list[int]:
     text = "\n".join(keys) + "\n"
-    done = subprocess.run(command, input=text.encode(), capture_output=True, check=False, **options)  # type: ignore[call-overload]
-    if done.returncode:
-        raise RuntimeError(f"{command[0]}: {done.stderr.decode()[-2000:]}")
-    return [int(line) for line in done.stdout.split()]
+    completed = subprocess.run(
+        command, input=text.encode(), capture_output=True, check=False, **options
+    )  # type: ignore[call-overload]
+    if completed.returncode:
+        raise RuntimeError(f"{command[0]}: {completed.stderr.decode()[-2000:]}")
+    return [int(line) for line in completed.stdout.split()]
 
 
-def ours(placement: str) -> ReferencePlacement:
+def our_placement(placement: str) -> ReferencePlacement:
     binary = ROOT / "target" / "release" / "examples" / "server_of"
-    return lambda servers, keys: run([str(binary), placement, *servers], keys)
+    return lambda servers, keys: run_with_keys([str(binary), placement, *servers], keys)
 
 
-def need(program: str) -> str:
-    found = shutil.which(program)
-    if found is None:
-        raise Missing(f"no {program}")
-    return found
+def require_program(program: str) -> str:
+    path = shutil.which(program)
+    if path is None:
+        raise ReferenceNotInstalled(f"no {program}")
+    return path
 
 
 def libmemcached(rule: str, build: Path) -> ReferencePlacement:
     binary = build / "libmemcached"
     if not binary.exists():
         source = str(HERE / "libmemcached.c")
-        done = subprocess.run(
-            [need("cc"), source, "-o", str(binary), "-lmemcached"], capture_output=True, check=False
+        completed = subprocess.run(
+            [require_program("cc"), source, "-o", str(binary), "-lmemcached"],
+            capture_output=True,
+            check=False,
         )
-        if done.returncode:
-            raise Missing("libmemcached-dev")
-    return lambda servers, keys: run([str(binary), rule, *servers], keys)
+        if completed.returncode:
+            raise ReferenceNotInstalled("libmemcached-dev")
+    return lambda servers, keys: run_with_keys([str(binary), rule, *servers], keys)
 
 
 def php(rule: str) -> ReferencePlacement:
     if (
         "memcached"
-        not in subprocess.run([need("php"), "-m"], capture_output=True, check=True)
+        not in subprocess.run([require_program("php"), "-m"], capture_output=True, check=True)
         .stdout.decode()
         .split()
     ):
-        raise Missing("php-memcached")
-    return lambda servers, keys: run(["php", str(HERE / "phpmemcached.php"), rule, *servers], keys)
+        raise ReferenceNotInstalled("php-memcached")
+    return lambda servers, keys: run_with_keys(
+        ["php", str(HERE / "phpmemcached.php"), rule, *servers], keys
+    )
 
 
 def dalli() -> ReferencePlacement:
     if subprocess.run(
-        [need("ruby"), "-e", "require 'dalli'"], capture_output=True, check=False
+        [require_program("ruby"), "-e", "require 'dalli'"], capture_output=True, check=False
     ).returncode:
-        raise Missing("ruby-dalli")
-    return lambda servers, keys: run(["ruby", str(HERE / "dalli.rb"), *servers], keys)
+        raise ReferenceNotInstalled("ruby-dalli")
+    return lambda servers, keys: run_with_keys(["ruby", str(HERE / "dalli.rb"), *servers], keys)
 
 
 def gomemcache(build: Path) -> ReferencePlacement:
     binary = build / "gomemcache"
     if not binary.exists():
-        command = [need("go"), "build", "-o", str(binary), "."]
-        done = subprocess.run(command, cwd=HERE / "gomemcache", capture_output=True, check=False)
-        if done.returncode:
-            raise Missing(done.stderr.decode()[-200:])
-    repeat = lambda servers: [a for a, w in map(split, servers) for _ in range(w)]  # noqa: E731
+        command = [require_program("go"), "build", "-o", str(binary), "."]
+        completed = subprocess.run(
+            command, cwd=HERE / "gomemcache", capture_output=True, check=False
+        )
+        if completed.returncode:
+            raise ReferenceNotInstalled(completed.stderr.decode()[-200:])
 
     def server_indices(servers: Sequence[str], keys: list[str]) -> list[int]:
-        return run([str(binary), *repeat(servers)], keys)
+        repeated_by_weight = [
+            address for address, weight in map(address_and_weight, servers) for _ in range(weight)
+        ]
+        return run_with_keys([str(binary), *repeated_by_weight], keys)
 
     return server_indices
 
@@ -92,22 +102,31 @@ def gomemcache(build: Path) -> ReferencePlacement:
 def spymemcached(rule: str, build: Path) -> ReferencePlacement:
     if not (build / "Spy.class").exists():
         artifact = "-Dartifact=net.spy:spymemcached:2.12.3"
-        command = [need("mvn"), "-q", "dependency:copy", artifact, f"-DoutputDirectory={build}"]
+        command = [
+            require_program("mvn"),
+            "-q",
+            "dependency:copy",
+            artifact,
+            f"-DoutputDirectory={build}",
+        ]
         if subprocess.run(command, capture_output=True, check=False).returncode:
-            raise Missing("spymemcached by Maven")
+            raise ReferenceNotInstalled("spymemcached by Maven")
         jar = str(build / "spymemcached-2.12.3.jar")
         subprocess.run(
-            [need("javac"), "-cp", jar, "-d", str(build), str(HERE / "Spy.java")], check=True
+            [require_program("javac"), "-cp", jar, "-d", str(build), str(HERE / "Spy.java")],
+            check=True,
         )
-    path = f"{build}:{build / 'spymemcached-2.12.3.jar'}"
-    return lambda servers, keys: run(["java", "-cp", path, "Spy", rule, *servers], keys)
+    class_path = f"{build}:{build / 'spymemcached-2.12.3.jar'}"
+    return lambda servers, keys: run_with_keys(
+        ["java", "-cp", class_path, "Spy", rule, *servers], keys
+    )
 
 
 def pymemcache() -> ReferencePlacement:
     try:
         from pymemcache.client.rendezvous import RendezvousHash
     except ImportError as error:
-        raise Missing("pymemcache") from error
+        raise ReferenceNotInstalled("pymemcache") from error
 
     def server_indices(servers: Sequence[str], keys: list[str]) -> list[int]:
         ring = RendezvousHash(list(servers))
@@ -121,36 +140,40 @@ def python_memcached() -> ReferencePlacement:
     try:
         import memcache
     except ImportError as error:
-        raise Missing("python-memcached") from error
+        raise ReferenceNotInstalled("python-memcached") from error
 
     def server_indices(servers: Sequence[str], keys: list[str]) -> list[int]:
-        client = memcache.Client([split(server) for server in servers])
+        client = memcache.Client([address_and_weight(server) for server in servers])
         index = {id(server): i for i, server in enumerate(client.servers)}
 
-        def pick(key: str) -> object:
+        def bucket_of(key: str) -> object:
             return client.buckets[memcache.cmemcache_hash(key.encode()) % len(client.buckets)]
 
-        return [index[id(pick(key))] for key in keys]
+        return [index[id(bucket_of(key))] for key in keys]
 
     return server_indices
 
 
-def jump_of_the_paper() -> ReferencePlacement:
+def jump_hash_of_the_paper() -> ReferencePlacement:
     try:
         import xxhash
     except ImportError as error:
-        raise Missing("xxhash") from error
+        raise ReferenceNotInstalled("xxhash") from error
 
     def bucket(hash_: int, count: int) -> int:
-        b, j = -1, 0
-        while j < count:
-            b = j
+        candidate, next_candidate = -1, 0
+        while next_candidate < count:
+            candidate = next_candidate
             hash_ = (hash_ * 2862933555777941757 + 1) % 2**64
-            j = int((b + 1) * (float(1 << 31) / float((hash_ >> 33) + 1)))
-        return b
+            next_candidate = int((candidate + 1) * (float(1 << 31) / float((hash_ >> 33) + 1)))
+        return candidate
 
     def server_indices(servers: Sequence[str], keys: list[str]) -> list[int]:
-        repeated = [i for i, (_, weight) in enumerate(map(split, servers)) for _ in range(weight)]
+        repeated = [
+            i
+            for i, (_, weight) in enumerate(map(address_and_weight, servers))
+            for _ in range(weight)
+        ]
         return [
             repeated[bucket(xxhash.xxh3_64_intdigest(key.encode()), len(repeated))] for key in keys
         ]
@@ -158,18 +181,18 @@ def jump_of_the_paper() -> ReferencePlacement:
     return server_indices
 
 
-def stored_by(store: Callable[[Sequence[str], list[str]], None]) -> ReferencePlacement:
-    """A judge that can only be asked by storing: who holds which key afterwards."""
+def placement_by_storing(store: Callable[[Sequence[str], list[str]], None]) -> ReferencePlacement:
+    """A reference that stores the keys on real servers, from which they are then read."""
 
     def server_indices(servers: Sequence[str], keys: list[str]) -> list[int]:
-        addresses = [split(server)[0] for server in servers]
+        addresses = [address_and_weight(server)[0] for server in servers]
         for address in addresses:
-            request(address, b"flush_all\r\n", b"OK\r\n")
+            send_request(address, b"flush_all\r\n", b"OK\r\n")
         store(servers, keys)
-        where = {}
+        server_by_key = {}
         for i, address in enumerate(addresses):
-            where.update(dict.fromkeys(holds(address, keys), i))
-        return [where.get(key.encode(), -1) for key in keys]
+            server_by_key.update(dict.fromkeys(stored_keys(address, keys), i))
+        return [server_by_key.get(key.encode(), -1) for key in keys]
 
     return server_indices
 
@@ -177,58 +200,58 @@ def stored_by(store: Callable[[Sequence[str], list[str]], None]) -> ReferencePla
 def pecl() -> ReferencePlacement:
     if (
         "memcache"
-        not in subprocess.run([need("php"), "-m"], capture_output=True, check=True)
+        not in subprocess.run([require_program("php"), "-m"], capture_output=True, check=True)
         .stdout.decode()
         .split()
     ):
-        raise Missing("php-memcache")
+        raise ReferenceNotInstalled("php-memcache")
 
     def store(servers: Sequence[str], keys: list[str]) -> None:
-        run(
+        run_with_keys(
             ["php", "-d", "memcache.hash_strategy=standard", str(HERE / "pecl.php"), *servers], keys
         )
 
-    return stored_by(store)
+    return placement_by_storing(store)
 
 
 def pylibmc(behaviors: dict[str, object]) -> ReferencePlacement:
     try:
         import pylibmc as library
     except ImportError as error:
-        raise Missing("pylibmc") from error
+        raise ReferenceNotInstalled("pylibmc") from error
 
     def store(servers: Sequence[str], keys: list[str]) -> None:
-        spelled = [
+        addresses = [
             address if weight == 1 else f"{address}:{weight}"
-            for address, weight in map(split, servers)
+            for address, weight in map(address_and_weight, servers)
         ]
-        client = library.Client(spelled, behaviors=behaviors)
+        client = library.Client(addresses, behaviors=behaviors)
         for key in keys:
             client.set(key, b"1")
 
-    return stored_by(store)
+    return placement_by_storing(store)
 
 
-def split(server: str) -> tuple[str, int]:
+def address_and_weight(server: str) -> tuple[str, int]:
     address, _, weight = server.partition("*")
     return address, int(weight or 1)
 
 
-def request(address: str, request: bytes, end: bytes) -> bytes:
+def send_request(address: str, send_request: bytes, reply_end: bytes) -> bytes:
     host, port = address.rsplit(":", 1)
-    with socket.create_connection((host, int(port))) as peer:
-        peer.sendall(request)
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(send_request)
         reply = b""
-        while not reply.endswith(end):
-            piece = peer.recv(1 << 20)
+        while not reply.endswith(reply_end):
+            piece = connection.recv(1 << 20)
             if not piece:
                 raise RuntimeError(f"{address} closed the connection")
             reply += piece
     return reply
 
 
-def holds(address: str, keys: list[str]) -> Iterator[bytes]:
+def stored_keys(address: str, keys: list[str]) -> Iterator[bytes]:
     for start in range(0, len(keys), 200):
         batch = b" ".join(key.encode() for key in keys[start : start + 200])
-        reply = request(address, b"get " + batch + b"\r\n", b"END\r\n")
+        reply = send_request(address, b"get " + batch + b"\r\n", b"END\r\n")
         yield from (line.split()[1] for line in reply.split(b"\r\n") if line.startswith(b"VALUE "))

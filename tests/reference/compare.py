@@ -2,7 +2,7 @@
 
 Rows whose value a definition fixes must be equal to the sixth digit. Of the others, those without a
 note and with at least 500 objects (or in bytes) may be worse by 0.005 on average and by 0.02 at a
-point (0.04 where lots are drawn or a sketch decides). LRU's sampled curve is held against the exact
+point (0.04 where a policy is random or uses a sketch). The sampled curve of LRU is compared with the exact
 one on the two long traces.
 """
 
@@ -17,28 +17,28 @@ import sys
 WORSE_MEAN_MAX = 0.005
 WORSE_MAX = collections.defaultdict(lambda: 0.02, {"W-TinyLFU": 0.04, "LHD": 0.04, "LeCaR": 0.04})
 OBJECTS_MIN = 500
-SAMPLE_MEAN_MAX, SAMPLE_MAX = 0.003, 0.02
-SAMPLED = ("cloudphysics-w106", "cache2k-orm-busy")
+SAMPLE_MEAN_ERROR_MAX, SAMPLE_ERROR_MAX = 0.003, 0.02
+SAMPLED_TRACES = ("cloudphysics-w106", "cache2k-orm-busy")
 
 
-def curve(binary: str, *arguments: str) -> dict:
+def run_curve_command(binary: str, *arguments: str) -> dict:
     """Returns what `glasscache curve ... --json` prints."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [binary, "curve", *arguments, "--json"], stdout=subprocess.PIPE, check=True
     )
-    return json.loads(done.stdout)["result"]
+    return json.loads(completed.stdout)["result"]
 
 
-def replayed(binary: str, folder: pathlib.Path, rows: list[dict]) -> dict:
+def replayed_miss_ratios(binary: str, folder: pathlib.Path, rows: list[dict]) -> dict:
     """Returns the result of each (trace, mode, policy, capacity) of the rows."""
-    wanted = collections.defaultdict(lambda: (set(), set()))
+    rows_by_trace = collections.defaultdict(lambda: (set(), set()))
     for row in rows:
-        policies, capacities = wanted[row["trace"], row["mode"]]
+        policies, capacities = rows_by_trace[row["trace"], row["mode"]]
         policies.add(row["algorithm"])
         capacities.add(row["capacity"])
-    found = {}
-    for (trace, mode), (policies, capacities) in wanted.items():
-        document = curve(
+    miss_ratios = {}
+    for (trace, mode), (policies, capacities) in rows_by_trace.items():
+        document = run_curve_command(
             binary,
             str(folder / f"{trace}.parquet"),
             "--mode",
@@ -49,20 +49,20 @@ def replayed(binary: str, folder: pathlib.Path, rows: list[dict]) -> dict:
             ",".join(sorted(capacities, key=int)),
         )
         for result in document["results"]:
-            found[trace, mode, result["policy"], str(result["capacity"])] = result
-    return found
+            miss_ratios[trace, mode, result["policy"], str(result["capacity"])] = result
+    return miss_ratios
 
 
-def check_definitions(rows: list[dict], found: dict) -> int:
+def count_definition_faults(rows: list[dict], miss_ratios: dict) -> int:
     """Prints the rows that differ in the first six digits and returns how many."""
     differing = 0
     for row in rows:
-        result = found[row["trace"], row["mode"], row["algorithm"], row["capacity"]]
+        result = miss_ratios[row["trace"], row["mode"], row["algorithm"], row["capacity"]]
         pairs = [
             (row["miss_ratio"], result["miss_ratio"]),
             (row["byte_miss_ratio"], result["byte_miss_ratio"]),
         ]
-        if any(wanted and wanted != f"{ratio:.6f}" for wanted, ratio in pairs):
+        if any(expected and expected != f"{ratio:.6f}" for expected, ratio in pairs):
             differing += 1
             print("differs:", row["trace"], row["mode"], row["algorithm"], row["capacity"], pairs)
     print(
@@ -71,42 +71,46 @@ def check_definitions(rows: list[dict], found: dict) -> int:
     return differing
 
 
-def check_others(rows: list[dict], found: dict) -> int:
-    """Prints how far each policy lies from its reference and returns how many lie too far."""
-    distances = collections.defaultdict(list)
+def count_implementation_faults(rows: list[dict], miss_ratios: dict) -> int:
+    """Prints the difference of each policy from its reference and returns how many are too large."""
+    differences_by_policy = collections.defaultdict(list)
     for row in rows:
-        result = found[row["trace"], row["mode"], row["algorithm"], row["capacity"]]
-        distances[row["algorithm"]].append(result["miss_ratio"] - float(row["miss_ratio"]))
+        result = miss_ratios[row["trace"], row["mode"], row["algorithm"], row["capacity"]]
+        differences_by_policy[row["algorithm"]].append(
+            result["miss_ratio"] - float(row["miss_ratio"])
+        )
     print(f"{'policy':<12}{'points':>7}{'mean difference':>17}{'worst':>9}")
     faults = 0
-    for policy, values in sorted(distances.items()):
-        mean, worst = sum(values) / len(values), max(values)
+    for policy, differences in sorted(differences_by_policy.items()):
+        mean, worst = sum(differences) / len(differences), max(differences)
         is_fault = mean > WORSE_MEAN_MAX or worst > WORSE_MAX[policy]
         faults += is_fault
         print(
-            f"{policy:<12}{len(values):>7}{mean:>+17.4f}{worst:>+9.4f}{'  TOO FAR' if is_fault else ''}"
+            f"{policy:<12}{len(differences):>7}{mean:>+17.4f}{worst:>+9.4f}{'  TOO FAR' if is_fault else ''}"
         )
     return faults
 
 
-def check_sample(binary: str, path: pathlib.Path, keys: int) -> int:
-    """Holds sampled curves against the exact one at 20 sizes; returns 1 if too far."""
+def count_sampling_faults(binary: str, path: pathlib.Path, keys: int) -> int:
+    """Compares sampled curves with the exact one at 20 sizes; returns 1 if one is too far."""
     # LRU replayed at a size is the exact curve there.
     sizes = ",".join(f"{5 * step}%" for step in range(1, 21))
-    exact = curve(binary, str(path), "--policies", "lru", "--capacities", sizes)["results"]
-    wanted = [result["capacity"] for result in exact]
+    exact_results = run_curve_command(
+        binary, str(path), "--policies", "lru", "--capacities", sizes
+    )["results"]
+    capacities = [result["capacity"] for result in exact_results]
     worst_mean = worst = 0.0
     for seed in range(1, 6):
-        document = curve(
+        document = run_curve_command(
             binary, str(path), "--policies", "none", "--sample", str(keys), "--seed", str(8 * seed)
         )
         points = document["lru"]["points"]
         errors = []
-        for result, size in zip(exact, wanted, strict=True):
+        for result, size in zip(exact_results, capacities, strict=True):
             point = min(points, key=lambda point: abs(point["size"] - size))
             errors += [abs(point[name] - result["miss_ratio"]) for name in ("low", "high")]
         worst_mean, worst = max(worst_mean, sum(errors) / len(errors)), max(worst, *errors)
-    is_fault = worst_mean > SAMPLE_MEAN_MAX or worst > SAMPLE_MAX
+    is_fault = worst_mean > SAMPLE_MEAN_ERROR_MAX or worst > SAMPLE_ERROR_MAX
     print(
         f"sample of {keys} keys of {path.stem}, 5 x 8 seeds, the lowest and highest of each 8: "
         f"mean error {worst_mean:.4f}, largest {worst:.4f}{'  TOO FAR' if is_fault else ''}"
@@ -122,18 +126,21 @@ def main() -> int:
     options = parser.parse_args()
     with (options.folder / "reference-miss-ratios.csv").open() as file:
         rows = list(csv.DictReader(file))
-    found = replayed(options.binary, options.folder, rows)
-    fixed = [row for row in rows if row["determined_by"] == "definition"]
-    others = [
+    miss_ratios = replayed_miss_ratios(options.binary, options.folder, rows)
+    defined_rows = [row for row in rows if row["determined_by"] == "definition"]
+    implementation_rows = [
         row
         for row in rows
         if row["determined_by"] == "implementation"
         and not row["note"]
         and (row["mode"] == "bytes" or int(row["capacity"]) >= OBJECTS_MIN)
     ]
-    faults = check_definitions(fixed, found) + check_others(others, found)
+    faults = count_definition_faults(defined_rows, miss_ratios) + count_implementation_faults(
+        implementation_rows, miss_ratios
+    )
     faults += sum(
-        check_sample(options.binary, options.folder / f"{trace}.parquet", 8192) for trace in SAMPLED
+        count_sampling_faults(options.binary, options.folder / f"{trace}.parquet", 8192)
+        for trace in SAMPLED_TRACES
     )
     return 1 if faults else 0
 

@@ -1,4 +1,4 @@
-"""Early refresh under load: requests for one value that takes 50 ms to make, for a minute, on a real server.
+"""Early refresh under load: requests for one value that takes 50 ms to compute, for a minute.
 
 Usage: early_refresh.py [--seconds 60] [--rate 500] [--ttl 2] [--cost-ms 50] [--constant SECONDS | --off]
 """
@@ -13,51 +13,55 @@ import time
 from glasscache import AsyncClient, Server, leases
 from glasscache._plans import Sleep
 
-PAUSES: list[float] = []
-"""Each pause of a request that waits for another's value."""
+WAITS: list[float] = []
+"""Each wait of a request for the value of another."""
 
 
-def counted(seconds: float) -> Sleep:
-    PAUSES.append(seconds)
+def record_wait(seconds: float) -> Sleep:
+    WAITS.append(seconds)
     return Sleep(seconds)
 
 
 class Load:
-    """The requests, and what making the value did."""
+    """The requests, and the counters of the computations of the value."""
 
     def __init__(self, client: AsyncClient, options: argparse.Namespace) -> None:
         self.client, self.options = client, options
-        self.making = self.most_making = self.made = 0
-        self.took: list[float] = []
+        self.running_computations = self.running_computations_max = self.computations = 0
+        self.latencies_s: list[float] = []
 
-    async def make(self) -> float:
-        self.making += 1
-        self.made += 1
-        self.most_making = max(self.most_making, self.making)
+    async def compute_value(self) -> float:
+        self.running_computations += 1
+        self.computations += 1
+        self.running_computations_max = max(
+            self.running_computations_max, self.running_computations
+        )
         await asyncio.sleep(self.options.cost_ms / 1000)
-        self.making -= 1
+        self.running_computations -= 1
         return time.time()
 
     async def request(self) -> None:
-        has_made = False
+        has_computed = False
 
-        async def make() -> float:
-            nonlocal has_made
-            has_made = True
-            return await self.make()
+        async def compute_value() -> float:
+            nonlocal has_computed
+            has_computed = True
+            return await self.compute_value()
 
-        begin = time.perf_counter()
+        started_at = time.perf_counter()
         early = False if self.options.off else self.options.constant or True
-        await self.client.get_or_set("value", make, self.options.ttl, early=early)
-        took = time.perf_counter() - begin
-        if not has_made:
-            self.took.append(took)
+        await self.client.get_or_set("value", compute_value, self.options.ttl, early=early)
+        latency_s = time.perf_counter() - started_at
+        if not has_computed:
+            self.latencies_s.append(latency_s)
 
-    async def run(self) -> None:
+    async def send_requests(self) -> None:
         await self.request()
-        tasks, begin = [], time.perf_counter()
+        tasks, started_at = [], time.perf_counter()
         for number in range(int(self.options.seconds * self.options.rate)):
-            await asyncio.sleep(max(0.0, begin + number / self.options.rate - time.perf_counter()))
+            await asyncio.sleep(
+                max(0.0, started_at + number / self.options.rate - time.perf_counter())
+            )
             tasks.append(asyncio.create_task(self.request()))
         await asyncio.gather(*tasks)
 
@@ -66,16 +70,25 @@ async def measure(options: argparse.Namespace) -> int:
     with Server() as server:
         async with AsyncClient(server.address, timeout=5) as client:
             load = Load(client, options)
-            await load.run()
-    took = sorted(load.took)
-    most = 1.15 * options.seconds / options.ttl
+            await load.send_requests()
+    latencies_s = sorted(load.latencies_s)
+    computations_max = 1.15 * options.seconds / options.ttl
     print(
-        f"{len(took) + load.made} requests, {load.made} times made (at most {most:.1f} wanted), "
-        f"{load.most_making} at once; {len(PAUSES)} pauses to wait for another's value; "
-        f"p50 {took[len(took) // 2] * 1e3:.2f} ms, p99 {took[int(len(took) * 0.99)] * 1e3:.2f} ms"
+        f"{len(latencies_s) + load.computations} requests, {load.computations} computations "
+        f"(at most {computations_max:.1f} allowed), "
+        f"{load.running_computations_max} at once; {len(WAITS)} waits for the value of another; "
+        f"p50 {latencies_s[len(latencies_s) // 2] * 1e3:.2f} ms, "
+        f"p99 {latencies_s[int(len(latencies_s) * 0.99)] * 1e3:.2f} ms"
     )
     return (
-        0 if options.off or (load.made <= most + 1 and load.most_making == 1 and not PAUSES) else 1
+        0
+        if options.off
+        or (
+            load.computations <= computations_max + 1
+            and load.running_computations_max == 1
+            and not WAITS
+        )
+        else 1
     )
 
 
@@ -85,9 +98,9 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=500)
     parser.add_argument("--ttl", type=float, default=2)
     parser.add_argument("--cost-ms", type=float, default=50)
-    parser.add_argument("--constant", type=float, help="seconds in place of the measured cost")
+    parser.add_argument("--constant", type=float, help="seconds instead of the measured cost")
     parser.add_argument("--off", action="store_true", help="without early refresh, for comparison")
-    leases.Sleep = counted
+    leases.Sleep = record_wait
     return asyncio.run(measure(parser.parse_args()))
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from glasscache import Server
 
 HERE = Path(__file__).parent
-KINDS = """
+PRINT_KINDS_SCRIPT = """
 import(process.argv[1]).then(async suites => {
   const kinds = {}
   for (const suite of suites.default) for (const test of suite.tests)
@@ -29,7 +29,7 @@ import(process.argv[1]).then(async suites => {
   console.log(JSON.stringify(kinds))
 })
 """
-NOT_IN_GATEWAYS = {
+UNSUPPORTED_BY_GATEWAYS = {
     "interim-102": "neither ASGI nor WSGI has interim responses",
     "interim-103": "the same",
     "interim-no-header-reuse": "the same",
@@ -42,7 +42,7 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def wait_for(port: int) -> None:
+def wait_until_listening(port: int) -> None:
     for _ in range(200):
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
@@ -63,33 +63,37 @@ def main() -> None:
     options = parser.parse_args()
     suite = options.suite.resolve()
     engine = suite / "test-engine" if (suite / "test-engine").is_dir() else suite
-    origin, front = free_port(), free_port()
+    origin_port, cache_port = free_port(), free_port()
     environment = {
-        **os.environ, "ORIGIN": f"127.0.0.1:{origin}",
-        "npm_config_protocol": "http", "npm_config_port": str(origin), "npm_package_config_id": options.id,
-        "npm_config_pidfile": os.devnull, "npm_config_base": f"http://127.0.0.1:{front}",
+        **os.environ, "ORIGIN": f"127.0.0.1:{origin_port}",
+        "npm_config_protocol": "http", "npm_config_port": str(origin_port),
+        "npm_package_config_id": options.id,
+        "npm_config_pidfile": os.devnull, "npm_config_base": f"http://127.0.0.1:{cache_port}",
         "PYTHONPATH": str(HERE), "CACHE": "off" if options.no_cache else "on",
     }  # fmt: skip
     python = sys.executable
     if options.wsgi:
-        command = [python, "-m", "gunicorn", "--bind", f"127.0.0.1:{front}", "--threads", "64",
+        command = [python, "-m", "gunicorn", "--bind", f"127.0.0.1:{cache_port}", "--threads", "64",
                    "--worker-class", "gthread", "--log-level", "critical", "origin_proxy:wsgi()"]  # fmt: skip
     else:
-        # httptools keeps the white space behind a value, which the proxy's own client refuses to send.
-        command = [python, "-m", "uvicorn", "--http", "h11", "--port", str(front), "--log-level", "critical",
-                   "--no-server-header", "--no-date-header", "origin_proxy:asgi"]  # fmt: skip
-    quiet = {"env": environment, "stdout": subprocess.DEVNULL}
+        # httptools keeps the white space after a value, which the proxy's own client refuses to send.
+        command = [python, "-m", "uvicorn", "--http", "h11", "--port", str(cache_port),
+                   "--log-level", "critical", "--no-server-header", "--no-date-header",
+                   "origin_proxy:asgi"]  # fmt: skip
+    popen_options = {"env": environment, "stdout": subprocess.DEVNULL}
     processes = []
     cache = Server()
     environment["STORE"] = cache.address
     try:
         processes.append(
-            subprocess.Popen(["node", str(engine / "server/server.mjs")], **quiet, cwd=suite)
+            subprocess.Popen(
+                ["node", str(engine / "server/server.mjs")], **popen_options, cwd=suite
+            )
         )
-        processes.append(subprocess.Popen(command, **quiet))
-        wait_for(origin)
-        wait_for(front)
-        run = subprocess.run(
+        processes.append(subprocess.Popen(command, **popen_options))
+        wait_until_listening(origin_port)
+        wait_until_listening(cache_port)
+        suite_run = subprocess.run(
             ["node", "--no-warnings", str(engine / "cli.mjs")], env=environment, cwd=suite,
             stdout=None if options.id else subprocess.PIPE, text=True, check=True,
         )  # fmt: skip
@@ -99,22 +103,22 @@ def main() -> None:
             process.wait(10)
         cache.stop()
     if not options.id:
-        report(suite, json.loads(run.stdout), options)
+        print_results(suite, json.loads(suite_run.stdout), options)
 
 
-def report(suite: Path, results: dict[str, object], options: argparse.Namespace) -> None:
-    listed = subprocess.run(
-        ["node", "--no-warnings", "-e", KINDS, str(suite / "tests/index.mjs")],
+def print_results(suite: Path, results: dict[str, object], options: argparse.Namespace) -> None:
+    completed = subprocess.run(
+        ["node", "--no-warnings", "-e", PRINT_KINDS_SCRIPT, str(suite / "tests/index.mjs")],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    kinds = json.loads(listed.stdout)
+    kinds = json.loads(completed.stdout)
     passed, total = collections.Counter(), collections.Counter()
     for test, kind in kinds.items():
         total[kind] += 1
         passed[kind] += results.get(test) is True
         if options.failed and results.get(test) is not True:
-            why = NOT_IN_GATEWAYS.get(test) or results.get(test)
-            print(f"{kind:<9} {test:<55} {why}")
+            reason = UNSUPPORTED_BY_GATEWAYS.get(test) or results.get(test)
+            print(f"{kind:<9} {test:<55} {reason}")
     for kind in ("required", "optimal", "check"):
         print(f"{kind}: {passed[kind]} of {total[kind]}")
     if options.least:

@@ -15,15 +15,15 @@ from typing import NamedTuple, Self
 _READ_BYTES = 1 << 18
 
 
-class Times(NamedTuple):
+class Latencies(NamedTuple):
     """Seconds of each request, sorted, and of all together."""
 
     seconds: list[float]
     elapsed: float
 
-    def quantile_ms(self, part: float) -> float:
+    def quantile_ms(self, quantile: float) -> float:
         """Return a quantile in milliseconds."""
-        return self.seconds[min(len(self.seconds) - 1, int(part * len(self.seconds)))] * 1000
+        return self.seconds[min(len(self.seconds) - 1, int(quantile * len(self.seconds)))] * 1000
 
 
 class Connections:
@@ -37,7 +37,7 @@ class Connections:
         ]
         for stream in self._sockets:
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.send(path, count)
+        self.request_many(path, count)
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -48,7 +48,7 @@ class Connections:
         for stream in self._sockets:
             stream.close()
 
-    def send(self, path: str, count: int) -> Times:
+    def request_many(self, path: str, count: int) -> Latencies:
         """Send `count` requests, as many at once as there are connections, and wait for the responses.
 
         Raises:
@@ -56,32 +56,32 @@ class Connections:
 
         """
         request = f"GET {path} HTTP/1.1\r\nHost: shop.example\r\n\r\n".encode()
-        begun: dict[int, float] = {}
+        started_at: dict[int, float] = {}
         received: dict[int, bytearray] = {}
         seconds: list[float] = []
-        waiting = deque(self._sockets)
-        started = time.perf_counter()
-        left = count
+        idle = deque(self._sockets)
+        begin = time.perf_counter()
+        unsent = count
         with selectors.DefaultSelector() as selector:
             for stream in self._sockets:
                 selector.register(stream, selectors.EVENT_READ)
             while len(seconds) < count:
-                while waiting and left:
-                    stream, left = waiting.popleft(), left - 1
-                    begun[stream.fileno()] = time.perf_counter()
+                while idle and unsent:
+                    stream, unsent = idle.popleft(), unsent - 1
+                    started_at[stream.fileno()] = time.perf_counter()
                     received[stream.fileno()] = bytearray()
                     stream.sendall(request)
                 for key, _ in selector.select(30):
                     stream = self._stream(key)
-                    part = stream.recv(_READ_BYTES)
-                    if not part:
+                    chunk = stream.recv(_READ_BYTES)
+                    if not chunk:
                         raise ConnectionError("a server closed a connection")
                     data = received[key.fd]
-                    data += part
-                    if _is_whole(data):
-                        seconds.append(time.perf_counter() - begun[key.fd])
-                        waiting.append(stream)
-        return Times(sorted(seconds), time.perf_counter() - started)
+                    data += chunk
+                    if _is_complete(data):
+                        seconds.append(time.perf_counter() - started_at[key.fd])
+                        idle.append(stream)
+        return Latencies(sorted(seconds), time.perf_counter() - begin)
 
     @staticmethod
     def _stream(key: selectors.SelectorKey) -> socket.socket:
@@ -90,15 +90,15 @@ class Connections:
         return stream
 
 
-def _is_whole(data: bytearray) -> bool:
+def _is_complete(data: bytearray) -> bool:
     """Whether a response with a Content-Length, or a chunked one, has arrived."""
-    end = data.find(b"\r\n\r\n")
-    if end < 0:
+    header_end = data.find(b"\r\n\r\n")
+    if header_end < 0:
         return False
-    head = bytes(data[:end]).lower()
-    if not head.startswith(b"http/1.1 200"):
-        raise ConnectionError(f"a server responded {head[:60]!r}")
-    if b"transfer-encoding: chunked" in head:
+    header = bytes(data[:header_end]).lower()
+    if not header.startswith(b"http/1.1 200"):
+        raise ConnectionError(f"a server responded {header[:60]!r}")
+    if b"transfer-encoding: chunked" in header:
         return data.endswith(b"0\r\n\r\n")
-    length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
-    return len(data) >= end + 4 + length
+    length = int(header.split(b"content-length:")[1].split(b"\r\n")[0])
+    return len(data) >= header_end + 4 + length

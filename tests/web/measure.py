@@ -1,7 +1,7 @@
 """Measures the HTTP cache under uvicorn: misses at once, stale responses, a large stream, soft purges, peers.
 
 Usage: measure.py [misses] [stream] [purge] [peers]; without a name all. Starts its own cache server and
-uvicorn. What uvicorn alone takes for the same requests is printed beside; `peers` compares a hit's CPU.
+uvicorn. What uvicorn alone takes for the same requests is printed with it; `peers` compares a hit's CPU.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import peers
 from glasscache import AsyncClient, Client, Server
 from glasscache.web import CacheASGI, CacheSettings, Rules
 from glasscache.web.purge import AsyncPurger
-from load import Connections, Times
-from processes import uvicorns
+from load import Connections, Latencies
+from processes import uvicorn_processes
 
 GIB = 1 << 30
 CHUNK = bytes(64 << 10)
@@ -57,107 +57,116 @@ async def origin(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def cached() -> Any:
-    """Return the application behind the cache."""
+def cached_origin() -> Any:
+    """Return the application with the cache."""
     client = AsyncClient(os.environ["STORE"], timeout=5)
     return CacheASGI(origin, client, settings=CacheSettings(max_bytes=2 << 30))
 
 
-def best(rounds: list[Times]) -> str:
+def figures_of_best_round(rounds: list[Latencies]) -> str:
     """Return the figures of the round with the shortest tail: other processes lengthen the rest."""
     shortest = min(rounds, key=lambda times: times.quantile_ms(0.99))
     return f"p50 {shortest.quantile_ms(0.5):.1f} ms, p99 {shortest.quantile_ms(0.99):.1f} ms"
 
 
-def misses(store: str) -> None:
+def measure_misses(store: str) -> None:
     """200 requests at once over 4 processes: for a cold URL, for a stale one, and without a cache."""
     with (
-        uvicorns("measure:cached()", 4, STORE=store) as processes,
+        uvicorn_processes("measure:cached_origin()", 4, STORE=store) as processes,
         Client(store, timeout=5) as client,
         Connections([process.port for process in processes], 200) as connections,
     ):
         paths = [f"/slow/{number}" for number in range(ROUNDS)]
-        cold = [connections.send(path, 200) for path in paths]
-        runs = [client.get(f"runs:{path}") for path in paths]
-        print(f"200 misses over 4 processes, origin 200 ms: {runs} runs, {best(cold)}")
+        cold_rounds = [connections.request_many(path, 200) for path in paths]
+        runs_by_path = [client.get(f"runs:{path}") for path in paths]
+        print(
+            f"200 misses over 4 processes, origin 200 ms: {runs_by_path} runs, "
+            f"{figures_of_best_round(cold_rounds)}"
+        )
         time.sleep(2.5)
-        stale = [connections.send(path, 200) for path in paths]
-        print(f"200 requests at once for the stale response: {best(stale)}")
+        stale_rounds = [connections.request_many(path, 200) for path in paths]
+        print(f"200 requests at once for the stale response: {figures_of_best_round(stale_rounds)}")
         time.sleep(0.5)
-        runs = [client.get(f"runs:{path}") for path in paths]
-        print(f"runs after the refreshes: {runs}")
+        runs_by_path = [client.get(f"runs:{path}") for path in paths]
+        print(f"runs after the refreshes: {runs_by_path}")
     with (
-        uvicorns("measure:origin", 4, STORE=store) as processes,
+        uvicorn_processes("measure:origin", 4, STORE=store) as processes,
         Connections([process.port for process in processes], 200) as connections,
     ):
-        plain = [connections.send("/empty", 200) for _ in range(ROUNDS)]
-        print(f"200 requests at once for an empty response, no cache: {best(plain)}")
+        uncached_rounds = [connections.request_many("/empty", 200) for _ in range(ROUNDS)]
+        print(
+            f"200 requests at once for an empty response, no cache: {figures_of_best_round(uncached_rounds)}"
+        )
 
 
 def first_byte_ms(connection: HTTPConnection, path: str) -> float:
     """Return the milliseconds to the first byte of a response, and read the rest."""
-    begun = time.perf_counter()
+    started_at = time.perf_counter()
     connection.request("GET", path)
     response = connection.getresponse()
     response.read(1)
-    first = time.perf_counter() - begun
+    first_byte_s = time.perf_counter() - started_at
     while response.read(1 << 20):
         pass
-    return first * 1000
+    return first_byte_s * 1000
 
 
-def first_bytes(store: str) -> None:
-    """The first byte of a streamed response with and without the cache, by turns.
+def measure_first_bytes(store: str) -> None:
+    """The first byte of a streamed response with and without the cache, alternately.
 
     Each path is requested twice from the cache: the first request stores it, the second is a hit.
     """
     with (
-        uvicorns("measure:origin") as (plain,),
-        uvicorns("measure:cached()", STORE=store) as (cached,),
+        uvicorn_processes("measure:origin") as (plain,),
+        uvicorn_processes("measure:cached_origin()", STORE=store) as (cached,),
     ):
-        without = HTTPConnection("127.0.0.1", plain.port)
-        through = HTTPConnection("127.0.0.1", cached.port)
-        late_ms: dict[str, list[float]] = {"a miss": [], "a hit": []}
+        direct_connection = HTTPConnection("127.0.0.1", plain.port)
+        cached_connection = HTTPConnection("127.0.0.1", cached.port)
+        added_ms: dict[str, list[float]] = {"a miss": [], "a hit": []}
         for number in range(-5, FIRST_BYTE_ROUNDS):
             path = f"/body/{number}"
-            base_ms = first_byte_ms(without, path)
-            firsts = [first_byte_ms(through, path) for _ in late_ms]
-            base_ms = (base_ms + first_byte_ms(without, path)) / 2
+            base_ms = first_byte_ms(direct_connection, path)
+            first_bytes_ms = [first_byte_ms(cached_connection, path) for _ in added_ms]
+            base_ms = (base_ms + first_byte_ms(direct_connection, path)) / 2
             if number >= 0:  # the first rounds open connections and import modules
-                for name, first in zip(late_ms, firsts, strict=True):
-                    late_ms[name].append(first - base_ms)
-        without.close()
-        through.close()
-    for name, times in late_ms.items():
+                for name, first in zip(added_ms, first_bytes_ms, strict=True):
+                    added_ms[name].append(first - base_ms)
+        direct_connection.close()
+        cached_connection.close()
+    for name, times in added_ms.items():
         times.sort()
         low, high = times[len(times) // 20], times[-1 - len(times) // 20]
-        print(f"first byte of {FIRST_BYTE_BYTES >> 20} MiB, {name}: {median(times):+.2f} ms beside none, "
+        print(f"first byte of {FIRST_BYTE_BYTES >> 20} MiB, {name}: {median(times):+.2f} ms more than "
+              "without a cache, "
               f"nine in ten from {low:+.2f} to {high:+.2f}, all from {times[0]:+.2f} to {times[-1]:+.2f} "
-              f"({len(times)} rounds by turns; at most {FIRST_BYTE_MS_MAX} ms)")  # fmt: skip
+              f"({len(times)} alternating rounds; at most {FIRST_BYTE_MS_MAX} ms)")  # fmt: skip
 
 
-def stream(store: str) -> None:
+def measure_stream(store: str) -> None:
     """The first byte of a streamed response, and the memory that 1 GiB takes, with and without the cache."""
-    first_bytes(store)
-    for application in ("measure:origin", "measure:cached()"):
-        with uvicorns(application, STORE=store) as (process,):
+    measure_first_bytes(store)
+    for application in ("measure:origin", "measure:cached_origin()"):
+        with uvicorn_processes(application, STORE=store) as (process,):
             with Connections([process.port], 1):
                 pass
-            before = process.peak_bytes
+            peak_before = process.peak_bytes
             connection = HTTPConnection("127.0.0.1", process.port)
-            firsts = sorted(first_byte_ms(connection, f"/big/{number}") for number in range(3))
+            first_bytes_ms = sorted(
+                first_byte_ms(connection, f"/big/{number}") for number in range(3)
+            )
             connection.close()
-            grown = (process.peak_bytes - before) / (1 << 20)
-            print(f"{application}: first byte of 1 GiB {firsts[0]:.1f} to {firsts[2]:.1f} ms, "
-                  f"peak memory +{grown:.1f} MiB (at most {STREAM_MIB_MAX:.0f})")  # fmt: skip
+            growth_mib = (process.peak_bytes - peak_before) / (1 << 20)
+            print(f"{application}: first byte of 1 GiB {first_bytes_ms[0]:.1f} to "
+                  f"{first_bytes_ms[2]:.1f} ms, "
+                  f"peak memory +{growth_mib:.1f} MiB (at most {STREAM_MIB_MAX:.0f})")  # fmt: skip
 
 
-async def purge(store: str) -> None:
+async def measure_purge(store: str) -> None:
     """Purge a tag softly; then each URL is served stale once while one request refreshes it."""
     rules = Rules.from_text('[[rule]]\nthen = { ttl = 3600, grace = 600, tags = ["all"] }')
     async with AsyncClient(store, timeout=5) as client:
         cache = CacheASGI(origin, client, rules)
-        states: dict[bytes, int] = {}
+        cache_statuses: dict[bytes, int] = {}
 
         async def request(number: int) -> None:
             path = f"/tagged/{number}"
@@ -169,49 +178,51 @@ async def purge(store: str) -> None:
             async def send(message: Any) -> None:
                 if message["type"] == "http.response.start":
                     status = dict(message["headers"])[b"cache-status"].split(b"; ttl")[0]
-                    states[status] = states.get(status, 0) + 1
+                    cache_statuses[status] = cache_statuses.get(status, 0) + 1
 
             await cache(scope, None, send)  # type: ignore[arg-type]
 
-        async def request_all(counted: int = TAGGED_URLS) -> dict[bytes, int]:
-            states.clear()
-            for first in range(0, counted, 100):
+        async def request_all(count: int = TAGGED_URLS) -> dict[bytes, int]:
+            cache_statuses.clear()
+            for first in range(0, count, 100):
                 await asyncio.gather(*(request(first + offset) for offset in range(100)))
             await cache.settle()
-            return dict(states)
+            return dict(cache_statuses)
 
         print(f"{TAGGED_URLS} URLs of one tag: {await request_all()}")
         purger = AsyncPurger(client, rules)
-        times = []
+        purges_ms = []
         for _ in range(20):
-            begun = time.perf_counter()
+            started_at = time.perf_counter()
             await purger.tag("all", soft=True)
-            times.append((time.perf_counter() - begun) * 1000)
-        times.sort()
-        print(f"a soft purge of the tag: p50 {times[10]:.2f} ms, longest of 20 {times[-1]:.2f} ms")
+            purges_ms.append((time.perf_counter() - started_at) * 1000)
+        purges_ms.sort()
+        print(
+            f"a soft purge of the tag: p50 {purges_ms[10]:.2f} ms, longest of 20 {purges_ms[-1]:.2f} ms"
+        )
         print(f"the next request for each: {await request_all()}")
         print(f"the one after: {await request_all()}")
 
 
 def main() -> int:
     names = sys.argv[1:] or ["misses", "stream", "purge", "peers"]
-    outcome = 0
+    exit_code = 0
     with Server(memory="3072M") as server:
         for name in names:
             match name:
                 case "misses":
-                    misses(server.address)
+                    measure_misses(server.address)
                 case "stream":
-                    stream(server.address)
+                    measure_stream(server.address)
                 case "purge":
-                    asyncio.run(purge(server.address))
+                    asyncio.run(measure_purge(server.address))
                 case "peers":
-                    outcome |= peers.run()
+                    exit_code |= peers.run_comparison()
                 case _:
                     raise SystemExit(
                         f"measuring {name!r} failed: write misses, stream, purge or peers"
                     )
-    return outcome
+    return exit_code
 
 
 if __name__ == "__main__":

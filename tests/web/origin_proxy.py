@@ -1,7 +1,7 @@
 """The cached applications of the HTTP cache tests: reverse proxies of the suite's own server, as ASGI and
 WSGI.
 
-They add nothing and hide nothing: what the suite's server sends is what the application under the cache
+They change nothing: what the suite's server sends is what the application under the cache
 sends. Environment: ORIGIN (host:port of the suite's server), STORE (address of the cache server), CACHE=off
 for neither cache nor store. Run by uvicorn as `origin_proxy:asgi`, by gunicorn as `origin_proxy:wsgi()`.
 """

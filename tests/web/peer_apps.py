@@ -1,6 +1,6 @@
 """The same page of 2,000 bytes under each HTTP cache that is compared, as factories for uvicorn.
 
-Each cache has its framework without the cache beside it, so that the cache alone can be compared. `/runs`
+For each cache there is also its framework without the cache, so that the cache alone can be compared. `/runs`
 responds with how often the page was made, which must be once.
 """
 
@@ -39,7 +39,7 @@ async def empty(scope: Any, receive: Any, send: Any) -> None:
 
 
 def glasscache() -> Any:
-    """Return the application behind this package's cache."""
+    """Return the application with the cache of this package."""
     from glasscache import AsyncClient
     from glasscache.web import CacheASGI
 
@@ -47,7 +47,7 @@ def glasscache() -> Any:
 
 
 def hishel_redis() -> Any:
-    """Return the application behind hishel's cache, over Redis."""
+    """Return the application with the cache of hishel, over Redis."""
     from hishel import AsyncRedisStorage
     from hishel.asgi import ASGICacheMiddleware
     from redis.asyncio import Redis

@@ -5,9 +5,8 @@ of ours; what is not installed is left out and named. All of them run on one cor
 sends to one on an idle core also pays for waking that core, 10 to 20 us in a virtual machine, and the
 scheduler places the same processes differently from one minute to the next. Columns: CPU of the uvicorn
 process for a hit; its part beyond an empty ASGI application, which the target is for; and beyond the same
-framework without the cache. Then requests/s, p50 and p99 over 16 connections: the median of rounds in which
-the caches take turns, for what else runs on the machine differs from one second to the next; behind p99 its
-least and greatest.
+framework without the cache. Then requests/s, p50 and p99 over 16 connections: the median of alternating
+rounds, because the load of the machine differs from one second to the next; after p99 its least and greatest.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from statistics import median
 from typing import NamedTuple
 
 from glasscache import Server
-from load import Connections, Times
-from processes import Process, free_port, program, started, uvicorns
+from load import Connections, Latencies
+from processes import Process, find_program, free_port, listening_process, uvicorn_processes
 
 CONNECTIONS = 16
-SLICE = 200
-"""Requests of one application before the next one's turn."""
+SLICE_REQUESTS = 200
+"""Requests sent to one application before the next one is measured."""
 LATENCY_ROUNDS = 12
-SHARE_MAX = 1 / 3
+CPU_SHARE_MAX = 1 / 3
 """CPU of a hit of ours, at most, as a share of the best peer's."""
 
 
@@ -38,8 +37,8 @@ class Peer(NamedTuple):
 
     name: str
     application: str
-    plain: str
-    needs: str | None = None
+    application_without_cache: str
+    required_program: str | None = None
 
 
 EMPTY, FASTAPI, DJANGO = "peer_apps:empty", "peer_apps:fastapi()", "peer_apps:django()"
@@ -52,79 +51,82 @@ PEERS = [
 ]
 
 
-class Application:
+class RunningApplication:
     """A running application, and the least that a request for the page took of its processor so far."""
 
     def __init__(self, name: str, process: Process) -> None:
         """Send the first requests, one of which makes the page."""
         self.name, self._process = name, process
         self._connection = Connections([process.port], 1)
-        self._connection.send("/page", 200)
+        self._connection.request_many("/page", 200)
         self.cpu_us = float("inf")
-        self.latency = Latency(process.port)
+        self.latency = LatencyRounds(process.port)
 
     def measure_cpu(self, hits: int) -> None:
         """Send requests one after the other; what disturbs a slice only adds to it, so the least counts."""
-        before = self._process.cpu_seconds
-        self._connection.send("/page", hits)
-        self.cpu_us = min(self.cpu_us, (self._process.cpu_seconds - before) / hits * 1e6)
+        cpu_s_before = self._process.cpu_seconds
+        self._connection.request_many("/page", hits)
+        self.cpu_us = min(self.cpu_us, (self._process.cpu_seconds - cpu_s_before) / hits * 1e6)
 
-    def check(self) -> None:
+    def require_single_run(self) -> None:
         """Make sure that the page was made once at most."""
-        runs = _runs_of(self._process)
+        runs = _count_runs(self._process)
         if runs > 1:
             raise SystemExit(f"measuring {self.name} failed: the page was made {runs} times")
 
 
-class Latency:
+class LatencyRounds:
     """Rounds of requests over several connections that stay open."""
 
     def __init__(self, port: int) -> None:
         """Connect."""
         self._connections = Connections([port], CONNECTIONS)
-        self._rounds: list[Times] = []
+        self._rounds: list[Latencies] = []
 
     def measure(self, hits: int) -> None:
         """Send a round of requests."""
-        self._rounds.append(self._connections.send("/page", hits))
+        self._rounds.append(self._connections.request_many("/page", hits))
 
     def columns(self) -> str:
         """Return the medians of the rounds' requests per second, p50 and p99, and p99's range."""
-        rates = [len(one.seconds) / one.elapsed for one in self._rounds]
-        p50s, p99s = ([one.quantile_ms(part) for one in self._rounds] for part in (0.5, 0.99))
-        middle = f"{median(rates):9.0f}{median(p50s):9.2f}{median(p99s):9.2f}"
-        return f"{middle}   {min(p99s):.1f} to {max(p99s):.1f}"
+        rates = [len(latencies.seconds) / latencies.elapsed for latencies in self._rounds]
+        p50s, p99s = (
+            [latencies.quantile_ms(quantile) for latencies in self._rounds]
+            for quantile in (0.5, 0.99)
+        )
+        medians = f"{median(rates):9.0f}{median(p50s):9.2f}{median(p99s):9.2f}"
+        return f"{medians}   {min(p99s):.1f} to {max(p99s):.1f}"
 
 
-def _runs_of(process: Process) -> int:
+def _count_runs(process: Process) -> int:
     import urllib.request
 
     with urllib.request.urlopen(f"http://127.0.0.1:{process.port}/runs") as response:
         return int(response.read())
 
 
-def varnish(stack: ExitStack) -> Latency | None:
+def start_varnish(stack: ExitStack) -> LatencyRounds | None:
     """Start Varnish in front of the application, if it is installed."""
-    varnishd = program("varnishd")
+    varnishd = find_program("varnishd")
     if varnishd is None:
         print("Varnish: not installed")
         return None
-    (origin,) = stack.enter_context(uvicorns(EMPTY))
+    (origin,) = stack.enter_context(uvicorn_processes(EMPTY))
     folder, port = stack.enter_context(tempfile.TemporaryDirectory()), free_port()
     Path(folder).chmod(0o755)
     command = [varnishd, "-F", "-a", f"127.0.0.1:{port}", "-b", f"127.0.0.1:{origin.port}"]
     storage = ["-n", f"{folder}/work", "-s", "malloc,64m", "-p", "timeout_idle=600"]
-    front = stack.enter_context(started(*command, *storage, port=port))
-    return Latency(front.port)
+    process = stack.enter_context(listening_process(*command, *storage, port=port))
+    return LatencyRounds(process.port)
 
 
 def measure_alternately(
-    running: dict[str, Application], latencies: list[Latency], hits: int, rounds: int
+    running: dict[str, RunningApplication], latencies: list[LatencyRounds], hits: int, rounds: int
 ) -> None:
-    """Measure in short slices by turns, for the machine's load changes."""
+    """Measure in short alternating slices, because the load of the machine changes."""
     for _ in range(rounds):
         for application in running.values():
-            application.measure_cpu(SLICE)
+            application.measure_cpu(SLICE_REQUESTS)
     for _ in range(LATENCY_ROUNDS):
         for latency in latencies:
             latency.measure(hits)
@@ -132,38 +134,52 @@ def measure_alternately(
 
 def compare(stack: ExitStack, hits: int, rounds: int, environment: dict[str, str]) -> int:
     """Print a row for each cache that can run; whether ours keeps to its share of the best peer's CPU."""
-    peers = [peer for peer in PEERS if peer.needs is None or program(peer.needs) is not None]
+    available_peers = [
+        peer
+        for peer in PEERS
+        if peer.required_program is None or find_program(peer.required_program) is not None
+    ]
     for peer in PEERS:
-        if peer not in peers:
-            print(f"{peer.name}: {peer.needs} is not installed")
-    names = {EMPTY, *(peer.plain for peer in peers), *(peer.application for peer in peers)}
-    running: dict[str, Application] = {}
+        if peer not in available_peers:
+            print(f"{peer.name}: {peer.required_program} is not installed")
+    names = {
+        EMPTY,
+        *(peer.application_without_cache for peer in available_peers),
+        *(peer.application for peer in available_peers),
+    }
+    running: dict[str, RunningApplication] = {}
     for name in sorted(names):
-        (process,) = stack.enter_context(uvicorns(name, **environment))
-        running[name] = Application(name, process)
-    front = varnish(stack)
-    latencies = [running[peer.application].latency for peer in peers]
-    measure_alternately(running, latencies if front is None else [*latencies, front], hits, rounds)
+        (process,) = stack.enter_context(uvicorn_processes(name, **environment))
+        running[name] = RunningApplication(name, process)
+    varnish_latency = start_varnish(stack)
+    latencies = [running[peer.application].latency for peer in available_peers]
+    measure_alternately(
+        running,
+        latencies if varnish_latency is None else [*latencies, varnish_latency],
+        hits,
+        rounds,
+    )
     columns = ("CPU us", "beyond", "alone", "per s", "p50 ms", "p99 ms")
     print(f"{'a hit of 2,000 bytes':<26}" + "".join(f"{column:>9}" for column in columns))
-    beyond: dict[str, float] = {}
-    for peer in peers:
-        cached, plain = running[peer.application], running[peer.plain]
-        beyond[peer.name] = cached.cpu_us - running[EMPTY].cpu_us
-        cpu = f"{cached.cpu_us:9.0f}{beyond[peer.name]:9.0f}{cached.cpu_us - plain.cpu_us:9.0f}"
+    cpu_us_beyond_empty: dict[str, float] = {}
+    for peer in available_peers:
+        cached, without_cache = running[peer.application], running[peer.application_without_cache]
+        cpu_us_beyond_empty[peer.name] = cached.cpu_us - running[EMPTY].cpu_us
+        cpu_us_beyond_framework = cached.cpu_us - without_cache.cpu_us
+        cpu = f"{cached.cpu_us:9.0f}{cpu_us_beyond_empty[peer.name]:9.0f}{cpu_us_beyond_framework:9.0f}"
         print(f"{peer.name:<26}{cpu}{cached.latency.columns()}", flush=True)
-        cached.check()
-    if front is not None:
-        print(f"{'Varnish in front':<26}{'':>27}{front.columns()}")
-    ours = beyond.pop("glasscache")
-    if not beyond:
+        cached.require_single_run()
+    if varnish_latency is not None:
+        print(f"{'Varnish in varnish_latency':<26}{'':>27}{varnish_latency.columns()}")
+    ours = cpu_us_beyond_empty.pop("glasscache")
+    if not cpu_us_beyond_empty:
         return 0
-    share = ours / min(beyond.values())
+    share = ours / min(cpu_us_beyond_empty.values())
     print(f"CPU of a hit beyond an empty application: {share:.2f} of the best peer's")
-    return 0 if share <= SHARE_MAX else 1
+    return 0 if share <= CPU_SHARE_MAX else 1
 
 
-def run(hits: int = 600, rounds: int = 40, *, all_cores: bool = False) -> int:
+def run_comparison(hits: int = 600, rounds: int = 40, *, all_cores: bool = False) -> int:
     """Start the stores, and compare."""
     with ExitStack() as stack:
         if not all_cores:
@@ -175,16 +191,20 @@ def run(hits: int = 600, rounds: int = 40, *, all_cores: bool = False) -> int:
             "REDIS": "0",
             "MEMCACHED": "0",
         }
-        redis, memcached = program("redis-server"), program("memcached")
+        redis, memcached = find_program("redis-server"), find_program("memcached")
         if redis is not None:
             port = free_port()
             command = [redis, "--port", str(port), "--save", "", "--bind", "127.0.0.1"]
-            environment["REDIS"] = str(stack.enter_context(started(*command, port=port)).port)
+            environment["REDIS"] = str(
+                stack.enter_context(listening_process(*command, port=port)).port
+            )
         if memcached is not None:
             port = free_port()
             # Root must name a user; for others the option has no effect.
             command = [memcached, "-p", str(port), "-l", "127.0.0.1", "-u", "root"]
-            environment["MEMCACHED"] = str(stack.enter_context(started(*command, port=port)).port)
+            environment["MEMCACHED"] = str(
+                stack.enter_context(listening_process(*command, port=port)).port
+            )
         return compare(stack, hits, rounds, environment)
 
 
@@ -194,4 +214,4 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--all-cores", action="store_true", help="let processes run on any core")
     options = parser.parse_args()
-    sys.exit(run(options.hits, options.rounds, all_cores=options.all_cores))
+    sys.exit(run_comparison(options.hits, options.rounds, all_cores=options.all_cores))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 
 
-def program(name: str) -> str | None:
+def find_program(name: str) -> str | None:
     """Return the path of a program, or None if it is not installed."""
     return shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin:/usr/local/bin")
 
@@ -38,9 +38,9 @@ class Process:
     ) -> None:
         """Start it and wait until it accepts connections; `errors` takes its standard error."""
         self.port = port
-        quiet = subprocess.DEVNULL
+        discarded = subprocess.DEVNULL
         self._process = subprocess.Popen(
-            command, env={**os.environ, **environment}, stdout=quiet, stderr=errors
+            command, env={**os.environ, **environment}, stdout=discarded, stderr=errors
         )
         for _ in range(600):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
@@ -75,10 +75,12 @@ class Process:
 
 
 @contextlib.contextmanager
-def uvicorns(application: str, count: int = 1, **environment: str) -> Iterator[list[Process]]:
+def uvicorn_processes(
+    application: str, count: int = 1, **environment: str
+) -> Iterator[list[Process]]:
     """Run uvicorn processes of an application, `module:name`; a name ending in `()` is a factory."""
     is_factory = application.endswith("()")
-    made: list[Process] = []
+    processes: list[Process] = []
     try:
         for _ in range(count):
             port = free_port()
@@ -87,15 +89,15 @@ def uvicorns(application: str, count: int = 1, **environment: str) -> Iterator[l
                 "--log-level", "error", "--no-access-log", "--timeout-keep-alive", "600",
                 *(["--factory"] if is_factory else []),
             ]  # fmt: skip
-            made.append(Process(command, port, {"PYTHONPATH": str(HERE), **environment}))
-        yield made
+            processes.append(Process(command, port, {"PYTHONPATH": str(HERE), **environment}))
+        yield processes
     finally:
-        for process in made:
+        for process in processes:
             process.stop()
 
 
 @contextlib.contextmanager
-def started(*command: str, port: int) -> Iterator[Process]:
+def listening_process(*command: str, port: int) -> Iterator[Process]:
     """Run another program that listens at a port."""
     process = Process(list(command), port, {}, subprocess.DEVNULL)
     try:

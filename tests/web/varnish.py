@@ -2,7 +2,7 @@
 
 Usage: varnish.py [--requests 10000] [--seed 1]. Needs the varnishd of Debian and a C compiler for its VCL.
 
-Both stand before the same application. Rules: leave the administration alone, one key for equivalent URLs, no
+Both cache the same application. Rules: leave the administration alone, one key for equivalent URLs, no
 errors, TTLs by path, grace. No request is sent within 100 ms of the end of a TTL or of its grace, where both
 outcomes are right.
 """
@@ -28,7 +28,7 @@ from glasscache.web import CacheASGI, CacheSettings, Rules
 
 TTLS = {"short": 2.0, "long": 5.0}
 GRACE = 2.0
-EDGE = 0.1
+MARGIN_S = 0.1
 RULES = """
 [[rule]]
 name = "administration"
@@ -87,7 +87,7 @@ sub vcl_deliver {
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
-    """Respond as the path says; each response sets a cookie, which a shared cache must not keep."""
+    """Respond with 404 if the path contains "/missing"; each response sets a cookie."""
     is_missing = "/missing" in scope["path"]
     body = scope["path"].encode()
     headers = [(b"content-length", b"%d" % len(body)), (b"set-cookie", b"seen=1"),
@@ -98,7 +98,7 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-class Ours:
+class OurCache:
     """The middleware, called without a network."""
 
     def __init__(self, client: AsyncClient) -> None:
@@ -109,19 +109,21 @@ class Ours:
         path, _, query = url.partition("?")
         headers = [
             (b"host", b"shop.example"),
-            *((k.encode(), v.encode()) for k, v in fields.items()),
+            *((name.encode(), value.encode()) for name, value in fields.items()),
         ]
         scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "scheme": "http",
                  "query_string": query.encode(), "headers": headers, "http_version": "1.1"}  # fmt: skip
-        status: list[bytes] = []
+        cache_status: list[bytes] = []
 
         async def send(message: Any) -> None:
             if message["type"] == "http.response.start":
-                status.extend(v for k, v in message["headers"] if k == b"cache-status")
+                cache_status.extend(
+                    value for name, value in message["headers"] if name == b"cache-status"
+                )
 
         await self._cache(scope, None, send)  # type: ignore[arg-type]
         await self._cache.settle()
-        return "hit" if status and b"; hit" in status[0] else "miss"
+        return "hit" if cache_status and b"; hit" in cache_status[0] else "miss"
 
 
 class Varnish:
@@ -137,93 +139,101 @@ class Varnish:
         reader, writer = self._streams
         lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         writer.write(f"GET {url} HTTP/1.1\r\nHost: shop.example\r\n{lines}\r\n".encode())
-        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        length = int(head.split("content-length: ")[1].split("\r\n")[0])
+        header = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        length = int(header.split("content-length: ")[1].split("\r\n")[0])
         await reader.readexactly(length)
-        return head.split("x-result: ")[1].split("\r\n")[0]
+        return header.split("x-result: ")[1].split("\r\n")[0]
 
 
-class Plan:
+class RequestPlan:
     """Random requests, none near the end of a TTL or a grace of its key."""
 
     def __init__(self, seed: int) -> None:
-        self._draw = random.Random(seed)
+        self._rng = random.Random(seed)
         self._fetched: dict[str, tuple[float, float]] = {}
         """The times between which both caches fetched a key."""
-        self._over_at: dict[str, float] = {}
+        self._unusable_until: dict[str, float] = {}
         """When a key is over in both caches, of which one may have fetched it later than the other."""
 
-    def next(self) -> tuple[str, str, dict[str, str]]:
-        draw = self._draw
-        kind = draw.choices(["short", "long", "missing", "admin"], [5, 5, 1, 1])[0]
-        number = min(int(draw.paretovariate(0.6)), 120)
+    def next_request(self) -> tuple[str, str, dict[str, str]]:
+        rng = self._rng
+        kind = rng.choices(["short", "long", "missing", "admin"], [5, 5, 1, 1])[0]
+        number = min(int(rng.paretovariate(0.6)), 120)
         path = f"/{kind}/{number}" if kind != "missing" else f"/short/missing{number}"
-        pairs = [f"page={draw.randrange(2)}", f"sort={draw.choice('ab')}"]
-        draw.shuffle(pairs)
-        if draw.random() < 0.3:
-            pairs.insert(draw.randrange(3), f"utm_source=x{draw.randrange(99)}")
-        slash = "/" if draw.random() < 0.2 and kind != "admin" else ""
-        own = sorted(pair for pair in pairs if not pair.startswith("utm"))
-        fields = {"cookie": f"session={draw.randrange(9)}"} if draw.random() < 0.3 else {}
-        key = f"{path}?{'&'.join(own)}" if kind in TTLS else ""
+        pairs = [f"page={rng.randrange(2)}", f"sort={rng.choice('ab')}"]
+        rng.shuffle(pairs)
+        if rng.random() < 0.3:
+            pairs.insert(rng.randrange(3), f"utm_source=x{rng.randrange(99)}")
+        slash = "/" if rng.random() < 0.2 and kind != "admin" else ""
+        key_pairs = sorted(pair for pair in pairs if not pair.startswith("utm"))
+        fields = {"cookie": f"session={rng.randrange(9)}"} if rng.random() < 0.3 else {}
+        key = f"{path}?{'&'.join(key_pairs)}" if kind in TTLS else ""
         return f"{path}{slash}?{'&'.join(pairs)}", key, fields
 
-    def wait(self, key: str) -> float:
+    def seconds_until_unambiguous(self, key: str) -> float:
         """Return the seconds after which a request for a key has one right outcome."""
         now = time.monotonic()
-        if now < self._over_at.get(key, 0.0):
-            return self._over_at[key] - now
-        for first, last in self._ends(key):
-            if first - EDGE < now < last + EDGE:
-                return last + EDGE - now
+        if now < self._unusable_until.get(key, 0.0):
+            return self._unusable_until[key] - now
+        for earliest, latest in self._expiry_ranges(key):
+            if earliest - MARGIN_S < now < latest + MARGIN_S:
+                return latest + MARGIN_S - now
         return 0.0
 
-    def _ends(self, key: str) -> list[tuple[float, float]]:
+    def _expiry_ranges(self, key: str) -> list[tuple[float, float]]:
         """Return the times between which a key's TTL ends in both caches, and its grace."""
         if key not in self._fetched:
             return []
-        first, last = self._fetched[key]
+        earliest, latest = self._fetched[key]
         ttl = TTLS[key.split("/")[1]]
-        return [(first + ttl, last + ttl), (first + ttl + GRACE, last + ttl + GRACE)]
+        return [(earliest + ttl, latest + ttl), (earliest + ttl + GRACE, latest + ttl + GRACE)]
 
-    def note(self, key: str, begun: float, ended: float) -> bool:
-        """Note when a key was requested of both caches; whether it had one right outcome then.
+    def record_request(self, key: str, started_at: float, ended_at: float) -> bool:
+        """Record when a key was requested from both caches; whether only one outcome was right then.
 
         It had two if the machine stopped the requests for so long that a TTL ended in between.
         """
         if not key:
             return True
-        ends = self._ends(key)
-        if any(first <= ended and begun <= last for first, last in ends):
+        expiry_ranges = self._expiry_ranges(key)
+        if any(earliest <= ended_at and started_at <= latest for earliest, latest in expiry_ranges):
             del self._fetched[key]
-            self._over_at[key] = ended + TTLS[key.split("/")[1]] + GRACE + EDGE
+            self._unusable_until[key] = ended_at + TTLS[key.split("/")[1]] + GRACE + MARGIN_S
             return False
-        if not ends or begun > ends[0][1]:
-            self._fetched[key] = begun, ended
+        if not expiry_ranges or started_at > expiry_ranges[0][1]:
+            self._fetched[key] = started_at, ended_at
         return True
 
 
-async def compare(options: argparse.Namespace, store: str, port: int) -> int:
-    plan, outcomes, different, interrupted = Plan(options.seed), Counter[str](), [], 0
+async def compare_results(options: argparse.Namespace, store: str, port: int) -> int:
+    plan, outcomes, differences, interrupted_count = (
+        RequestPlan(options.seed),
+        Counter[str](),
+        [],
+        0,
+    )
     async with AsyncClient(store, timeout=5) as client:
-        ours, varnish = Ours(client), Varnish(port)
+        ours, varnish = OurCache(client), Varnish(port)
         for number in range(options.requests):
-            url, key, fields = plan.next()
-            await asyncio.sleep(plan.wait(key))
-            begun = time.monotonic()
-            one, other = await ours.request(url, fields), await varnish.request(url, fields)
-            if "hit" in (one, other) and key:
+            url, key, fields = plan.next_request()
+            await asyncio.sleep(plan.seconds_until_unambiguous(key))
+            started_at = time.monotonic()
+            our_result, varnish_result = (
+                await ours.request(url, fields),
+                await varnish.request(url, fields),
+            )
+            if "hit" in (our_result, varnish_result) and key:
                 await asyncio.sleep(0.001)  # a refresh in the background ends
-            if not plan.note(key, begun, time.monotonic()):
-                interrupted += 1
+            if not plan.record_request(key, started_at, time.monotonic()):
+                interrupted_count += 1
                 continue
-            outcomes[one] += 1
-            if one != other:
-                different.append(f"{number}: {url}: {one}, Varnish {other}")
+            outcomes[our_result] += 1
+            if our_result != varnish_result:
+                differences.append(f"{number}: {url}: {our_result}, Varnish {varnish_result}")
     print(f"{options.requests} requests: {outcomes['hit']} hits, {outcomes['miss']} misses, "
-          f"{len(different)} different; of {interrupted} a TTL ended in between")  # fmt: skip
-    print("\n".join(different[:20]))
-    return 1 if different else 0
+          f"{len(differences)} different; of {interrupted_count} a TTL ended in between")  # fmt: skip
+    print("\n".join(differences[:20]))
+    return 1 if differences else 0
 
 
 def free_port() -> int:
@@ -233,7 +243,7 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def started(command: list[str], port: int) -> Any:
+def listening_process(command: list[str], port: int) -> Any:
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(command, cwd=Path(__file__).parent, stdout=quiet, stderr=quiet)
     try:
@@ -268,10 +278,10 @@ def main() -> int:
         varnishd = [program, "-F", "-a", f"127.0.0.1:{port}", "-f", str(vcl), "-n", f"{folder}/work",
                     "-s", "malloc,64m", "-p", "default_keep=0"]  # fmt: skip
         with (
-            started([*uvicorn, "--log-level", "error", "--no-access-log"], origin),
-            started(varnishd, port),
+            listening_process([*uvicorn, "--log-level", "error", "--no-access-log"], origin),
+            listening_process(varnishd, port),
         ):
-            return asyncio.run(compare(options, server.address, port))
+            return asyncio.run(compare_results(options, server.address, port))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ pub(crate) fn write(file: &Path, mut page: Page, inputs: &[&Path]) -> Result<(),
         ("date".to_owned(), record::now()),
     ];
     for input in inputs.iter().filter(|input| input.exists()) {
-        let digest = digest(input)?;
+        let digest = file_digest(input)?;
         let text = format!("{}, SHA-256 {digest}", input.display());
         page.origin.push(("data".to_owned(), text));
     }
@@ -54,7 +54,7 @@ fn shell_quoted(word: &str) -> String {
 }
 
 /// The first digits of the SHA-256 of a file, or of the files of a folder in the order of their names.
-fn digest(input: &Path) -> io::Result<String> {
+fn file_digest(input: &Path) -> io::Result<String> {
     let mut files = vec![input.to_owned()];
     if input.is_dir() {
         let entries = std::fs::read_dir(input)?.collect::<io::Result<Vec<_>>>()?;
@@ -95,9 +95,9 @@ mod tests {
         let file = folder.path().join("a.csv");
         std::fs::write(&file, "abc").unwrap();
         // The published test vector of SHA-256.
-        assert_eq!(digest(&file).unwrap(), "ba7816bf8f01cfea");
-        assert_eq!(digest(folder.path()).unwrap(), "ba7816bf8f01cfea");
+        assert_eq!(file_digest(&file).unwrap(), "ba7816bf8f01cfea");
+        assert_eq!(file_digest(folder.path()).unwrap(), "ba7816bf8f01cfea");
         std::fs::write(folder.path().join("b.csv"), "d").unwrap();
-        assert_ne!(digest(folder.path()).unwrap(), "ba7816bf8f01cfea");
+        assert_ne!(file_digest(folder.path()).unwrap(), "ba7816bf8f01cfea");
     }
 }

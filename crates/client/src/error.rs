@@ -114,7 +114,7 @@ pub enum Error {
     /// The key cannot go on the wire.
     #[error("bad key {key:?}: {reason}")]
     BadKey {
-        /// The key, cut to what can be shown.
+        /// The key, cut to what can be printed.
         key: String,
         /// What is wrong with it.
         reason: &'static str,

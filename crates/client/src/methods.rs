@@ -10,8 +10,8 @@ use glasscache_protocol::text::request::StoreMode;
 #[cfg(feature = "tokio")]
 use crate::asynchronous::AsyncClient;
 use crate::bulk::{
-    BulkDelete, BulkFetch, BulkRead, BulkStore, Failures, IndexedValue, Partitioned, ReadTotals,
-    StoreFailures, found_values_with_index,
+    BulkDelete, BulkRead, BulkReadWithTtls, BulkStore, Failures, IndexedValue, Partitioned,
+    ReadTotals, StoreFailures, found_values_with_index,
 };
 use crate::client::{Budget, Client, Replies, Value};
 use crate::engine::interpret::refusal_to_error;
@@ -86,20 +86,20 @@ macro_rules! methods {
                 let mut next_fetch = Some(first_fetch);
                 while let Some(fetch) = next_fetch {
                     let wire_keys = fetch.keys();
-                    let fetches = BulkFetch::new(core, &wire_keys);
-                    let entries = fetches.entries_by_partition(&wire_keys);
+                    let bulk_read = BulkReadWithTtls::new(core, &wire_keys);
+                    let entries = bulk_read.entries_by_partition(&wire_keys);
                     let (mut fetched, mut read_time) = (FetchedItems::default(), Duration::ZERO);
                     let budget = budget.for_fetch(&fetch);
-                    let requests = fetches.requests(&entries);
+                    let requests = bulk_read.requests(&entries);
                     let results = self.request_many(&requests, &budget, &mut |reply| {
                         let begin = Instant::now();
-                        fetches.add_reply(reply, &mut fetched)?;
+                        bulk_read.add_reply(reply, &mut fetched)?;
                         read_time += begin.elapsed();
                         Ok(())
                     })$($await)*?;
                     core.count_fetch(&wire_keys, &fetched, &budget, read_time);
                     let now = Instant::now();
-                    read.finish_fetch(&fetch, fetched, fetches.failures_without_reply(&results), now);
+                    read.finish_fetch(&fetch, fetched, bulk_read.failures_without_reply(&results), now);
                     next_fetch = read.step(now);
                 }
                 Ok(())

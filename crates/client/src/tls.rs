@@ -1,7 +1,7 @@
-//! TLS to the servers: whom a client trusts, what it presents, and which name it expects.
+//! TLS to the servers: the authorities that a client trusts, its certificate, and the server name it expects.
 //!
-//! A server's certificate is verified against its authorities and against the name under which the client was told to
-//! connect to it; no setting turns this off.
+//! A server's certificate is verified against its authorities and against the name under which the client was configured
+//! to connect to it; no setting turns this off.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ impl Tls {
     }
 }
 
-/// Why a unix socket is refused where TLS was asked for.
+/// Why a unix socket is refused where TLS was configured.
 pub(crate) const NO_UNIX: &str = "a unix socket has no TLS";
 
 impl fmt::Debug for Tls {

@@ -25,7 +25,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(2);
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Time until a server that refused is asked again: it may admit a watcher when another one has left.
+/// Time until a server that refused is tried again: it may admit a watcher when another one has left.
 const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 
 /// Bytes that are received at once.

@@ -48,7 +48,7 @@ impl Authority {
         file
     }
 
-    fn roots(&self) -> RootCertStore {
+    fn root_store(&self) -> RootCertStore {
         let mut roots = RootCertStore::empty();
         roots
             .add(CertificateDer::from_pem_file(&self.file).unwrap())
@@ -65,7 +65,7 @@ fn serve(authority: &Authority, verifies_clients: bool) -> SocketAddr {
         .with_safe_default_protocol_versions()
         .unwrap();
     let builder = if verifies_clients {
-        let roots = Arc::new(authority.roots());
+        let roots = Arc::new(authority.root_store());
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
         builder.with_client_cert_verifier(verifier.build().unwrap())
     } else {
@@ -103,7 +103,7 @@ fn serve_requests(stream: StreamOwned<ServerConnection, TcpStream>) {
     }
 }
 
-fn options(files: &TlsFiles) -> Options {
+fn options_trusting(files: &TlsFiles) -> Options {
     Options {
         timeout: TIMEOUT,
         tls: Some(Tls::new(files).unwrap()),
@@ -129,13 +129,13 @@ fn request_versions(host: &str, port: u16, options: &Options) -> Vec<Result<(), 
     )]
     let mut replies = client.request_all(Request::Version, &budget).unwrap();
     #[cfg(feature = "tokio")]
-    replies.extend(asynchronous(&addresses, options));
+    replies.extend(request_versions_asynchronously(&addresses, options));
     let outcome = |(_, reply): (String, Result<_, Error>)| reply.map(drop);
     replies.into_iter().map(outcome).collect()
 }
 
 #[cfg(feature = "tokio")]
-fn asynchronous(
+fn request_versions_asynchronously(
     addresses: &[Address],
     options: &Options,
 ) -> Vec<(String, Result<glasscache_client::pipeline::Reply, Error>)> {
@@ -164,7 +164,11 @@ fn requests_pass_to_a_server_of_a_trusted_authority() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");
     let port = serve(&authority, false).port();
-    for outcome in request_versions("localhost", port, &options(&files_trusting(&authority))) {
+    for outcome in request_versions(
+        "localhost",
+        port,
+        &options_trusting(&files_trusting(&authority)),
+    ) {
         outcome.unwrap();
     }
 }
@@ -176,16 +180,26 @@ fn a_server_of_another_authority_or_name_is_refused() {
     let other = Authority::new(folder.path(), "other");
     let port = serve(&authority, false).port();
     let reason = "TLS failed: invalid peer certificate: UnknownIssuer";
-    expect_failure("localhost", port, &options(&files_trusting(&other)), reason);
+    expect_failure(
+        "localhost",
+        port,
+        &options_trusting(&files_trusting(&other)),
+        reason,
+    );
     let files_trusting = files_trusting(&authority);
     let reason = "TLS failed: invalid peer certificate";
-    expect_failure("127.0.0.1", port, &options(&files_trusting), reason);
+    expect_failure(
+        "127.0.0.1",
+        port,
+        &options_trusting(&files_trusting),
+        reason,
+    );
     // The name that the certificate has may be given instead of the host.
     let named = TlsFiles {
         server_name: Some("localhost".to_owned()),
         ..files_trusting
     };
-    for outcome in request_versions("127.0.0.1", port, &options(&named)) {
+    for outcome in request_versions("127.0.0.1", port, &options_trusting(&named)) {
         outcome.unwrap();
     }
 }
@@ -196,14 +210,14 @@ fn a_client_presents_its_certificate_where_one_is_required() {
     let authority = Authority::new(folder.path(), "authority");
     let port = serve(&authority, true).port();
     let without = files_trusting(&authority);
-    for outcome in request_versions("localhost", port, &options(&without)) {
+    for outcome in request_versions("localhost", port, &options_trusting(&without)) {
         assert!(outcome.is_err());
     }
     let presenting = TlsFiles {
         certificate_file: Some(authority.sign("client")),
         ..without
     };
-    for outcome in request_versions("localhost", port, &options(&presenting)) {
+    for outcome in request_versions("localhost", port, &options_trusting(&presenting)) {
         outcome.unwrap();
     }
 }
@@ -217,7 +231,7 @@ fn a_handshake_counts_towards_the_deadline() {
     let port = silent.local_addr().unwrap().port();
     let options = Options {
         timeout: Duration::from_millis(100),
-        ..options(&files_trusting(&authority))
+        ..options_trusting(&files_trusting(&authority))
     };
     let begun = Instant::now();
     for outcome in request_versions("localhost", port, &options) {
@@ -237,7 +251,7 @@ fn a_server_without_tls_is_an_error_and_nothing_is_sent_plainly() {
             let _ = socket.unwrap().write_all(b"ERROR\r\n");
         }
     });
-    let options = options(&files_trusting(&authority));
+    let options = options_trusting(&files_trusting(&authority));
     expect_failure("localhost", port, &options, "TLS failed: ");
     let unix = Address::parse_list("/run/cache.sock").unwrap();
     let refusal = Client::new(&unix, Placement::default(), options).map(drop);

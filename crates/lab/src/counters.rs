@@ -124,7 +124,7 @@ impl Counters {
 mod tests {
     use super::*;
 
-    fn counters(hits: &str, misses: &str) -> Counters {
+    fn counters_of(hits: &str, misses: &str) -> Counters {
         Counters::of([
             ("get_hits", hits),
             ("get_misses", misses),
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn since_subtracts_counters_and_keeps_levels() {
-        let interval = counters("90", "20").since(&counters("50", "10"));
+        let interval = counters_of("90", "20").since(&counters_of("50", "10"));
         assert_eq!(
             (interval.hits, interval.misses(), interval.items),
             (40, 10, 7)
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn counters_that_were_reset_count_from_zero() {
-        let interval = counters("3", "1").since(&counters("50", "10"));
+        let interval = counters_of("3", "1").since(&counters_of("50", "10"));
         assert_eq!((interval.hits, interval.gets), (3, 4));
     }
 

@@ -14,8 +14,8 @@ use glasscache_lab::proc::Meter;
 use glasscache_protocol::binary::{RequestId, Status, StoredItem, opcode, write_error};
 use glasscache_protocol::binary::{write_success, write_value_head};
 
-/// Accepts one connection and sends `reply`, `piece` bytes at a time; closes when the client closes.
-fn scripted(reply: Vec<u8>, piece: usize) -> SocketAddr {
+/// Accepts one connection and sends `reply`, `piece_bytes` bytes at a time; closes when the client closes.
+fn start_scripted_peer(reply: Vec<u8>, piece_bytes: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -23,7 +23,7 @@ fn scripted(reply: Vec<u8>, piece: usize) -> SocketAddr {
         socket.set_nodelay(true).unwrap();
         let mut request = [0; 4096];
         let _ = socket.read(&mut request).unwrap();
-        for part in reply.chunks(piece) {
+        for part in reply.chunks(piece_bytes) {
             if socket.write_all(part).is_err() {
                 return;
             }
@@ -70,13 +70,13 @@ fn read_back(
 #[test]
 fn parses_replies_split_anywhere() {
     let values = Values::new(Size::Fixed(150), 1);
-    for piece in [1, 2, 3, 7, 64, 150, 191, 192, 193, 4096] {
-        let address = scripted(text_reply(&values, &[0, 2, 3]), piece);
+    for piece_bytes in [1, 2, 3, 7, 64, 150, 191, 192, 193, 4096] {
+        let address = start_scripted_peer(text_reply(&values, &[0, 2, 3]), piece_bytes);
         let (report, workload) = read_back(address, &values, Protocol::Text, 5).unwrap();
         assert_eq!(
             (workload.resident, workload.wrong, report.tally.misses),
             (3, 0, 2),
-            "pieces of {piece}"
+            "pieces of {piece_bytes}"
         );
         assert_eq!(report.tally.requests, 1);
     }
@@ -88,13 +88,13 @@ fn parses_meta_replies_split_anywhere() {
     let mut reply = b"VA 40\r\n".to_vec();
     reply.extend_from_slice(values.of(0));
     reply.extend_from_slice(b"\r\n");
-    for piece in [1, 5, 8, 47, 48, 100] {
-        let address = scripted(reply.clone(), piece);
+    for piece_bytes in [1, 5, 8, 47, 48, 100] {
+        let address = start_scripted_peer(reply.clone(), piece_bytes);
         let (report, workload) = read_back(address, &values, Protocol::Meta, 1).unwrap();
         assert_eq!(
             (workload.resident, workload.wrong, report.tally.hits),
             (1, 0, 1),
-            "pieces of {piece}"
+            "pieces of {piece_bytes}"
         );
     }
 }
@@ -132,13 +132,13 @@ fn quiet_gets_reply(values: &Values) -> Vec<u8> {
 fn parses_replies_to_quiet_gets_split_anywhere() {
     for bytes in [0, 1, 150] {
         let values = Values::new(Size::Fixed(bytes), 1);
-        for piece in [1, 2, 23, 24, 25, 28, 29, 178, 4096] {
-            let address = scripted(quiet_gets_reply(&values), piece);
+        for piece_bytes in [1, 2, 23, 24, 25, 28, 29, 178, 4096] {
+            let address = start_scripted_peer(quiet_gets_reply(&values), piece_bytes);
             let (report, workload) = read_back(address, &values, Protocol::Binary, 5).unwrap();
             assert_eq!(
                 (workload.resident, workload.wrong, report.tally.misses),
                 (3, 0, 2),
-                "{bytes} bytes in pieces of {piece}"
+                "{bytes} bytes in pieces of {piece_bytes}"
             );
             assert_eq!(report.tally.requests, 1);
         }
@@ -156,8 +156,8 @@ fn a_get_in_binary_has_one_reply() {
     let mut miss = Vec::new();
     write_error(&mut miss, id, Status::NotFound);
     for (reply, hits) in [(hit, 1), (miss, 0)] {
-        for piece in [1, 27, 28, 4096] {
-            let address = scripted(reply.clone(), piece);
+        for piece_bytes in [1, 27, 28, 4096] {
+            let address = start_scripted_peer(reply.clone(), piece_bytes);
             let (report, workload) = read_back(address, &values, Protocol::Binary, 1).unwrap();
             let tally = &report.tally;
             assert_eq!((tally.hits, tally.misses), (hits, 1 - hits));
@@ -216,7 +216,12 @@ fn a_reply_in_binary_that_does_not_match_its_request_ends_the_run() {
         (1, refusal, "Auth failure."),
         (1, b"END\r\n".to_vec(), "0x81"),
     ] {
-        let result = read_back(scripted(reply, 4096), &values, Protocol::Binary, keys);
+        let result = read_back(
+            start_scripted_peer(reply, 4096),
+            &values,
+            Protocol::Binary,
+            keys,
+        );
         let message = result.map(|_| ()).unwrap_err().to_string();
         assert!(message.contains(reason), "{message}");
     }
@@ -236,7 +241,7 @@ fn sets_in_binary_that_are_refused_are_counted_and_quoted() {
         depth: 2,
         ..Plan::new(Access {
             protocol: Protocol::Binary,
-            ..Access::from(scripted(reply, 30))
+            ..Access::from(start_scripted_peer(reply, 30))
         })
     };
     let (report, workloads) =
@@ -250,7 +255,8 @@ fn one_changed_byte_is_a_wrong_value() {
     let values = Values::new(Size::Fixed(1000), 1);
     let mut reply = text_reply(&values, &[0]);
     reply[500] ^= 1;
-    let (report, workload) = read_back(scripted(reply, 4096), &values, Protocol::Text, 1).unwrap();
+    let (report, workload) =
+        read_back(start_scripted_peer(reply, 4096), &values, Protocol::Text, 1).unwrap();
     assert_eq!((workload.resident, workload.wrong), (0, 1));
     assert!(report.tally.first_difference.is_some());
 }
@@ -261,7 +267,7 @@ fn a_value_of_another_length_is_wrong() {
         Values::new(Size::Fixed(50), 1),
         Values::new(Size::Fixed(51), 1),
     );
-    let address = scripted(text_reply(&longer, &[0]), 4096);
+    let address = start_scripted_peer(text_reply(&longer, &[0]), 4096);
     let (_, workload) = read_back(address, &values, Protocol::Text, 1).unwrap();
     assert_eq!((workload.resident, workload.wrong), (0, 1));
 }
@@ -269,7 +275,7 @@ fn a_value_of_another_length_is_wrong() {
 #[test]
 fn a_reply_without_a_request_ends_the_run() {
     let values = Values::new(Size::Fixed(50), 1);
-    let address = scripted(b"STORED\r\n".to_vec(), 4096);
+    let address = start_scripted_peer(b"STORED\r\n".to_vec(), 4096);
     let result = read_back(address, &values, Protocol::Text, 1);
     assert!(matches!(result, Err(Error::Unexpected(_))));
 }
@@ -308,7 +314,7 @@ fn a_partial_report_has_what_was_counted_before_a_failure() {
 #[test]
 fn refused_sets_are_counted_and_quoted() {
     let values = Values::new(Size::Fixed(10), 1);
-    let address = scripted(
+    let address = start_scripted_peer(
         b"SERVER_ERROR out of memory storing object\r\nSTORED\r\n".to_vec(),
         4096,
     );
@@ -334,7 +340,7 @@ fn no_request_is_sent_before_every_connection_has_logged_in() {
             warm_up: Duration::ZERO,
             measure: Duration::from_millis(1),
         },
-        target: with_login(&listener),
+        target: expect_login(&listener),
         ..Plan::new(listener.local_addr().unwrap())
     };
     let values = Values::new(Size::Fixed(10), 1);
@@ -374,7 +380,7 @@ fn a_thread_that_cannot_connect_ends_the_run_with_its_error() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let plan = Plan {
         connections: 2,
-        target: with_login(&listener),
+        target: expect_login(&listener),
         ..Plan::new(listener.local_addr().unwrap())
     };
     let values = Values::new(Size::Fixed(10), 1);
@@ -390,7 +396,7 @@ fn a_thread_that_cannot_connect_ends_the_run_with_its_error() {
 }
 
 /// A server on which each connection logs in.
-fn with_login(listener: &TcpListener) -> Access {
+fn expect_login(listener: &TcpListener) -> Access {
     Access {
         login_request: Some(b"set user 0 0 1\r\nx\r\n".to_vec()),
         ..Access::from(listener.local_addr().unwrap())

@@ -8,27 +8,27 @@ use glasscache_record::{
 };
 use glasscache_sim::trace::log::{NONE, RequestLog};
 
-fn recorder(folder: &Path, change: impl FnOnce(&mut Options)) -> Recorder {
+fn new_recorder(folder: &Path, change: impl FnOnce(&mut Options)) -> Recorder {
     let mut options = Options::new(folder);
     change(&mut options);
     Recorder::open(options).unwrap()
 }
 
 /// Ends the recording, however long a busy machine takes for it.
-fn close(recorder: &Recorder) {
+fn close_recorder(recorder: &Recorder) {
     let deadline = Instant::now() + Duration::from_mins(1);
     while !recorder.close() {
         assert!(Instant::now() < deadline, "the log stays incomplete");
     }
 }
 
-fn keys(log: &RequestLog, at: usize) -> Vec<&str> {
+fn keys_of_request(log: &RequestLog, at: usize) -> Vec<&str> {
     let key = |&item: &u32| log.items.keys[item as usize].as_str();
     log.requests.items_of(at).iter().map(key).collect()
 }
 
 /// Records a request that reads the keys one after the other; values have as many bytes as the key.
-fn record(recorder: &Recorder, keys: &[&str]) {
+fn record_reads(recorder: &Recorder, keys: &[&str]) {
     let request = recorder.begin_request().unwrap();
     for key in keys {
         let call = request.begin_read([(key.as_bytes(), None)]);
@@ -42,7 +42,7 @@ fn record(recorder: &Recorder, keys: &[&str]) {
 fn a_log_holds_each_request_with_its_items_in_order_and_with_repeats() {
     for format in [FileFormat::Parquet, FileFormat::JsonLines] {
         let folder = tempfile::tempdir().unwrap();
-        let recorder = recorder(folder.path(), |options| {
+        let recorder = new_recorder(folder.path(), |options| {
             options.format = format;
             options.parents = ParentPatterns::parse(["course:{id}/lesson:{n}"]).unwrap();
         });
@@ -62,12 +62,12 @@ fn a_log_holds_each_request_with_its_items_in_order_and_with_repeats() {
         request.begin_read([(b"a".as_slice(), None)]);
         request.end_call();
         drop(request);
-        record(&recorder, &[]);
-        close(&recorder);
+        record_reads(&recorder, &[]);
+        close_recorder(&recorder);
         let log = read_folder(folder.path()).unwrap().log;
         assert_eq!(log.requests.len(), 2, "{format:?}");
-        assert_eq!(keys(&log, 0), ["a", "b", "a"]);
-        assert!(keys(&log, 1).is_empty());
+        assert_eq!(keys_of_request(&log, 0), ["a", "b", "a"]);
+        assert!(keys_of_request(&log, 1).is_empty());
         assert_eq!(log.items.keys, ["a", "b", "course:1/lesson:2", "course:1"]);
         assert_eq!(log.items.parents, [NONE, 0, 3, NONE]);
         assert_eq!(log.items.sizes, [0, 77, 0, 0]);
@@ -85,7 +85,7 @@ fn a_log_holds_each_request_with_its_items_in_order_and_with_repeats() {
 #[test]
 fn base_time_leaves_out_the_union_of_pending_calls() {
     let folder = tempfile::tempdir().unwrap();
-    let recorder = recorder(folder.path(), |_| {});
+    let recorder = new_recorder(folder.path(), |_| {});
     let request = recorder.begin_request().unwrap();
     let pause = || std::thread::sleep(Duration::from_millis(20));
     let began = Instant::now();
@@ -100,7 +100,7 @@ fn base_time_leaves_out_the_union_of_pending_calls() {
     let in_calls_at_least = Duration::from_millis(60);
     request.finish();
     let all = began.elapsed();
-    close(&recorder);
+    close_recorder(&recorder);
     let base = read_folder(folder.path()).unwrap().log.requests.base_us[0];
     let base = Duration::from_micros(base.into());
     assert!(
@@ -112,7 +112,7 @@ fn base_time_leaves_out_the_union_of_pending_calls() {
 #[test]
 fn threads_record_requests_that_stay_whole_over_several_parts() {
     let folder = tempfile::tempdir().unwrap();
-    let recorder = recorder(folder.path(), |options| options.rotate_bytes = 20_000);
+    let recorder = new_recorder(folder.path(), |options| options.rotate_bytes = 20_000);
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let recorder = &recorder;
@@ -122,12 +122,12 @@ fn threads_record_requests_that_stay_whole_over_several_parts() {
                         .map(|key| format!("t{thread}:{number}:{key}"))
                         .collect();
                     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-                    record(recorder, &keys);
+                    record_reads(recorder, &keys);
                 }
             });
         }
     });
-    close(&recorder);
+    close_recorder(&recorder);
     let stats = recorder.stats();
     assert!(stats.parts > 5 && stats.dropped == 0, "{stats:?}");
     let log = read_folder(folder.path()).unwrap().log;
@@ -135,7 +135,7 @@ fn threads_record_requests_that_stay_whole_over_several_parts() {
     assert!(log.requests.time_us.is_sorted());
     let mut seen = vec![0; 4];
     for at in 0..log.requests.len() {
-        let keys = keys(&log, at);
+        let keys = keys_of_request(&log, at);
         for (index, key) in keys.iter().enumerate() {
             let parts: Vec<&str> = key.split(':').collect();
             let expected: usize = parts[1].parse().unwrap();
@@ -153,17 +153,17 @@ fn threads_record_requests_that_stay_whole_over_several_parts() {
 fn recorders_of_one_folder_have_instances_of_their_own() {
     let folder = tempfile::tempdir().unwrap();
     let (first, second) = (
-        recorder(folder.path(), |_| {}),
-        recorder(folder.path(), |_| {}),
+        new_recorder(folder.path(), |_| {}),
+        new_recorder(folder.path(), |_| {}),
     );
     // The instance is claimed with the first request that is written, so both must be alive then.
-    record(&first, &["a", "shared"]);
-    record(&second, &["shared", "b"]);
-    close(&first);
-    close(&second);
-    let third = recorder(folder.path(), |_| {});
-    record(&third, &["c"]);
-    close(&third);
+    record_reads(&first, &["a", "shared"]);
+    record_reads(&second, &["shared", "b"]);
+    close_recorder(&first);
+    close_recorder(&second);
+    let third = new_recorder(folder.path(), |_| {});
+    record_reads(&third, &["c"]);
+    close_recorder(&third);
     let log = read_folder(folder.path()).unwrap().log;
     assert_eq!(log.requests.len(), 3);
     let mut instances = log.requests.instance.clone();
@@ -182,7 +182,7 @@ fn recorders_of_one_folder_have_instances_of_their_own() {
 fn parents_that_form_a_cycle_only_across_parts_leave_the_log_readable() {
     let folder = tempfile::tempdir().unwrap();
     for (key, parent) in [(b"a", b"b"), (b"b", b"a")] {
-        let recorder = recorder(folder.path(), |_| {});
+        let recorder = new_recorder(folder.path(), |_| {});
         let request = recorder.begin_request().unwrap();
         let parent = Parent {
             key: parent,
@@ -191,7 +191,7 @@ fn parents_that_form_a_cycle_only_across_parts_leave_the_log_readable() {
         request.begin_read([(key, Some(parent))]);
         request.end_call();
         request.finish();
-        close(&recorder);
+        close_recorder(&recorder);
     }
     let log = read_folder(folder.path()).unwrap().log;
     assert_eq!(log.requests.len(), 2);
@@ -204,8 +204,8 @@ fn a_folder_that_cannot_be_written_stops_the_recorder_and_not_the_requests() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "not a folder").unwrap();
-    let recorder = recorder(&file, |_| {});
-    record(&recorder, &["a"]);
+    let recorder = new_recorder(&file, |_| {});
+    record_reads(&recorder, &["a"]);
     let deadline = Instant::now() + Duration::from_secs(10);
     while recorder.begin_request().is_some() {
         assert!(Instant::now() < deadline, "the recorder goes on");
@@ -219,19 +219,19 @@ fn a_folder_that_cannot_be_written_stops_the_recorder_and_not_the_requests() {
     assert_eq!(recorder.take_warning(), None);
     let stats = recorder.stats();
     assert!(stats.dropped >= 2 && stats.recorded == 0, "{stats:?}");
-    close(&recorder);
+    close_recorder(&recorder);
 }
 
 #[test]
 fn requests_beyond_the_memory_are_dropped_and_counted() {
     let folder = tempfile::tempdir().unwrap();
-    let recorder = recorder(folder.path(), |options| {
+    let recorder = new_recorder(folder.path(), |options| {
         options.memory_bytes = 10_000;
         options.rotate_bytes = 10_000;
     });
     let key = "k".repeat(200);
     for _ in 0..1000 {
-        record(&recorder, &[key.as_str(); 10]);
+        record_reads(&recorder, &[key.as_str(); 10]);
     }
     let huge = recorder.begin_request().unwrap();
     for _ in 0..100_000 {
@@ -239,7 +239,7 @@ fn requests_beyond_the_memory_are_dropped_and_counted() {
         huge.end_call();
     }
     huge.finish();
-    close(&recorder);
+    close_recorder(&recorder);
     let stats = recorder.stats();
     assert_eq!(stats.recorded + stats.dropped, 1001);
     assert!(stats.dropped > 1, "{stats:?}");
@@ -265,10 +265,10 @@ fn a_part_is_written_before_it_needs_all_the_memory() {
 #[test]
 fn a_part_is_written_when_it_is_old() {
     let folder = tempfile::tempdir().unwrap();
-    let recorder = recorder(folder.path(), |options| {
+    let recorder = new_recorder(folder.path(), |options| {
         options.rotate_after = Duration::from_millis(10);
     });
-    record(&recorder, &["a"]);
+    record_reads(&recorder, &["a"]);
     let deadline = Instant::now() + Duration::from_secs(10);
     while recorder.stats().parts == 0 {
         assert!(Instant::now() < deadline, "no part is written");
@@ -287,17 +287,17 @@ fn an_incomplete_part_is_left_out_and_an_empty_folder_is_an_error() {
     );
     let empty = read_folder(folder.path()).unwrap_err().to_string();
     assert!(empty.contains("has no requests.parquet"), "{empty}");
-    let recorder = recorder(folder.path(), |options| {
+    let recorder = new_recorder(folder.path(), |options| {
         options.format = FileFormat::JsonLines;
     });
-    record(&recorder, &["a"]);
-    close(&recorder);
+    record_reads(&recorder, &["a"]);
+    close_recorder(&recorder);
     std::fs::write(folder.path().join("requests-0-000007.jsonl"), "{}").unwrap();
     std::fs::write(folder.path().join("requests-0-000008.jsonl.tmp"), "{}").unwrap();
     let read = read_folder(folder.path()).unwrap();
     assert_eq!(read.log.requests.len(), 1);
     assert_eq!(
-        messages(&read),
+        part_messages(&read),
         [
             "requests-0-000007.jsonl (2 bytes) was skipped: items-0-000007.jsonl is missing; copy it into the folder",
             "requests-0-000008.jsonl.tmp (2 bytes) was skipped: the recorder did not complete it; close the recorder before \
@@ -310,9 +310,9 @@ fn an_incomplete_part_is_left_out_and_an_empty_folder_is_an_error() {
 fn log_with_a_truncated_part(format: FileFormat, stem: &str, bytes: u64) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for key in ["a", "b", "c"] {
-        let recorder = recorder(folder.path(), |options| options.format = format);
-        record(&recorder, &[key]);
-        close(&recorder);
+        let recorder = new_recorder(folder.path(), |options| options.format = format);
+        record_reads(&recorder, &[key]);
+        close_recorder(&recorder);
     }
     let extension = match format {
         FileFormat::Parquet => "parquet",
@@ -328,7 +328,7 @@ fn log_with_a_truncated_part(format: FileFormat, stem: &str, bytes: u64) -> temp
     folder
 }
 
-fn messages(read: &FolderLog) -> Vec<String> {
+fn part_messages(read: &FolderLog) -> Vec<String> {
     read.left_out.iter().map(ToString::to_string).collect()
 }
 
@@ -352,7 +352,7 @@ fn a_part_that_is_truncated_is_left_out_by_name_and_the_others_are_read() {
             "requests-0-000001.parquet ({requests_bytes} bytes) was skipped: {stem}-0-000001.parquet: not a valid \
              Parquet file: it is truncated, and without its footer none of its rows can be read; copy the file again"
         );
-        assert_eq!(messages(&read), [expected], "{stem} {bytes}");
+        assert_eq!(part_messages(&read), [expected], "{stem} {bytes}");
     }
 }
 
@@ -361,7 +361,7 @@ fn items_of_a_part_that_are_cut_within_a_line_leave_that_part_out() {
     let folder = log_with_a_truncated_part(FileFormat::JsonLines, "items", 9);
     let read = read_folder(folder.path()).unwrap();
     assert_eq!(read.log.items.keys, ["a", "c"]);
-    let messages = messages(&read);
+    let messages = part_messages(&read);
     assert_eq!(messages.len(), 1, "{messages:?}");
     assert!(
         messages[0].contains("items-0-000001.jsonl, row 1: not a valid JSON object"),

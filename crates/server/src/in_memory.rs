@@ -214,7 +214,7 @@ impl InMemoryWorker {
         let progress = connection
             .session
             .run(&connection.pending, &context, &mut out);
-        collect(&out, replies);
+        collect_replies(&out, replies);
         drop(out);
         connection.pending.drain(..progress.used_bytes);
         match progress.run_end {
@@ -309,11 +309,11 @@ fn append_dump(mut dump: Dump, context: &Context<'_>, replies: &mut Vec<u8>) {
     while !is_done {
         let mut out = Output::new(Vec::new());
         is_done = dump.run(context, &mut out);
-        collect(&out, replies);
+        collect_replies(&out, replies);
     }
 }
 
-fn collect(out: &Output<'_>, replies: &mut Vec<u8>) {
+fn collect_replies(out: &Output<'_>, replies: &mut Vec<u8>) {
     for part in out.parts() {
         match part {
             OutputPart::Bytes(bytes) => replies.extend_from_slice(bytes),

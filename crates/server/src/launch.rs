@@ -250,7 +250,7 @@ fn start_worker(
     let worker = worker.map_err(system_error)?;
     threads.spawn(format!("gc-worker-{index}"), move || {
         if should_pin {
-            pin(index);
+            pin_to_core(index);
         }
         worker.run();
     })
@@ -272,7 +272,7 @@ fn start_handshakes(
 }
 
 /// Pins this thread to the `index`-th of its allowed processors; if that fails it stays unpinned.
-fn pin(index: usize) {
+fn pin_to_core(index: usize) {
     let Ok(allowed) = sched_getaffinity(None::<Pid>) else {
         return;
     };

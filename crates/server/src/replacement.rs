@@ -1,7 +1,7 @@
 //! A server that takes the place of a running one: `serve --replace`.
 //!
-//! It prepares all that needs no memory, asks the running server for its sockets and memory, and maps that; only then
-//! the other one pauses. Whatever fails before the last message leaves the other one as it was.
+//! It prepares all that needs no memory, requests the sockets and the memory of the running server, and maps that; only
+//! then the other one pauses. Whatever fails before the last message leaves the other one as it was.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -30,7 +30,7 @@ use crate::shared::memory_file::{MemoryFile, PreparedStore};
 
 /// How long the running server may take for one step.
 const STEP_MAX: Duration = Duration::from_secs(10);
-/// How long it may be until the running server, having been told of the acceptance, replies or ends.
+/// How long it may be until the running server, informed of the acceptance, replies or ends.
 const COMMIT_MAX: Duration = Duration::from_mins(10);
 
 /// A server that can take the place of a running one, and has read its settings.
@@ -93,11 +93,11 @@ impl PreparedReplacement {
         cancellation.watch(&channel);
         let (offer, mut descriptors) = exchange_hello(&channel, &parts.config)?;
         if descriptors.len() < 2 {
-            return Err(failure("the running server sent no sockets"));
+            return Err(replacement_error("the running server sent no sockets"));
         }
         let listening_sockets = descriptors.split_off(2);
         let (Some(control), Some(file)) = (descriptors.pop(), descriptors.pop()) else {
-            return Err(failure("the running server sent no sockets"));
+            return Err(replacement_error("the running server sent no sockets"));
         };
         let (bound_sockets, adopted_listeners) = adopt_listeners(&parts.config, listening_sockets)?;
         let memory = ReplacementMemory::prepare(&path, &parts, file, &offer)?;
@@ -163,7 +163,7 @@ impl ConnectedReplacement {
 fn or_cancelled<T>(cancellation: &Cancellation, outcome: Result<T, Error>) -> Result<T, Error> {
     outcome.map_err(|error| {
         if cancellation.is_cancelled() {
-            failure("it was cancelled")
+            replacement_error("it was cancelled")
         } else {
             error
         }
@@ -173,18 +173,20 @@ fn or_cancelled<T>(cancellation: &Cancellation, outcome: Result<T, Error>) -> Re
 /// Tells the running server that this one can serve, and waits until that one has let go of everything.
 pub(crate) fn commit(channel: &ControlChannel, cancellation: &Cancellation) -> Result<(), Error> {
     if !cancellation.begin_commit() {
-        return Err(failure("it was cancelled"));
+        return Err(replacement_error("it was cancelled"));
     }
     send(channel, FrameKind::Accept, &[])?;
     // Whether it has let go is known only from its reply or its end.
-    let frame = channel.receive_within(COMMIT_MAX).map_err(failure)?;
-    match accepted(frame)?.kind {
+    let frame = channel
+        .receive_within(COMMIT_MAX)
+        .map_err(replacement_error)?;
+    match require_accepted(frame)?.kind {
         FrameKind::Committed => Ok(()),
-        _ => Err(malformed()),
+        _ => Err(malformed_frame_error()),
     }
 }
 
-fn failure(reason: impl std::fmt::Display) -> Error {
+fn replacement_error(reason: impl std::fmt::Display) -> Error {
     Error::Replace(format!("{reason}; the running server goes on"))
 }
 
@@ -198,7 +200,7 @@ fn connect(memory_file: &Path) -> Result<ControlChannel, Error> {
     })
 }
 
-/// What the running server says of itself.
+/// The settings and state that the running server reports.
 struct Offer {
     version: u64,
     size: MemorySize,
@@ -227,26 +229,26 @@ fn exchange_hello(
     };
     match (frame.kind, read()) {
         (FrameKind::Offer, Some(offer)) => Ok((offer, frame.descriptors)),
-        _ => Err(malformed()),
+        _ => Err(malformed_frame_error()),
     }
 }
 
-fn malformed() -> Error {
-    failure("the running server sent a malformed message")
+fn malformed_frame_error() -> Error {
+    replacement_error("the running server sent a malformed message")
 }
 
 fn send(channel: &ControlChannel, kind: FrameKind, body: &[u8]) -> Result<(), Error> {
-    channel.send(kind, body, &[]).map_err(failure)
+    channel.send(kind, body, &[]).map_err(replacement_error)
 }
 
 fn receive(channel: &ControlChannel) -> Result<Frame, Error> {
-    accepted(channel.receive().map_err(failure)?)
+    require_accepted(channel.receive().map_err(replacement_error)?)
 }
 
 /// The frame, unless it is a refusal.
-fn accepted(frame: Frame) -> Result<Frame, Error> {
+fn require_accepted(frame: Frame) -> Result<Frame, Error> {
     if frame.kind == FrameKind::Refused {
-        return Err(failure(String::from_utf8_lossy(&frame.body)));
+        return Err(replacement_error(String::from_utf8_lossy(&frame.body)));
     }
     Ok(frame)
 }
@@ -291,7 +293,7 @@ fn listening_address(socket: &OwnedFd) -> Option<Address> {
     Some(Address::Unix(path.into()))
 }
 
-/// Whether a socket at `address` is what `listen` asks for; port 0 is any.
+/// Whether a socket at `address` is the one that `listen` configures; port 0 is any.
 fn is_for(listen: &Listen, address: &Address) -> bool {
     match (listen, address) {
         (
@@ -328,8 +330,8 @@ fn receive_connections_and_memory(
         match frame.kind {
             FrameKind::Connections => {
                 for socket in frame.descriptors {
-                    let (state, mut info) =
-                        InheritedState::read(&mut fields, rules).ok_or_else(malformed)?;
+                    let (state, mut info) = InheritedState::read(&mut fields, rules)
+                        .ok_or_else(malformed_frame_error)?;
                     let listener = listeners.get(info.listener).copied().flatten();
                     // Closed if its listener is gone or has TLS now, where no client is served without it.
                     let plain_listener = listener.filter(|&listener| {
@@ -354,13 +356,13 @@ fn receive_connections_and_memory(
                         memory: fields.bytes()?.to_vec(),
                     })
                 };
-                let memory_frame = read().ok_or_else(malformed)?;
+                let memory_frame = read().ok_or_else(malformed_frame_error)?;
                 return Ok((connections, memory_frame));
             }
-            _ => return Err(malformed()),
+            _ => return Err(malformed_frame_error()),
         }
         if !fields.is_at_end() {
-            return Err(malformed());
+            return Err(malformed_frame_error());
         }
     }
 }
@@ -409,11 +411,12 @@ impl ReplacementMemory {
             ReplacementMemory::Continued(file, mapped) => {
                 let config = store_config(&parts.config, &parts.slab_classes);
                 let workers = config.workers;
-                let handover = MemoryHandover::decode(&memory_frame.memory).map_err(failure)?;
+                let handover =
+                    MemoryHandover::decode(&memory_frame.memory).map_err(replacement_error)?;
                 let store = Store::take_over(config, mapped, &handover, |check| {
                     std::thread::scope(|scope| (1..workers).for_each(|_| drop(scope.spawn(check))));
                 });
-                let store = store.map_err(failure)?;
+                let store = store.map_err(replacement_error)?;
                 let items = store.counters().items;
                 let outcome = format!("{}: {items} items are taken over", path.display());
                 let store = PreparedStore {

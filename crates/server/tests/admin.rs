@@ -21,12 +21,12 @@ const CPU_US_MAX: u64 = 5_000;
 
 /// Fails if an iteration since the last `stats reset` examined too much. Returns its CPU time in microseconds.
 fn longest_iteration(server: &RunningServer) -> u64 {
-    let examined = row(server, " glasscache", "iteration_examined_max");
+    let examined = stat_of(server, " glasscache", "iteration_examined_max");
     assert!(
         examined <= EXAMINED_MAX,
         "{examined} examined in one iteration"
     );
-    row(server, " glasscache", "iteration_cpu_us_max")
+    stat_of(server, " glasscache", "iteration_cpu_us_max")
 }
 
 fn items() -> usize {
@@ -34,7 +34,7 @@ fn items() -> usize {
 }
 
 /// Stores this many small items, through pipelines with noreply.
-fn fill(server: &RunningServer, count: usize) {
+fn store_items(server: &RunningServer, count: usize) {
     let mut client = connect(server);
     let mut pipeline = Vec::new();
     for number in 0..count {
@@ -49,7 +49,7 @@ fn fill(server: &RunningServer, count: usize) {
 }
 
 /// Sends a command and counts the lines of its reply up to `end`.
-fn lines(client: &mut TcpStream, command: &str, end: &str) -> usize {
+fn count_reply_lines(client: &mut TcpStream, command: &str, end: &str) -> usize {
     client.write_all(command.as_bytes()).unwrap();
     let mut reader = BufReader::new(client);
     let mut line = String::new();
@@ -67,7 +67,7 @@ fn lines(client: &mut TcpStream, command: &str, end: &str) -> usize {
     }
 }
 
-fn row(server: &RunningServer, group: &str, name: &str) -> u64 {
+fn stat_of(server: &RunningServer, group: &str, name: &str) -> u64 {
     let mut client = connect(server);
     client
         .write_all(format!("stats{group}\r\n").as_bytes())
@@ -86,16 +86,16 @@ fn row(server: &RunningServer, group: &str, name: &str) -> u64 {
 }
 
 /// Ends the writers, also when the test fails.
-struct SetAtEnd<'f>(&'f AtomicBool);
+struct SetWhenDropped<'f>(&'f AtomicBool);
 
-impl Drop for SetAtEnd<'_> {
+impl Drop for SetWhenDropped<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
 /// Commands, the end of their replies, and the minimum number of lines.
-fn commands(items: usize) -> [(&'static str, &'static str, usize); 14] {
+fn listing_commands(items: usize) -> [(&'static str, &'static str, usize); 14] {
     [
         // Iterations without a command, for comparison with the others.
         ("mn", "MN", 0),
@@ -126,8 +126,8 @@ fn no_admin_command_delays_a_worker_or_causes_a_refused_write() {
         ..config()
     })
     .unwrap();
-    fill(&server, count);
-    let stored = row(&server, "", "curr_items") as usize;
+    store_items(&server, count);
+    let stored = stat_of(&server, "", "curr_items") as usize;
     assert!(stored >= count * 9 / 10, "{stored} of {count} items stored");
     // The writers need the memory that sweeps free, which no worker may delay.
     let is_over = AtomicBool::new(false);
@@ -150,20 +150,20 @@ fn no_admin_command_delays_a_worker_or_causes_a_refused_write() {
             })
         });
         let writers: Vec<_> = writers.collect();
-        let over = SetAtEnd(&is_over);
+        let over = SetWhenDropped(&is_over);
         let mut client = connect(&server);
         client
             .set_read_timeout(Some(std::time::Duration::from_mins(10)))
             .unwrap();
         let mut refused = 0;
-        for (command, end, least) in commands(count) {
+        for (command, end, least) in listing_commands(count) {
             expect_reply(&mut connect(&server), b"stats reset\r\n", b"RESET\r\n");
-            let listed = lines(&mut client, &format!("{command}\r\n"), end);
+            let listed = count_reply_lines(&mut client, &format!("{command}\r\n"), end);
             assert!(listed >= least, "{listed} lines of {command}");
             let cpu_us = longest_iteration(&server);
             eprintln!("{count} items, {command}: longest iteration {cpu_us} us of CPU time");
             longest = longest.max((cpu_us, command));
-            refused += row(&server, "", "store_no_memory");
+            refused += stat_of(&server, "", "store_no_memory");
         }
         assert_eq!(refused, 0, "writes were refused");
         drop(over);
@@ -198,18 +198,18 @@ fn the_table_of_prefixes_stays_within_its_share_of_the_memory() {
         ..config()
     })
     .unwrap();
-    let buffers_before = row(&server, " glasscache", "buffer_bytes");
+    let buffers_before = stat_of(&server, " glasscache", "buffer_bytes");
     let mut client = connect(&server);
     create_prefixes(&mut client, COUNT);
-    let bytes = row(&server, " glasscache", "prefix_table_bytes");
+    let bytes = stat_of(&server, " glasscache", "prefix_table_bytes");
     assert!((900 << 10..=1 << 20).contains(&bytes), "{bytes}");
-    assert!(row(&server, " glasscache", "buffer_bytes") >= buffers_before + bytes);
-    let listed = lines(&mut client, "stats detail dump\r\n", "END");
-    let left_out = row(&server, " glasscache", "prefix_table_left_out");
+    assert!(stat_of(&server, " glasscache", "buffer_bytes") >= buffers_before + bytes);
+    let listed = count_reply_lines(&mut client, "stats detail dump\r\n", "END");
+    let left_out = stat_of(&server, " glasscache", "prefix_table_left_out");
     assert_eq!(listed + left_out as usize, COUNT);
     expect_reply(&mut client, b"stats reset\r\n", b"RESET\r\n");
     for name in ["prefix_table_bytes", "prefix_table_left_out"] {
-        assert_eq!(row(&server, " glasscache", name), 0);
+        assert_eq!(stat_of(&server, " glasscache", name), 0);
     }
 }
 
@@ -224,11 +224,17 @@ fn the_table_of_prefixes_is_sent_and_freed_in_slices() {
     .unwrap();
     let mut client = connect(&server);
     create_prefixes(&mut client, 65_536);
-    assert_eq!(lines(&mut client, "stats detail dump\r\n", "END"), 65_536);
+    assert_eq!(
+        count_reply_lines(&mut client, "stats detail dump\r\n", "END"),
+        65_536
+    );
     expect_reply(&mut client, b"stats reset\r\n", b"RESET\r\n");
-    assert_eq!(lines(&mut client, "stats detail dump\r\n", "END"), 0);
+    assert_eq!(
+        count_reply_lines(&mut client, "stats detail dump\r\n", "END"),
+        0
+    );
     longest_iteration(&server);
-    assert_eq!(row(&server, " glasscache", "prefix_table_bytes"), 0);
+    assert_eq!(stat_of(&server, " glasscache", "prefix_table_bytes"), 0);
 }
 
 #[test]

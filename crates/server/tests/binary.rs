@@ -6,7 +6,7 @@ use glasscache_server::{Config, InMemorySession, Protocols, pieces};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-fn server() -> InMemorySession {
+fn new_session() -> InMemorySession {
     InMemorySession::new(Config {
         hash_seed: Some(7),
         memory_bytes: 64 << 20,
@@ -15,11 +15,11 @@ fn server() -> InMemorySession {
     .unwrap()
 }
 
-fn id(opcode: u8, opaque: u32) -> RequestId {
+fn request_id(opcode: u8, opaque: u32) -> RequestId {
     RequestId { opcode, opaque }
 }
 
-fn set(opcode: u8, opaque: u32, key: &[u8], value: &[u8]) -> Vec<u8> {
+fn set_request(opcode: u8, opaque: u32, key: &[u8], value: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let head = BinaryStoreParameters {
         flags: 5,
@@ -27,76 +27,76 @@ fn set(opcode: u8, opaque: u32, key: &[u8], value: &[u8]) -> Vec<u8> {
         value_bytes: value.len() as u32,
         required_cas: 0,
     };
-    request::store(&mut bytes, id(opcode, opaque), key, &head);
+    request::store(&mut bytes, request_id(opcode, opaque), key, &head);
     bytes.extend_from_slice(value);
     bytes
 }
 
-fn get(opcode: u8, opaque: u32, key: &[u8]) -> Vec<u8> {
+fn get_request(opcode: u8, opaque: u32, key: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     if matches!(
         opcode,
         opcode::GAT..=opcode::GATQ | opcode::GATK | opcode::GATKQ | opcode::TOUCH
     ) {
-        request::touch(&mut bytes, id(opcode, opaque), key, 100);
+        request::touch(&mut bytes, request_id(opcode, opaque), key, 100);
     } else {
-        request::get(&mut bytes, id(opcode, opaque), key);
+        request::get(&mut bytes, request_id(opcode, opaque), key);
     }
     bytes
 }
 
-fn bare(opcode: u8, opaque: u32) -> Vec<u8> {
+fn header_only_request(opcode: u8, opaque: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
-    request::header_only(&mut bytes, id(opcode, opaque));
+    request::header_only(&mut bytes, request_id(opcode, opaque));
     bytes
 }
 
 /// Opcode, opaque, status and length of the value of each response.
-fn responses(mut bytes: &[u8]) -> Vec<(u8, u32, Status, usize)> {
-    let mut found = Vec::new();
+fn parse_responses(mut bytes: &[u8]) -> Vec<(u8, u32, Status, usize)> {
+    let mut responses = Vec::new();
     while !bytes.is_empty() {
         let (head, used) = reply::parse_head(bytes).unwrap().expect("a whole head");
         let end = used + head.value_bytes as usize;
         assert!(bytes.len() >= end, "a value is cut");
-        found.push((head.id.opcode, head.id.opaque, head.status, end - used));
+        responses.push((head.id.opcode, head.id.opaque, head.status, end - used));
         bytes = &bytes[end..];
     }
-    found
+    responses
 }
 
 /// One request, well formed more often than not.
-fn request() -> impl Strategy<Value = Vec<u8>> {
+fn any_request() -> impl Strategy<Value = Vec<u8>> {
     let key = "[a-d]{1,2}";
     let reads = vec![0x00u8, 0x09, 0x0c, 0x0d, 0x1c, 0x1d, 0x1e, 0x23, 0x24];
     let writes = vec![0x01u8, 0x02, 0x03, 0x11, 0x12, 0x13];
     prop_oneof![
         10 => (prop::sample::select(reads), any::<u32>(), key)
-            .prop_map(|(opcode, opaque, key)| get(opcode, opaque, key.as_bytes())),
+            .prop_map(|(opcode, opaque, key)| get_request(opcode, opaque, key.as_bytes())),
         6 => (prop::sample::select(writes.clone()), any::<u32>(), key, 0usize..200)
-            .prop_map(|(opcode, opaque, key, bytes)| set(opcode, opaque, key.as_bytes(), &vec![b'v'; bytes])),
+            .prop_map(|(opcode, opaque, key, bytes)| set_request(opcode, opaque, key.as_bytes(), &vec![b'v'; bytes])),
         1 => (prop::sample::select(writes), any::<u32>(), key, 60_000usize..140_000)
-            .prop_map(|(opcode, opaque, key, bytes)| set(opcode, opaque, key.as_bytes(), &vec![b'w'; bytes])),
+            .prop_map(|(opcode, opaque, key, bytes)| set_request(opcode, opaque, key.as_bytes(), &vec![b'w'; bytes])),
         2 => (prop::sample::select(vec![0x0eu8, 0x0f, 0x19, 0x1a]), key).prop_map(|(opcode, key)| {
             let mut bytes = Vec::new();
-            request::append_or_prepend(&mut bytes, id(opcode, 1), key.as_bytes(), 2, 0);
+            request::append_or_prepend(&mut bytes, request_id(opcode, 1), key.as_bytes(), 2, 0);
             bytes.extend_from_slice(b"11");
             bytes
         }),
         2 => (prop::sample::select(vec![0x05u8, 0x06, 0x15, 0x16]), key).prop_map(|(opcode, key)| {
             let mut bytes = Vec::new();
             let arith = ArithParameters { delta: 3, initial: Some((7, 0)), required_cas: 0 };
-            request::arith(&mut bytes, id(opcode, 2), key.as_bytes(), &arith);
+            request::arith(&mut bytes, request_id(opcode, 2), key.as_bytes(), &arith);
             bytes
         }),
         2 => (prop::sample::select(vec![0x04u8, 0x14]), key).prop_map(|(opcode, key)| {
             let mut bytes = Vec::new();
-            request::delete(&mut bytes, id(opcode, 3), key.as_bytes(), 0);
+            request::delete(&mut bytes, request_id(opcode, 3), key.as_bytes(), 0);
             bytes
         }),
-        1 => any::<u32>().prop_map(|opaque| bare(opcode::NOOP, opaque)),
+        1 => any::<u32>().prop_map(|opaque| header_only_request(opcode::NOOP, opaque)),
         1 => (0x30u8..=0xff, 0usize..50).prop_map(|(opcode, bytes)| {
             let mut packet = Vec::new();
-            request::append_or_prepend(&mut packet, id(opcode, 4), b"key", bytes as u32, 0);
+            request::append_or_prepend(&mut packet, request_id(opcode, 4), b"key", bytes as u32, 0);
             packet.resize(packet.len() + bytes, b'\n');
             packet
         }),
@@ -108,15 +108,15 @@ proptest! {
 
     #[test]
     fn any_cut_gives_the_same_responses(
-        requests in vec(request(), 1..40),
+        requests in vec(any_request(), 1..40),
         lengths in vec(1usize..3000, 1..60),
     ) {
         let stream = requests.concat();
-        let mut whole = server();
+        let mut whole = new_session();
         let expected = whole.feed(&stream, 10);
-        let mut cut = server();
+        let mut cut = new_session();
         let received: Vec<u8> = pieces(&stream, &lengths).flat_map(|piece| cut.feed(piece, 10)).collect();
-        prop_assert_eq!(responses(&received), responses(&expected));
+        prop_assert_eq!(parse_responses(&received), parse_responses(&expected));
         prop_assert!(received == expected);
         prop_assert!(!whole.is_closed() && !cut.is_closed());
     }
@@ -126,21 +126,24 @@ proptest! {
         mut stream in vec(any::<u8>(), 1..600),
     ) {
         stream[0] = 0x80;
-        let mut server = server();
+        let mut server = new_session();
         let bytes = server.feed(&stream, 10);
         if !server.is_closed() {
             // A value below the size of an upload and its head.
             prop_assert!(server.pending_bytes() <= (64 << 10) + 1024);
         }
-        responses(&bytes);
+        parse_responses(&bytes);
     }
 }
 
 #[test]
 fn values_larger_than_a_slice_keep_their_order_among_gets_of_every_form() {
-    let mut server = server();
+    let mut server = new_session();
     for key in [b"a", b"b", b"c"] {
-        server.feed(&set(opcode::SETQ, 0, key, &vec![key[0]; 90_000]), 10);
+        server.feed(
+            &set_request(opcode::SETQ, 0, key, &vec![key[0]; 90_000]),
+            10,
+        );
     }
     let forms = [
         opcode::GET,
@@ -155,7 +158,7 @@ fn values_larger_than_a_slice_keep_their_order_among_gets_of_every_form() {
     for number in 0..60u32 {
         let opcode = forms[number as usize % forms.len()];
         let key = [b"a", b"b", b"c", b"x"][number as usize % 4];
-        stream.extend(get(opcode, number, key));
+        stream.extend(get_request(opcode, number, key));
         let bytes = if opcode == opcode::TOUCH { 0 } else { 90_000 };
         match key {
             b"x" if opcode::is_quiet(opcode) => {}
@@ -166,7 +169,7 @@ fn values_larger_than_a_slice_keep_their_order_among_gets_of_every_form() {
             _ => expected.push((opcode, number, Status::Success, bytes)),
         }
     }
-    assert_eq!(responses(&server.feed(&stream, 10)), expected);
+    assert_eq!(parse_responses(&server.feed(&stream, 10)), expected);
 }
 
 #[test]
@@ -178,12 +181,12 @@ fn a_malformed_header_gets_its_status_and_the_connection_closes_without_more_inp
         (60_000, 0, 60_000, Status::InvalidArguments),
         (1, 0, u32::MAX, Status::InvalidArguments),
     ] {
-        let mut server = server();
-        let mut header = bare(opcode::GETQ, 6);
+        let mut server = new_session();
+        let mut header = header_only_request(opcode::GETQ, 6);
         header[2..4].copy_from_slice(&key_bytes.to_be_bytes());
         header[4] = extras_bytes;
         header[8..12].copy_from_slice(&body_bytes.to_be_bytes());
-        let received = responses(&server.feed(&header, 10));
+        let received = parse_responses(&server.feed(&header, 10));
         let text_bytes = status.text().len();
         assert_eq!(received, [(opcode::GETQ, 6, status, text_bytes)]);
         assert!(server.is_closed());
@@ -192,14 +195,14 @@ fn a_malformed_header_gets_its_status_and_the_connection_closes_without_more_inp
 
 #[test]
 fn the_first_byte_decides_for_the_whole_connection() {
-    let mut binary = server();
-    binary.feed(&bare(opcode::NOOP, 0), 10);
+    let mut binary = new_session();
+    binary.feed(&header_only_request(opcode::NOOP, 0), 10);
     assert_eq!(binary.feed(b"get a\r\n", 10), b"");
     assert!(binary.is_closed());
-    let mut text = server();
+    let mut text = new_session();
     assert_eq!(text.feed(b"get a\r\n", 10), b"END\r\n");
     // A noop's opcode is a line feed.
-    let mut packet = bare(opcode::VERSION, 0);
+    let mut packet = header_only_request(opcode::VERSION, 0);
     packet.extend_from_slice(b"\r\n");
     assert_eq!(text.feed(&packet, 10), b"ERROR\r\n");
     assert!(!text.is_closed());
@@ -229,14 +232,14 @@ fn a_protocol_that_the_settings_exclude_is_closed_at_its_first_byte() {
 
 #[test]
 fn a_value_that_is_too_large_passes_by_and_the_next_request_is_served() {
-    let mut server = server();
+    let mut server = new_session();
     for opcode in [opcode::SET, opcode::ADDQ] {
-        let mut stream = set(opcode, 1, b"large", &vec![b'\x80'; (1 << 20) + 1]);
-        stream.extend(bare(opcode::NOOP, 2));
+        let mut stream = set_request(opcode, 1, b"large", &vec![b'\x80'; (1 << 20) + 1]);
+        stream.extend(header_only_request(opcode::NOOP, 2));
         let expected = [
             (opcode, 1, Status::TooLarge, 10),
             (opcode::NOOP, 2, Status::Success, 0),
         ];
-        assert_eq!(responses(&server.feed(&stream, 10)), expected);
+        assert_eq!(parse_responses(&server.feed(&stream, 10)), expected);
     }
 }

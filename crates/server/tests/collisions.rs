@@ -25,7 +25,7 @@ use glasscache_store::Store;
 
 /// Buckets of the first table of a store of 64 MiB: one segment of 128 KiB.
 const BUCKETS: u64 = 2048;
-const BUCKET: u64 = 5;
+const ATTACKED_BUCKET: u64 = 5;
 /// Commands of an attacker's packet, for eight keys.
 const KEYS_PER_PACKET: usize = 8;
 const MEASURED_KEYS: usize = 1000;
@@ -33,7 +33,7 @@ const MEASURED_KEYS: usize = 1000;
 const CONNECTIONS_AFTER: usize = 8;
 const BASELINE_REQUESTS: usize = 4000;
 
-fn hasher() -> std::sync::Arc<Store> {
+fn store_with_the_seed() -> std::sync::Arc<Store> {
     Store::new(glasscache_store::Config {
         hash_seed: live_server::config().hash_seed.unwrap(),
         ..glasscache_store::Config::default()
@@ -58,8 +58,8 @@ fn send(stream: &mut TcpStream, request: &[u8], reply_bytes: usize) -> Vec<u8> {
 }
 
 /// Keys of the one bucket (or of any, one for each colliding key), searched by as many threads as there are cores.
-fn colliding(count: usize) -> Vec<String> {
-    let store = hasher();
+fn find_colliding_keys(count: usize) -> Vec<String> {
+    let store = store_with_the_seed();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let share = count.div_ceil(threads);
     std::thread::scope(|scope| {
@@ -68,13 +68,13 @@ fn colliding(count: usize) -> Vec<String> {
             scope.spawn(move || -> Vec<String> {
                 (0u64..)
                     .map(|number| format!("{thread}{number:x}"))
-                    .filter(|key| store.hash(key.as_bytes()).0 % BUCKETS == BUCKET)
+                    .filter(|key| store.hash(key.as_bytes()).0 % BUCKETS == ATTACKED_BUCKET)
                     .take(share)
                     .collect()
             })
         };
-        let found: Vec<_> = (0..threads).map(search).collect();
-        let mut keys: Vec<String> = found
+        let searches: Vec<_> = (0..threads).map(search).collect();
+        let mut keys: Vec<String> = searches
             .into_iter()
             .flat_map(|keys| keys.join().unwrap())
             .collect();
@@ -84,7 +84,7 @@ fn colliding(count: usize) -> Vec<String> {
 }
 
 /// Sets, reads, overwrites, reads, deletes and misses each key.
-fn attack(server: &RunningServer, keys: &[String]) {
+fn change_keys_repeatedly(server: &RunningServer, keys: &[String]) {
     let mut stream = connect(server);
     for packet in keys.chunks(KEYS_PER_PACKET) {
         let (mut request, mut reply) = (String::new(), String::new());
@@ -97,13 +97,13 @@ fn attack(server: &RunningServer, keys: &[String]) {
                 reply += "HD\r\nEN\r\n";
             }
         }
-        let got = send(&mut stream, request.as_bytes(), reply.len());
-        assert_eq!(String::from_utf8_lossy(&got), reply, "for {packet:?}");
+        let actual = send(&mut stream, request.as_bytes(), reply.len());
+        assert_eq!(String::from_utf8_lossy(&actual), reply, "for {packet:?}");
     }
 }
 
 /// Reads and sometimes writes its own keys, until `is_over`; returns how long each request took.
-fn measured_client(
+fn measure_latencies(
     stream: &mut TcpStream,
     keys: &[String],
     is_over: impl Fn(usize) -> bool,
@@ -111,7 +111,7 @@ fn measured_client(
     let mut nanos = Vec::new();
     while !is_over(nanos.len()) {
         let key = &keys[nanos.len() * 7 % keys.len()];
-        let begun = Instant::now();
+        let started_at = Instant::now();
         if nanos.len() % 10 == 9 {
             let reply = send(stream, format!("ms {key} 1\r\nw\r\n").as_bytes(), 4);
             assert_eq!(reply, b"HD\r\n");
@@ -122,24 +122,24 @@ fn measured_client(
                 "a key that nobody attacks is missed"
             );
         }
-        nanos.push(begun.elapsed().as_nanos() as u64);
+        nanos.push(started_at.elapsed().as_nanos() as u64);
     }
     nanos
 }
 
-fn latencies_during(
+fn latencies_during_commands(
     server: &RunningServer,
     stream: &mut TcpStream,
     keys: &[String],
-    others: &[String],
+    attacked_keys: &[String],
 ) -> Vec<u64> {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let attacker = scope.spawn(|| {
-            attack(server, others);
+            change_keys_repeatedly(server, attacked_keys);
             is_over.store(true, Ordering::Relaxed);
         });
-        let nanos = measured_client(stream, keys, |_| {
+        let nanos = measure_latencies(stream, keys, |_| {
             is_over.load(Ordering::Relaxed) || attacker.is_finished()
         });
         attacker.join().unwrap();
@@ -147,15 +147,16 @@ fn latencies_during(
     })
 }
 
-fn report(what: &str, nanos: &mut [u64]) {
+fn print_percentiles(label: &str, nanos: &mut [u64]) {
     nanos.sort_unstable();
-    let at = |share: f64| nanos[((nanos.len() - 1) as f64 * share) as usize] as f64 / 1000.0;
+    let percentile_us =
+        |share: f64| nanos[((nanos.len() - 1) as f64 * share) as usize] as f64 / 1000.0;
     eprintln!(
-        "{what}: {} requests, p50 {:.0} us, p99 {:.0} us, p99.9 {:.0} us",
+        "{label}: {} requests, p50 {:.0} us, p99 {:.0} us, p99.9 {:.0} us",
         nanos.len(),
-        at(0.5),
-        at(0.99),
-        at(0.999)
+        percentile_us(0.5),
+        percentile_us(0.99),
+        percentile_us(0.999)
     );
 }
 
@@ -168,33 +169,46 @@ fn keys_of_one_bucket_delay_only_themselves() {
         ..live_server::config()
     })
     .unwrap();
-    let store = hasher();
-    let is_elsewhere = |key: &String| store.hash(key.as_bytes()).0 % BUCKETS != BUCKET;
+    let store = store_with_the_seed();
+    let is_elsewhere = |key: &String| store.hash(key.as_bytes()).0 % BUCKETS != ATTACKED_BUCKET;
     let keys: Vec<String> = (0..)
         .map(|number| format!("measured_client:{number}"))
         .filter(is_elsewhere)
         .take(MEASURED_KEYS)
         .collect();
-    let chosen = colliding(count);
-    let ordinary: Vec<String> = (0..count).map(|number| format!("o{number:x}")).collect();
+    let colliding_keys = find_colliding_keys(count);
+    let ordinary_keys: Vec<String> = (0..count).map(|number| format!("o{number:x}")).collect();
     let mut stream = connect(&server);
     for key in &keys {
         let reply = send(&mut stream, format!("ms {key} 1\r\nw\r\n").as_bytes(), 4);
         assert_eq!(reply, b"HD\r\n");
     }
-    report(
+    print_percentiles(
         "baseline",
-        &mut measured_client(&mut stream, &keys, |done| done == BASELINE_REQUESTS),
+        &mut measure_latencies(&mut stream, &keys, |done| done == BASELINE_REQUESTS),
     );
     // Alternately, so that both see the same state of the machine.
     let (mut during_chosen, mut during_ordinary) = (Vec::new(), Vec::new());
     let share = count.div_ceil(8);
-    for (chosen, ordinary) in chosen.chunks(share).zip(ordinary.chunks(share)) {
-        during_ordinary.extend(latencies_during(&server, &mut stream, &keys, ordinary));
-        during_chosen.extend(latencies_during(&server, &mut stream, &keys, chosen));
+    for (colliding_keys, ordinary_keys) in colliding_keys
+        .chunks(share)
+        .zip(ordinary_keys.chunks(share))
+    {
+        during_ordinary.extend(latencies_during_commands(
+            &server,
+            &mut stream,
+            &keys,
+            ordinary_keys,
+        ));
+        during_chosen.extend(latencies_during_commands(
+            &server,
+            &mut stream,
+            &keys,
+            colliding_keys,
+        ));
     }
-    report("with ordinary keys", &mut during_ordinary);
-    report(&format!("with {count} colliding keys"), &mut during_chosen);
+    print_percentiles("with ordinary keys", &mut during_ordinary);
+    print_percentiles(&format!("with {count} colliding keys"), &mut during_chosen);
     for _ in 0..CONNECTIONS_AFTER {
         assert_eq!(send(&mut connect(&server), b"mn\r\n", 4), b"MN\r\n");
     }

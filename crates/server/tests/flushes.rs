@@ -47,19 +47,19 @@ const FLUSHES: [(&[u8], &[u8]); 2] = [
     ),
 ];
 
-struct Wire {
+struct Connection {
     stream: TcpStream,
     reply: Vec<u8>,
 }
 
-impl Wire {
+impl Connection {
     fn new(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream
             .set_read_timeout(Some(Duration::from_mins(1)))
             .unwrap();
-        Wire {
+        Connection {
             stream,
             reply: Vec::new(),
         }
@@ -95,24 +95,24 @@ impl Drop for StopWhenDropped<'_> {
     }
 }
 
-fn keys(kind: &str) -> impl Iterator<Item = String> + use<'_> {
+fn keys_of(kind: &str) -> impl Iterator<Item = String> + use<'_> {
     (0..KEYS).map(move |number| format!("{kind}{number}"))
 }
 
 /// Changes existing items, and creates nothing but its own uploads.
-fn copy(address: SocketAddr, shared: &Shared, thread_index: usize) -> usize {
-    let mut wire = Wire::new(address);
+fn copy_items(address: SocketAddr, shared: &Shared, thread_index: usize) -> usize {
+    let mut connection = Connection::new(address);
     let mut batch = String::new();
-    for key in keys("touched") {
+    for key in keys_of("touched") {
         batch += &format!("touch {key} 0\r\ngat 0 {key}\r\nmg {key} T500 s\r\n");
     }
-    for key in keys("counted") {
+    for key in keys_of("counted") {
         batch += &format!("incr {key} 1\r\nma {key}\r\n");
     }
-    for key in keys("appended") {
+    for key in keys_of("appended") {
         batch += &format!("append {key} 0 0 4\r\nmore\r\nprepend {key} 0 0 4\r\nmore\r\n");
     }
-    for key in keys("stale") {
+    for key in keys_of("stale") {
         batch += &format!("md {key} I T500\r\nmg {key} s t\r\n");
     }
     let appended = format!(
@@ -122,23 +122,23 @@ fn copy(address: SocketAddr, shared: &Shared, thread_index: usize) -> usize {
     let value = "v".repeat(UPLOAD_BYTES);
     let mut rounds = 0;
     while !shared.stop.load(Ordering::Relaxed) {
-        wire.send(batch.as_bytes());
+        connection.send(batch.as_bytes());
         rounds += 1;
         if (rounds + thread_index * UPLOAD_EVERY / COPIERS).is_multiple_of(UPLOAD_EVERY) {
             let number = shared.uploaded[thread_index].load(Ordering::SeqCst) + 1;
             let upload =
                 format!("set upload{thread_index} {number} 0 {UPLOAD_BYTES}\r\n{value}\r\n");
-            if wire.send(upload.as_bytes()) == b"STORED\r\n" {
+            if connection.send(upload.as_bytes()) == b"STORED\r\n" {
                 shared.uploaded[thread_index].store(number, Ordering::SeqCst);
             }
-            wire.send(appended.as_bytes());
+            connection.send(appended.as_bytes());
         }
     }
     rounds
 }
 
 /// Writes more than the memory holds, so that a sweep runs at the next flush.
-fn fill(wire: &mut Wire, round: usize) {
+fn fill_memory(connection: &mut Connection, round: usize) {
     let value = "f".repeat(FILL_VALUE_BYTES);
     let mut number = 0;
     while number * FILL_VALUE_BYTES < FILL_BYTES {
@@ -153,26 +153,26 @@ fn fill(wire: &mut Wire, round: usize) {
             batch += &format!("set fill{key} 0 0 {FILL_VALUE_BYTES} noreply\r\n{value}\r\n");
             number += 1;
         }
-        wire.send(batch.as_bytes());
+        connection.send(batch.as_bytes());
     }
 }
 
-fn set_all(wire: &mut Wire) {
+fn set_all_keys(connection: &mut Connection) {
     let mut batch = String::new();
     for kind in ["touched", "counted", "appended", "stale"] {
-        for key in keys(kind) {
+        for key in keys_of(kind) {
             batch += &format!("set {key} 0 0 1\r\n1\r\n");
         }
     }
-    let replies = wire.send(batch.as_bytes());
+    let replies = connection.send(batch.as_bytes());
     assert_eq!(replies, b"STORED\r\n".repeat(4 * KEYS));
 }
 
 /// Items that are readable and must not be.
-fn survivors(wire: &mut Wire, uploaded: &[u32]) -> Vec<String> {
+fn readable_keys(connection: &mut Connection, uploaded: &[u32]) -> Vec<String> {
     let mut batch = String::from("get");
     for kind in ["touched", "counted", "appended", "stale"] {
-        for key in keys(kind) {
+        for key in keys_of(kind) {
             batch += &format!(" {key}");
         }
     }
@@ -180,7 +180,7 @@ fn survivors(wire: &mut Wire, uploaded: &[u32]) -> Vec<String> {
     for thread_index in 0..COPIERS {
         batch += &format!("mg upload{thread_index} f k\r\n");
     }
-    let replies = String::from_utf8_lossy(wire.send(batch.as_bytes())).into_owned();
+    let replies = String::from_utf8_lossy(connection.send(batch.as_bytes())).into_owned();
     let is_old_upload = |line: &str| {
         let mut words = line.split([' ', '\r']).skip(1);
         let number: u32 = words.next().unwrap()[1..].parse().unwrap();
@@ -194,8 +194,8 @@ fn survivors(wire: &mut Wire, uploaded: &[u32]) -> Vec<String> {
         .collect()
 }
 
-fn stat(wire: &mut Wire, name: &str) -> u64 {
-    let text = String::from_utf8_lossy(wire.send(b"stats\r\n")).into_owned();
+fn stat_of(connection: &mut Connection, name: &str) -> u64 {
+    let text = String::from_utf8_lossy(connection.send(b"stats\r\n")).into_owned();
     let row = format!("STAT {name} ");
     let value = text.lines().find_map(|line| line.strip_prefix(&row));
     value.unwrap().trim().parse().unwrap()
@@ -224,27 +224,27 @@ fn nothing_that_was_acknowledged_before_a_flush_is_readable_after_it() {
         stop: AtomicBool::new(false),
         uploaded: Default::default(),
     };
-    let mut wire = Wire::new(address);
+    let mut connection = Connection::new(address);
     let (mut wrong, mut examples) = (0, Vec::new());
     let rounds: usize = std::thread::scope(|scope| {
         let shared = &shared;
         let stop = StopWhenDropped(shared);
         let copiers: Vec<_> = (0..COPIERS)
-            .map(|thread_index| scope.spawn(move || copy(address, shared, thread_index)))
+            .map(|thread_index| scope.spawn(move || copy_items(address, shared, thread_index)))
             .collect();
         for flush in 0..flushes {
             if flush % FLUSHES_IN_A_ROW == FLUSHES_IN_A_ROW / 2 {
-                fill(&mut wire, flush);
+                fill_memory(&mut connection, flush);
             }
-            set_all(&mut wire);
+            set_all_keys(&mut connection);
             let uploaded: Vec<u32> = shared
                 .uploaded
                 .iter()
                 .map(|number| number.load(Ordering::SeqCst))
                 .collect();
             let (request, replies) = FLUSHES[flush % 2];
-            assert_eq!(wire.send(request), replies);
-            let found = survivors(&mut wire, &uploaded);
+            assert_eq!(connection.send(request), replies);
+            let found = readable_keys(&mut connection, &uploaded);
             wrong += usize::from(!found.is_empty());
             examples.extend(found.into_iter().take(10 - examples.len().min(10)));
         }
@@ -254,7 +254,7 @@ fn nothing_that_was_acknowledged_before_a_flush_is_readable_after_it() {
             .map(|copier| copier.join().unwrap())
             .sum()
     });
-    let (evictions, uploads) = (stat(&mut wire, "evictions"), &shared.uploaded);
+    let (evictions, uploads) = (stat_of(&mut connection, "evictions"), &shared.uploaded);
     eprintln!(
         "{flushes} flushes, {rounds} rounds of copies, uploads {uploads:?}, {evictions} evictions: \
          {wrong} flushes that something outlived"

@@ -15,9 +15,9 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 const LOGIN: &[u8] = b"set auth 0 0 7\r\nfoo bar\r\n";
-const WRONG: &[u8] = b"set auth 0 0 7\r\nfoo baz\r\n";
-const FAILED: &str = "CLIENT_ERROR authentication failure\r\n";
-const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated\r\n";
+const WRONG_LOGIN: &[u8] = b"set auth 0 0 7\r\nfoo baz\r\n";
+const FAILED_REPLY: &str = "CLIENT_ERROR authentication failure\r\n";
+const UNAUTHENTICATED_REPLY: &str = "CLIENT_ERROR unauthenticated\r\n";
 
 /// `openssl passwd -5` of "secret".
 const SHA_256: &str = "$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA";
@@ -51,7 +51,7 @@ fn text_of(reply: Vec<u8>) -> String {
     String::from_utf8(reply).unwrap()
 }
 
-fn packet(opcode: u8, key: &[u8], value: &[u8]) -> Vec<u8> {
+fn request_packet(opcode: u8, key: &[u8], value: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let id = RequestId { opcode, opaque: 9 };
     match opcode {
@@ -74,22 +74,22 @@ fn packet(opcode: u8, key: &[u8], value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn sasl(password: &[u8]) -> Vec<u8> {
-    packet(
+fn sasl_request(password: &[u8]) -> Vec<u8> {
+    request_packet(
         opcode::SASL_AUTH,
         b"PLAIN",
         &[b"\0foo\0", password].concat(),
     )
 }
 
-fn statuses(mut bytes: &[u8]) -> Vec<Status> {
-    let mut found = Vec::new();
+fn response_statuses(mut bytes: &[u8]) -> Vec<Status> {
+    let mut statuses = Vec::new();
     while !bytes.is_empty() {
         let (head, used) = reply::parse_head(bytes).unwrap().expect("a whole head");
-        found.push(head.status);
+        statuses.push(head.status);
         bytes = &bytes[used + head.value_bytes as usize..];
     }
-    found
+    statuses
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn wrong_credentials_are_refused_and_the_right_ones_hold_for_one_connection_only
         let reply = worker.feed(&mut other, login.as_bytes(), 2);
         assert_eq!(
             text_of(reply),
-            format!("{FAILED}{UNAUTHENTICATED}"),
+            format!("{FAILED_REPLY}{UNAUTHENTICATED_REPLY}"),
             "{wrong:?}"
         );
     }
@@ -153,8 +153,11 @@ fn commands_behind_a_failing_login_are_not_run_and_those_behind_a_right_one_are(
     let mut session = in_memory_session();
     let behind = b"set x 0 0 1\r\n1\r\nget x\r\n";
     // The value of the set is a line of its own that is too short for any command.
-    let reply = text_of(session.feed(&[WRONG, b"get x\r\nflush_all\r\n"].concat(), 2));
-    assert_eq!(reply, format!("{FAILED}{UNAUTHENTICATED}{UNAUTHENTICATED}"));
+    let reply = text_of(session.feed(&[WRONG_LOGIN, b"get x\r\nflush_all\r\n"].concat(), 2));
+    assert_eq!(
+        reply,
+        format!("{FAILED_REPLY}{UNAUTHENTICATED_REPLY}{UNAUTHENTICATED_REPLY}")
+    );
     let reply = text_of(session.feed(&[LOGIN, behind].concat(), 2));
     assert_eq!(reply, "STORED\r\nSTORED\r\nVALUE x 0 1\r\n1\r\nEND\r\n");
 }
@@ -168,8 +171,11 @@ fn a_huge_login_is_bounded() {
     session.feed(&[b'x'; 512], 2);
     assert!(session.pending_bytes() <= 1100);
     let mut binary = in_memory_session();
-    let reply = binary.feed(&packet(opcode::SASL_AUTH, b"PLAIN", &[b'x'; 513])[..29], 2);
-    assert_eq!(statuses(&reply), [Status::AuthFailure]);
+    let reply = binary.feed(
+        &request_packet(opcode::SASL_AUTH, b"PLAIN", &[b'x'; 513])[..29],
+        2,
+    );
+    assert_eq!(response_statuses(&reply), [Status::AuthFailure]);
     assert!(binary.is_closed());
 }
 
@@ -178,7 +184,7 @@ fn a_connection_is_closed_after_five_failed_logins() {
     let mut session = in_memory_session();
     for _ in 0..5 {
         assert!(!session.is_closed());
-        assert_eq!(text_of(session.feed(WRONG, 2)), FAILED);
+        assert_eq!(text_of(session.feed(WRONG_LOGIN, 2)), FAILED_REPLY);
     }
     assert!(session.is_closed());
 }
@@ -186,40 +192,46 @@ fn a_connection_is_closed_after_five_failed_logins() {
 #[test]
 fn binary_commands_require_a_login_too() {
     for request in [
-        packet(opcode::GET, b"a", b""),
-        packet(opcode::GETKQ, b"a", b""),
-        packet(opcode::SET, b"a", b"1"),
-        packet(opcode::NOOP, b"", b""),
-        packet(opcode::FLUSHQ, b"", b""),
-        packet(opcode::STAT, b"", b""),
-        packet(opcode::QUIT, b"", b""),
-        packet(0x30, b"", b""),
-        packet(0xff, b"key", b""),
+        request_packet(opcode::GET, b"a", b""),
+        request_packet(opcode::GETKQ, b"a", b""),
+        request_packet(opcode::SET, b"a", b"1"),
+        request_packet(opcode::NOOP, b"", b""),
+        request_packet(opcode::FLUSHQ, b"", b""),
+        request_packet(opcode::STAT, b"", b""),
+        request_packet(opcode::QUIT, b"", b""),
+        request_packet(0x30, b"", b""),
+        request_packet(0xff, b"key", b""),
     ] {
         let mut session = in_memory_session();
-        let reply = session.feed(&[request, sasl(b"bar")].concat(), 2);
-        assert_eq!(statuses(&reply), [Status::AuthFailure]);
+        let reply = session.feed(&[request, sasl_request(b"bar")].concat(), 2);
+        assert_eq!(response_statuses(&reply), [Status::AuthFailure]);
         assert!(session.is_closed());
     }
     let (_folder, config) = config_with_users("foo:bar\n", Protocols::Text);
     let mut session = InMemorySession::new(config).unwrap();
-    assert_eq!(session.feed(&sasl(b"bar"), 2), b"");
+    assert_eq!(session.feed(&sasl_request(b"bar"), 2), b"");
     assert!(session.is_closed());
 }
 
 #[test]
 fn a_failed_sasl_login_ends_an_earlier_login() {
-    let get = packet(opcode::GET, b"a", b"");
+    let get = request_packet(opcode::GET, b"a", b"");
     let mut session = in_memory_session();
-    let list = session.feed(&packet(opcode::SASL_LIST_MECHANISMS, b"", b""), 2);
+    let list = session.feed(&request_packet(opcode::SASL_LIST_MECHANISMS, b"", b""), 2);
     assert!(list.ends_with(b"PLAIN"));
-    let version = session.feed(&packet(opcode::VERSION, b"", b""), 2);
-    assert_eq!(statuses(&version), [Status::Success]);
-    let reply = session.feed(&[sasl(b"wrong"), sasl(b"bar"), get.clone()].concat(), 2);
+    let version = session.feed(&request_packet(opcode::VERSION, b"", b""), 2);
+    assert_eq!(response_statuses(&version), [Status::Success]);
+    let reply = session.feed(
+        &[sasl_request(b"wrong"), sasl_request(b"bar"), get.clone()].concat(),
+        2,
+    );
     let expected = [Status::AuthFailure, Status::Success, Status::NotFound];
-    assert_eq!(statuses(&reply), expected);
-    let reply = session.feed(&[sasl(b"wrong"), get].concat(), 2);
-    assert_eq!(statuses(&reply), [Status::AuthFailure, Status::AuthFailure]);
+    assert_eq!(response_statuses(&reply), expected);
+    let reply = session.feed(&[sasl_request(b"wrong"), get].concat(), 2);
+    assert_eq!(
+        response_statuses(&reply),
+        [Status::AuthFailure, Status::AuthFailure]
+    );
     assert!(session.is_closed());
 }
 
@@ -234,27 +246,37 @@ fn messages_of_sasl_are_checked_whole() {
         (b"PLAI", b"\0foo\0bar"),
     ] {
         let mut session = in_memory_session();
-        let reply = session.feed(&packet(opcode::SASL_AUTH, mechanism, message), 2);
-        assert_eq!(statuses(&reply), [Status::AuthFailure], "{message:?}");
+        let reply = session.feed(&request_packet(opcode::SASL_AUTH, mechanism, message), 2);
+        assert_eq!(
+            response_statuses(&reply),
+            [Status::AuthFailure],
+            "{message:?}"
+        );
     }
     let mut session = in_memory_session();
-    let long = packet(opcode::SASL_AUTH, &[b'X'; 40], b"\0foo\0bar");
+    let long = request_packet(opcode::SASL_AUTH, &[b'X'; 40], b"\0foo\0bar");
     assert_eq!(
-        statuses(&session.feed(&long, 2)),
+        response_statuses(&session.feed(&long, 2)),
         [Status::InvalidArguments]
     );
-    let step = packet(opcode::SASL_STEP, b"PLAIN", b"\0foo\0bar");
-    assert_eq!(statuses(&session.feed(&step, 2)), [Status::AuthFailure]);
-    let first = packet(opcode::SASL_AUTH, b"PLAIN", b"");
+    let step = request_packet(opcode::SASL_STEP, b"PLAIN", b"\0foo\0bar");
+    assert_eq!(
+        response_statuses(&session.feed(&step, 2)),
+        [Status::AuthFailure]
+    );
+    let first = request_packet(opcode::SASL_AUTH, b"PLAIN", b"");
     let reply = session.feed(&[first, step].concat(), 2);
-    assert_eq!(statuses(&reply), [Status::AuthContinue, Status::Success]);
+    assert_eq!(
+        response_statuses(&reply),
+        [Status::AuthContinue, Status::Success]
+    );
 }
 
 proptest! {
     #[test]
     fn the_replies_to_logins_do_not_depend_on_the_cuts(
         requests in prop::collection::vec(prop::sample::select(vec![
-            &b"get a\r\n"[..], b"set a 0 0 1\r\n1\r\n", LOGIN, WRONG, b"set b 0 0 2\r\nhi\r\n", b"mn\r\n",
+            &b"get a\r\n"[..], b"set a 0 0 1\r\n1\r\n", LOGIN, WRONG_LOGIN, b"set b 0 0 2\r\nhi\r\n", b"mn\r\n",
         ]), 1..8),
         lengths in prop::collection::vec(1_usize..20, 1..8),
     ) {
@@ -299,13 +321,13 @@ impl RunningLoginServer {
     fn login(&self) -> TcpStream {
         let mut stream = self.connect();
         stream.write_all(LOGIN).unwrap();
-        assert_eq!(line(&mut stream), "STORED\r\n");
+        assert_eq!(read_line(&mut stream), "STORED\r\n");
         stream
     }
 }
 
 /// The next line; empty at the end of the stream.
-fn line(stream: &mut TcpStream) -> String {
+fn read_line(stream: &mut TcpStream) -> String {
     let mut line = Vec::new();
     let mut byte = [0];
     while !line.ends_with(b"\n") && stream.read(&mut byte).unwrap() == 1 {
@@ -320,16 +342,16 @@ fn a_live_server_verifies_hashes_and_replies_in_order() {
     let mut stream = login_server.connect();
     let login = b"set a 0 0 13\r\nhashed secret\r\nset k 0 0 1\r\n1\r\nget k\r\n";
     stream
-        .write_all(&[b"get k\r\n", WRONG, login].concat())
+        .write_all(&[b"get k\r\n", WRONG_LOGIN, login].concat())
         .unwrap();
     for expected in [
-        UNAUTHENTICATED,
-        FAILED,
+        UNAUTHENTICATED_REPLY,
+        FAILED_REPLY,
         "STORED\r\n",
         "STORED\r\n",
         "VALUE k 0 1\r\n",
     ] {
-        assert_eq!(line(&mut stream), expected);
+        assert_eq!(read_line(&mut stream), expected);
     }
 }
 
@@ -339,10 +361,10 @@ fn a_failed_login_is_delayed_while_others_are_served() {
     let mut other = login_server.login();
     let mut wrong = login_server.connect();
     let begun = Instant::now();
-    wrong.write_all(WRONG).unwrap();
+    wrong.write_all(WRONG_LOGIN).unwrap();
     other.write_all(b"mn\r\n").unwrap();
-    assert_eq!(line(&mut other), "MN\r\n");
-    assert_eq!(line(&mut wrong), FAILED);
+    assert_eq!(read_line(&mut other), "MN\r\n");
+    assert_eq!(read_line(&mut wrong), FAILED_REPLY);
     assert!(begun.elapsed() >= Duration::from_millis(100));
 }
 
@@ -353,12 +375,12 @@ fn a_connection_that_does_not_log_in_is_closed_and_one_that_did_is_not() {
     let mut idle = login_server.connect();
     let mut slow = login_server.connect();
     slow.write_all(b"set auth 0 0 7\r\nfoo").unwrap();
-    assert_eq!(line(&mut idle), "");
-    assert_eq!(line(&mut slow), "");
+    assert_eq!(read_line(&mut idle), "");
+    assert_eq!(read_line(&mut slow), "");
     authenticated.write_all(b"stats glasscache\r\n").unwrap();
     let mut timeouts = String::new();
     loop {
-        let row = line(&mut authenticated);
+        let row = read_line(&mut authenticated);
         if row.contains("login_timeouts") {
             timeouts.clone_from(&row);
         }
@@ -376,7 +398,7 @@ fn connections_above_the_unauthenticated_maximum_are_served_after_the_others() {
     let idle: Vec<TcpStream> = (0..4).map(|_| login_server.connect()).collect();
     let mut stream = login_server.login();
     stream.write_all(b"mn\r\n").unwrap();
-    assert_eq!(line(&mut stream), "MN\r\n");
+    assert_eq!(read_line(&mut stream), "MN\r\n");
     drop(idle);
 }
 
@@ -390,16 +412,20 @@ fn a_changed_file_is_read_before_the_next_login_and_a_broken_one_is_not_used() {
     drop(login_server.login());
     fs::write(&path, "foo:other password\n").unwrap();
     let mut stream = login_server.connect();
-    stream.write_all(WRONG).unwrap();
-    assert_eq!(line(&mut stream), FAILED);
+    stream.write_all(WRONG_LOGIN).unwrap();
+    assert_eq!(read_line(&mut stream), FAILED_REPLY);
     stream.write_all(LOGIN).unwrap();
-    assert_eq!(line(&mut stream), FAILED);
+    assert_eq!(read_line(&mut stream), FAILED_REPLY);
     stream
         .write_all(b"set auth 0 0 18\r\nfoo other password\r\n")
         .unwrap();
-    assert_eq!(line(&mut stream), "STORED\r\n");
+    assert_eq!(read_line(&mut stream), "STORED\r\n");
     before.write_all(b"mn\r\n").unwrap();
-    assert_eq!(line(&mut before), "MN\r\n", "a login outlives its password");
+    assert_eq!(
+        read_line(&mut before),
+        "MN\r\n",
+        "a login outlives its password"
+    );
 }
 
 #[test]
@@ -416,9 +442,9 @@ fn a_server_does_not_start_without_its_users() {
 fn a_server_that_stops_completes_a_pending_login() {
     let login_server = RunningLoginServer::start("foo:bar\n", 100);
     let mut stream = login_server.connect();
-    stream.write_all(&[WRONG, LOGIN].concat()).unwrap();
+    stream.write_all(&[WRONG_LOGIN, LOGIN].concat()).unwrap();
     // The first reply shows that the second attempt has been received.
-    assert_eq!(line(&mut stream), FAILED);
+    assert_eq!(read_line(&mut stream), FAILED_REPLY);
     login_server.server.stop();
-    assert_eq!(line(&mut stream), "STORED\r\n");
+    assert_eq!(read_line(&mut stream), "STORED\r\n");
 }

@@ -21,7 +21,7 @@ const EXCESS_BYTES: u64 = 2 << 20;
 const LARGE_BYTES: usize = 255_000;
 
 /// A connection with a small receive buffer in the kernel.
-fn connect_narrow(server: &RunningServer) -> TcpStream {
+fn connect_with_small_buffer(server: &RunningServer) -> TcpStream {
     let Some(Address::Tcp(address)) = server.addresses().first().cloned() else {
         panic!("no port")
     };
@@ -40,7 +40,7 @@ fn connect_narrow(server: &RunningServer) -> TcpStream {
 }
 
 /// The rows of `stats glasscache`.
-fn rows(server: &RunningServer) -> BTreeMap<String, u64> {
+fn server_counters(server: &RunningServer) -> BTreeMap<String, u64> {
     let mut client = connect(server);
     client.write_all(b"stats glasscache\r\nquit\r\n").unwrap();
     let lines = BufReader::new(client).lines().map(Result::unwrap);
@@ -51,7 +51,7 @@ fn rows(server: &RunningServer) -> BTreeMap<String, u64> {
     lines.filter_map(row).collect()
 }
 
-fn set(key: &str, bytes: usize) -> Vec<u8> {
+fn set_request(key: &str, bytes: usize) -> Vec<u8> {
     let mut request = format!("set {key} 0 0 {bytes}\r\n").into_bytes();
     request.resize(request.len() + bytes, b'x');
     request.extend_from_slice(b"\r\n");
@@ -59,7 +59,7 @@ fn set(key: &str, bytes: usize) -> Vec<u8> {
 }
 
 /// The reply to one `get` of some keys with values of this many bytes each.
-fn reply(keys: &[String], bytes: usize) -> Vec<u8> {
+fn get_reply(keys: &[String], bytes: usize) -> Vec<u8> {
     let mut reply = Vec::new();
     for key in keys {
         reply.extend_from_slice(format!("VALUE {key} 0 {bytes}\r\n").as_bytes());
@@ -77,9 +77,9 @@ fn slow_readers(server: &RunningServer, readers: usize) -> (Vec<TcpStream>, Vec<
     let request = format!("get {}\r\n", keys.join(" ")).repeat(4);
     let readers = (0..readers).map(|_| {
         for key in &keys {
-            expect_reply(&mut writer, &set(key, LARGE_BYTES), b"STORED\r\n");
+            expect_reply(&mut writer, &set_request(key, LARGE_BYTES), b"STORED\r\n");
         }
-        let mut reader = connect_narrow(server);
+        let mut reader = connect_with_small_buffer(server);
         reader.write_all(request.as_bytes()).unwrap();
         reader
     });
@@ -95,23 +95,23 @@ fn readers_of_large_values_that_do_not_read_stay_within_the_budget() {
     healthy.set_read_timeout(patience).unwrap();
     let mut held_bytes = 0;
     let deadline = Instant::now() + Duration::from_mins(1);
-    while rows(&server)["peer_waits"] == 0 {
+    while server_counters(&server)["peer_waits"] == 0 {
         assert!(
             Instant::now() < deadline,
             "no reader has to wait: {:?}",
-            rows(&server)
+            server_counters(&server)
         );
         thread::sleep(Duration::from_millis(5));
     }
     for round in 0..20 {
-        let found = rows(&server);
-        held_bytes = held_bytes.max(found["buffer_bytes"]);
+        let counters = server_counters(&server);
+        held_bytes = held_bytes.max(counters["buffer_bytes"]);
         expect_reply(&mut healthy, b"mn\r\n", b"MN\r\n");
         if round % 10 == 0 {
             expect_reply(
                 &mut healthy,
                 format!("get {}\r\n", keys[0]).as_bytes(),
-                &reply(&keys[..1], LARGE_BYTES),
+                &get_reply(&keys[..1], LARGE_BYTES),
             );
         }
     }
@@ -123,7 +123,7 @@ fn readers_of_large_values_that_do_not_read_stay_within_the_budget() {
     expect_reply(
         &mut healthy,
         format!("get {}\r\n", keys.join(" ")).as_bytes(),
-        &reply(&keys, LARGE_BYTES),
+        &get_reply(&keys, LARGE_BYTES),
     );
 }
 
@@ -134,20 +134,20 @@ fn a_reader_that_waited_for_memory_gets_its_whole_reply() {
     // All but the last disconnect: waiting ones get memory.
     let mut last = readers.pop().unwrap();
     drop(readers);
-    let reply = reply(&keys, LARGE_BYTES);
+    let reply = get_reply(&keys, LARGE_BYTES);
     for _ in 0..4 {
         expect_reply(&mut last, b"", &reply);
     }
-    let found = rows(&server);
-    assert_eq!(found["peers_waiting"], 0, "{found:?}");
+    let counters = server_counters(&server);
+    assert_eq!(counters["peers_waiting"], 0, "{counters:?}");
 }
 
 #[test]
 fn unfinished_commands_stay_in_the_kernel_beyond_the_budget() {
     let server = start(config()).unwrap();
-    let request = set("half", 60_000);
+    let request = set_request("half", 60_000);
     let (first, rest) = request.split_at(40_000);
-    let begin = |_| {
+    let send_first_part = |_| {
         let mut client = connect(&server);
         client
             .set_read_timeout(Some(Duration::from_mins(1)))
@@ -155,41 +155,41 @@ fn unfinished_commands_stay_in_the_kernel_beyond_the_budget() {
         client.write_all(first).unwrap();
         client
     };
-    let halves: Vec<TcpStream> = (0..500).map(begin).collect();
+    let half_senders: Vec<TcpStream> = (0..500).map(send_first_part).collect();
     expect_reply(&mut connect(&server), b"mn\r\n", b"MN\r\n");
-    let held_bytes = rows(&server)["buffer_bytes"];
+    let held_bytes = server_counters(&server)["buffer_bytes"];
     assert!(
         held_bytes <= LIMIT_BYTES + EXCESS_BYTES,
         "{held_bytes} bytes are held"
     );
     // Another client's command of that size is served although the budget is used up, in one piece or in two.
-    let mut healthy = begin(0);
+    let mut healthy = send_first_part(0);
     expect_reply(&mut healthy, rest, b"STORED\r\n");
     expect_reply(&mut healthy, &request, b"STORED\r\n");
     // Each is stored once it is complete, except those that were closed because they stalled.
-    let finish = |mut client: TcpStream| {
+    let send_rest_and_read = |mut client: TcpStream| {
         let mut reply = [0; 8];
         client.write_all(rest).is_ok()
             && client.read_exact(&mut reply).is_ok()
             && &reply == b"STORED\r\n"
     };
-    let stored = halves
+    let stored = half_senders
         .into_iter()
-        .map(finish)
+        .map(send_rest_and_read)
         .filter(|is_stored| *is_stored)
         .count() as u64;
-    let found = rows(&server);
+    let counters = server_counters(&server);
     assert!(
-        stored + found["stalled_connections_closed"] >= 500,
-        "{stored} are stored; {found:?}"
+        stored + counters["stalled_connections_closed"] >= 500,
+        "{stored} are stored; {counters:?}"
     );
 }
 
 #[test]
 fn a_half_command_that_ends_while_memory_is_short_is_closed() {
     let server = start(config()).unwrap();
-    let part = &set("half", 60_000)[..40_000];
-    let begin = |_| {
+    let part = &set_request("half", 60_000)[..40_000];
+    let send_first_part = |_| {
         let mut client = connect(&server);
         client
             .set_read_timeout(Some(Duration::from_mins(1)))
@@ -197,8 +197,8 @@ fn a_half_command_that_ends_while_memory_is_short_is_closed() {
         client.write_all(part).unwrap();
         client
     };
-    let halves: Vec<TcpStream> = (0..300).map(begin).collect();
-    for mut client in halves {
+    let half_senders: Vec<TcpStream> = (0..300).map(send_first_part).collect();
+    for mut client in half_senders {
         client.shutdown(std::net::Shutdown::Write).unwrap();
         let mut rest = Vec::new();
         // A reset is an end as well: unread input is discarded.
@@ -211,29 +211,29 @@ fn a_half_command_that_ends_while_memory_is_short_is_closed() {
 fn small_requests_are_served_while_the_budget_is_used_up() {
     let server = start(config()).unwrap();
     let (readers, _) = slow_readers(&server, 60);
-    let part = &set("half", 60_000)[..40_000];
-    let begin = |_| {
+    let part = &set_request("half", 60_000)[..40_000];
+    let send_first_part = |_| {
         let mut client = connect(&server);
         client.write_all(part).unwrap();
         client
     };
-    let halves: Vec<TcpStream> = (0..200).map(begin).collect();
+    let half_senders: Vec<TcpStream> = (0..200).map(send_first_part).collect();
     let mut client = connect(&server);
     let mut request = Vec::new();
     let mut replies = Vec::new();
     for number in 0..1000 {
-        request.extend_from_slice(&set(&format!("small{number}"), 100));
+        request.extend_from_slice(&set_request(&format!("small{number}"), 100));
         request
             .extend_from_slice(format!("get small{number}\r\nmg small{number} v\r\n").as_bytes());
         replies.extend_from_slice(b"STORED\r\n");
-        replies.extend_from_slice(&reply(&[format!("small{number}")], 100));
+        replies.extend_from_slice(&get_reply(&[format!("small{number}")], 100));
         replies.extend_from_slice(format!("VA 100\r\n{}\r\n", "x".repeat(100)).as_bytes());
     }
     let mut writer = client.try_clone().unwrap();
     let sender = std::thread::spawn(move || writer.write_all(&request).unwrap());
     expect_reply(&mut client, b"", &replies);
     sender.join().unwrap();
-    drop((readers, halves));
+    drop((readers, half_senders));
 }
 
 #[test]
@@ -242,8 +242,8 @@ fn a_batch_is_cut_after_the_first_large_value() {
     let (readers, _) = slow_readers(&server, 12);
     expect_reply(&mut connect(&server), b"mn\r\n", b"MN\r\n");
     // Sixteen values of each are more than can be held in place: the excess would be copied.
-    let found = rows(&server);
-    assert!(found["buffer_bytes"] < 400_000, "{found:?}");
+    let counters = server_counters(&server);
+    assert!(counters["buffer_bytes"] < 400_000, "{counters:?}");
     drop(readers);
 }
 
@@ -255,7 +255,7 @@ fn a_parked_connection_that_was_reset_does_not_keep_its_worker_awake() {
     })
     .unwrap();
     // Incomplete values of 1 MB use up the upload memory of 64 MiB; the next upload is parked.
-    let begin = |number: usize| {
+    let send_first_part = |number: usize| {
         let mut client = connect(&server);
         let mut request = format!("set stalled{number} 0 0 1000000\r\n").into_bytes();
         request.resize(request.len() + 700_000, b'x');
@@ -263,14 +263,14 @@ fn a_parked_connection_that_was_reset_does_not_keep_its_worker_awake() {
         let _ = client.write(&request);
         client
     };
-    let mut clients: Vec<TcpStream> = (0..30).map(begin).collect();
+    let mut clients: Vec<TcpStream> = (0..30).map(send_first_part).collect();
     expect_reply(&mut connect(&server), b"mn\r\n", b"MN\r\n");
     for client in clients.drain(15..) {
         sockopt::set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
     }
-    let iterations = rows(&server)["loop_iterations"];
+    let iterations = server_counters(&server)["loop_iterations"];
     std::thread::sleep(Duration::from_millis(300));
-    let iterations = rows(&server)["loop_iterations"] - iterations;
+    let iterations = server_counters(&server)["loop_iterations"] - iterations;
     // A parked upload is checked a hundred times a second; without sleep there would be hundreds of thousands.
     assert!(iterations < 2000, "{iterations} iterations");
 }
@@ -278,7 +278,7 @@ fn a_parked_connection_that_was_reset_does_not_keep_its_worker_awake() {
 #[test]
 fn memory_for_the_next_writes_is_backed_without_any_new_connection() {
     let server = start(config()).unwrap();
-    assert_eq!(rows(&server)["ready_bytes"], 0);
+    assert_eq!(server_counters(&server)["ready_bytes"], 0);
     let mut client = connect(&server);
     expect_reply(&mut client, b"set a 0 0 1\r\nx\r\n", b"STORED\r\n");
     let mut lines = BufReader::new(client.try_clone().unwrap()).lines();

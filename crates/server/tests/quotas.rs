@@ -8,36 +8,36 @@ use glasscache_server::{Config, RunningServer, start};
 
 use live_server::{config, connect, expect_reply};
 
-const BIG_BYTES: usize = 1_000_000;
+const LARGE_BYTES: usize = 1_000_000;
 
-fn big(seed: usize) -> Vec<u8> {
-    (0..BIG_BYTES).map(|n| (n * 7 + seed) as u8).collect()
+fn large_value(seed: usize) -> Vec<u8> {
+    (0..LARGE_BYTES).map(|n| (n * 7 + seed) as u8).collect()
 }
 
 /// A storage command with a large value.
-fn set_big(key: &str, seed: usize) -> Vec<u8> {
-    let line = format!("set {key} 0 0 {BIG_BYTES}\r\n").into_bytes();
-    [line, big(seed), b"\r\n".to_vec()].concat()
+fn set_request(key: &str, seed: usize) -> Vec<u8> {
+    let line = format!("set {key} 0 0 {LARGE_BYTES}\r\n").into_bytes();
+    [line, large_value(seed), b"\r\n".to_vec()].concat()
 }
 
 /// The reply to a get of it.
-fn reply_big(key: &str, seed: usize) -> Vec<u8> {
-    let line = format!("VALUE {key} 0 {BIG_BYTES}\r\n").into_bytes();
-    [line, big(seed), b"\r\nEND\r\n".to_vec()].concat()
+fn get_reply(key: &str, seed: usize) -> Vec<u8> {
+    let line = format!("VALUE {key} 0 {LARGE_BYTES}\r\n").into_bytes();
+    [line, large_value(seed), b"\r\nEND\r\n".to_vec()].concat()
 }
 
 #[test]
 fn replies_after_large_values_keep_their_order() {
     let server = start(config()).unwrap();
     let mut client = connect(&server);
-    expect_reply(&mut client, &set_big("a", 1), b"STORED\r\n");
-    expect_reply(&mut client, &set_big("b", 2), b"STORED\r\n");
-    let replies = [&reply_big("a", 1)[..], b"MN\r\n", &reply_big("b", 2)].concat();
+    expect_reply(&mut client, &set_request("a", 1), b"STORED\r\n");
+    expect_reply(&mut client, &set_request("b", 2), b"STORED\r\n");
+    let replies = [&get_reply("a", 1)[..], b"MN\r\n", &get_reply("b", 2)].concat();
     expect_reply(&mut client, b"get a\r\nmn\r\nget b\r\n", &replies);
     client.write_all(b"get b a\r\nquit\r\n").unwrap();
     let mut all = Vec::new();
     client.read_to_end(&mut all).unwrap();
-    let (first, second) = (reply_big("b", 2), reply_big("a", 1));
+    let (first, second) = (get_reply("b", 2), get_reply("a", 1));
     let first = first.strip_suffix(b"END\r\n").unwrap();
     assert!(all == [first, &second].concat(), "{} bytes", all.len());
 }
@@ -50,13 +50,13 @@ fn a_megabyte_yields_to_others() {
     };
     let server = start(one_worker).unwrap();
     let mut client = connect(&server);
-    expect_reply(&mut client, &set_big("a", 1), b"STORED\r\n");
-    let before = yields(&server);
+    expect_reply(&mut client, &set_request("a", 1), b"STORED\r\n");
+    let before = yield_count(&server);
     // A transfer is cut while there are small requests, and for a tenth of a second after one.
     let is_stopped = (0..50).any(|_| {
         expect_reply(&mut client, b"mn\r\n", b"MN\r\n");
-        expect_reply(&mut client, b"get a\r\n", &reply_big("a", 1));
-        yields(&server) > before
+        expect_reply(&mut client, b"get a\r\n", &get_reply("a", 1));
+        yield_count(&server) > before
     });
     assert!(is_stopped);
 }
@@ -98,7 +98,7 @@ fn a_reply_of_many_large_values_without_small_requests_is_sent_in_few_runs() {
 }
 
 /// How often a connection yielded to others.
-fn yields(server: &RunningServer) -> u64 {
+fn yield_count(server: &RunningServer) -> u64 {
     let mut client = connect(server);
     client.write_all(b"stats\r\nquit\r\n").unwrap();
     let mut rows = String::new();
@@ -124,13 +124,13 @@ fn large_and_small_requests_at_the_same_time_all_get_their_replies() {
                 for round in 0..10 {
                     expect_reply(
                         &mut client,
-                        &set_big(&format!("own{seed}"), round),
+                        &set_request(&format!("own{seed}"), round),
                         b"STORED\r\n",
                     );
                     expect_reply(
                         &mut client,
                         format!("get own{seed}\r\n").as_bytes(),
-                        &reply_big(&format!("own{seed}"), round),
+                        &get_reply(&format!("own{seed}"), round),
                     );
                     let small = format!("set {key} 0 0 1\r\nx\r\nget {key}\r\n");
                     let reply = format!("STORED\r\nVALUE {key} 0 1\r\nx\r\nEND\r\n");

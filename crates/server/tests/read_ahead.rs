@@ -12,9 +12,9 @@ use live_server::{config, connect, expect_reply};
 const CONNECTIONS: usize = 40;
 
 /// Lengths of the pieces sent: fractions of commands, and around the number of bytes that are read ahead.
-const PIECES: [usize; 9] = [1, 4096, 30, 4097, 700, 20_000, 4095, 8192, 3];
+const PIECE_LENGTHS: [usize; 9] = [1, 4096, 30, 4097, 700, 20_000, 4095, 8192, 3];
 
-fn one_worker() -> RunningServer {
+fn server_of_one_worker() -> RunningServer {
     start(Config {
         workers: 1,
         ..config()
@@ -23,7 +23,7 @@ fn one_worker() -> RunningServer {
 }
 
 /// Commands on keys of its own: small and large values, many keys, errors.
-fn stream(connection: usize) -> Vec<u8> {
+fn commands_of(connection: usize) -> Vec<u8> {
     let mut stream = Vec::new();
     let mut append = |text: String| stream.extend_from_slice(text.as_bytes());
     for round in 0..12 {
@@ -48,7 +48,7 @@ fn stream(connection: usize) -> Vec<u8> {
     stream
 }
 
-fn alone(stream: &[u8]) -> Vec<u8> {
+fn replies_of_one_connection(stream: &[u8]) -> Vec<u8> {
     let config = Config {
         memory_bytes: 64 << 20,
         ..config()
@@ -58,16 +58,16 @@ fn alone(stream: &[u8]) -> Vec<u8> {
 
 /// Sends each stream in pieces, alternating between the connections, and ends the sending.
 fn send_alternately(mut sends: Vec<(TcpStream, Vec<u8>)>) {
-    let mut at = vec![0; sends.len()];
+    let mut sent_bytes = vec![0; sends.len()];
     for round in 0.. {
         let mut is_over = true;
         for (number, (socket, stream)) in sends.iter_mut().enumerate() {
-            let from = at[number];
+            let from = sent_bytes[number];
             let to = stream
                 .len()
-                .min(from + PIECES[(round + number) % PIECES.len()]);
+                .min(from + PIECE_LENGTHS[(round + number) % PIECE_LENGTHS.len()]);
             socket.write_all(&stream[from..to]).unwrap();
-            at[number] = to;
+            sent_bytes[number] = to;
             is_over &= to == stream.len();
         }
         if is_over {
@@ -81,25 +81,25 @@ fn send_alternately(mut sends: Vec<(TcpStream, Vec<u8>)>) {
 
 #[test]
 fn connections_read_ahead_together_get_the_replies_of_each_alone() {
-    let server = one_worker();
+    let server = server_of_one_worker();
     let sockets: Vec<TcpStream> = (0..CONNECTIONS).map(|_| connect(&server)).collect();
     let sends = sockets
         .iter()
         .enumerate()
-        .map(|(number, socket)| (socket.try_clone().unwrap(), stream(number)))
+        .map(|(number, socket)| (socket.try_clone().unwrap(), commands_of(number)))
         .collect();
     std::thread::scope(|scope| {
         scope.spawn(|| send_alternately(sends));
         for (number, mut socket) in sockets.iter().enumerate() {
             scope.spawn(move || {
-                let mut got = Vec::new();
-                socket.read_to_end(&mut got).unwrap();
-                let wanted = alone(&stream(number));
+                let mut actual = Vec::new();
+                socket.read_to_end(&mut actual).unwrap();
+                let expected = replies_of_one_connection(&commands_of(number));
                 assert!(
-                    got == wanted,
+                    actual == expected,
                     "connection {number}: {} of {} bytes",
-                    got.len(),
-                    wanted.len()
+                    actual.len(),
+                    expected.len()
                 );
             });
         }
@@ -108,7 +108,7 @@ fn connections_read_ahead_together_get_the_replies_of_each_alone() {
 
 #[test]
 fn a_connection_that_closes_takes_no_reply_of_the_others() {
-    let server = one_worker();
+    let server = server_of_one_worker();
     for _ in 0..50 {
         let mut sockets: Vec<TcpStream> = (0..CONNECTIONS).map(|_| connect(&server)).collect();
         for (number, socket) in sockets.iter_mut().enumerate() {
@@ -123,10 +123,10 @@ fn a_connection_that_closes_takes_no_reply_of_the_others() {
             }
         }
         for (number, socket) in sockets.iter_mut().enumerate() {
-            let mut got = String::new();
+            let mut actual = String::new();
             if number % 3 == 2 {
-                socket.read_to_string(&mut got).unwrap();
-                assert_eq!(got, "MN\r\nEN\r\n");
+                socket.read_to_string(&mut actual).unwrap();
+                assert_eq!(actual, "MN\r\nEN\r\n");
             }
         }
         expect_reply(&mut connect(&server), b"mn\r\n", b"MN\r\n");

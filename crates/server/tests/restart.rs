@@ -55,7 +55,7 @@ impl Folder {
     }
 }
 
-fn save(server: RunningServer) {
+fn stop_and_save(server: RunningServer) {
     server.stop_and_save();
     server.join();
 }
@@ -73,7 +73,7 @@ fn has_key(server: &RunningServer) -> bool {
 }
 
 /// A server that stored one item, saved.
-fn saved() -> Folder {
+fn folder_with_saved_item() -> Folder {
     let folder = Folder::new();
     let server = folder.start();
     expect_reply(
@@ -81,7 +81,7 @@ fn saved() -> Folder {
         b"set key 0 0 5\r\nvalue\r\n",
         b"STORED\r\n",
     );
-    save(server);
+    stop_and_save(server);
     folder
 }
 
@@ -109,7 +109,7 @@ fn items_of_every_kind_come_back_after_a_stop_that_saves() {
         b"set space:a 0 0 1\r\nx\r\nflush_prefix space:\r\n",
         b"STORED\r\nOK\r\n",
     );
-    save(server);
+    stop_and_save(server);
     assert!(folder.snapshot().exists());
     let server = folder.start();
     assert!(
@@ -137,7 +137,7 @@ fn items_of_every_kind_come_back_after_a_stop_that_saves() {
     let path = folder.file().display().to_string();
     assert_eq!(statistic(&server, " settings", "memory_file"), path);
     // And once more.
-    save(server);
+    stop_and_save(server);
     let server = folder.start();
     expect_reply(
         &mut connect(&server),
@@ -161,7 +161,7 @@ fn statistic(server: &RunningServer, group: &str, name: &str) -> String {
 
 #[test]
 fn a_plain_stop_saves_nothing() {
-    let folder = saved();
+    let folder = folder_with_saved_item();
     let server = folder.start();
     assert!(has_key(&server));
     server.stop();
@@ -184,7 +184,7 @@ fn a_memory_file_serves_one_server_at_a_time() {
         b"set key 0 0 5\r\nvalue\r\n",
         b"STORED\r\n",
     );
-    save(server);
+    stop_and_save(server);
     assert!(has_key(&folder.start()));
 }
 
@@ -199,7 +199,7 @@ fn an_invalid_snapshot_fails_the_start() {
         assert!(!folder.file().exists(), "a failed start leaves no file");
         assert_eq!(fs::read(folder.snapshot()).unwrap(), foreign);
     }
-    let folder = saved();
+    let folder = folder_with_saved_item();
     fs::remove_file(folder.snapshot()).unwrap();
     fs::create_dir(folder.snapshot()).unwrap();
     let sentence = folder.refusal();
@@ -222,13 +222,13 @@ fn a_snapshot_of_another_version_or_setting_or_with_damage_starts_empty() {
     };
     // The version, a field, the checksum.
     for index in [8, 100, usize::MAX] {
-        let folder = saved();
+        let folder = folder_with_saved_item();
         change(index)(&folder);
         let server = folder.start();
         assert!(!has_key(&server));
         assert!(!folder.snapshot().exists());
     }
-    let folder = saved();
+    let folder = folder_with_saved_item();
     let other = Config {
         memory_bytes: 9 << 20,
         ..folder.config()
@@ -239,15 +239,15 @@ fn a_snapshot_of_another_version_or_setting_or_with_damage_starts_empty() {
 
 #[test]
 fn a_memory_that_was_changed_or_cut_starts_empty() {
-    let folder = saved();
+    let folder = folder_with_saved_item();
     let file = fs::File::options().write(true).open(folder.file()).unwrap();
     // To the start of the memory.
     file.set_len(2 << 20).unwrap();
     assert!(!has_key(&folder.start()));
-    let folder = saved();
+    let folder = folder_with_saved_item();
     fs::remove_file(folder.file()).unwrap();
     assert!(!has_key(&folder.start()));
-    let folder = saved();
+    let folder = folder_with_saved_item();
     let mut memory = fs::read(folder.file()).unwrap();
     let value = memory
         .windows(8)
@@ -260,7 +260,7 @@ fn a_memory_that_was_changed_or_cut_starts_empty() {
 
 #[test]
 fn another_number_of_workers_keeps_the_items() {
-    let folder = saved();
+    let folder = folder_with_saved_item();
     for workers in [7, 1, 2] {
         let config = Config {
             workers,
@@ -268,7 +268,7 @@ fn another_number_of_workers_keeps_the_items() {
         };
         let server = start(config).unwrap();
         assert!(has_key(&server), "{workers} workers");
-        save(server);
+        stop_and_save(server);
     }
 }
 
@@ -300,7 +300,7 @@ fn a_file_with_something_else_is_refused_and_not_changed() {
 #[test]
 fn files_are_for_the_user_of_the_server_alone() {
     use std::os::unix::fs::PermissionsExt;
-    let folder = saved();
+    let folder = folder_with_saved_item();
     for file in [folder.file(), folder.snapshot()] {
         let mode = fs::metadata(&file).unwrap().permissions().mode();
         assert_eq!(mode & 0o777 & !0o600, 0, "{}", file.display());
@@ -330,7 +330,7 @@ fn a_full_file_system_is_an_error_at_the_start() {
 
 #[test]
 fn a_raised_limit_keeps_to_the_file() {
-    let folder = saved();
+    let folder = folder_with_saved_item();
     let server = folder.start();
     let mut stream = connect(&server);
     expect_reply(&mut stream, b"cache_memlimit 8\r\n", b"OK\r\n");
@@ -340,6 +340,6 @@ fn a_raised_limit_keeps_to_the_file() {
         b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n",
     );
     assert!(has_key(&server));
-    save(server);
+    stop_and_save(server);
     assert!(has_key(&folder.start()));
 }

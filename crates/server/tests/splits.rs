@@ -4,7 +4,7 @@ use glasscache_server::{Config, InMemorySession, pieces};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-fn server() -> InMemorySession {
+fn new_session() -> InMemorySession {
     InMemorySession::new(Config {
         hash_seed: Some(7),
         memory_bytes: 64 << 20,
@@ -14,7 +14,7 @@ fn server() -> InMemorySession {
 }
 
 /// One command, usually well formed.
-fn command() -> impl Strategy<Value = Vec<u8>> {
+fn any_command() -> impl Strategy<Value = Vec<u8>> {
     let key = "[a-d]{1,2}";
     prop_oneof![
         8 => vec(key, 1..20).prop_map(|keys| format!("get {}\r\n", keys.join(" ")).into_bytes()),
@@ -45,15 +45,15 @@ proptest! {
 
     #[test]
     fn any_split_gives_the_same_replies(
-        commands in vec(command(), 1..40),
+        commands in vec(any_command(), 1..40),
         lengths in vec(1usize..3000, 1..60),
     ) {
         let stream = commands.concat();
-        let mut whole = server();
-        let expected = whole.feed(&stream, 10);
-        let mut cut = server();
-        let replies: Vec<u8> = pieces(&stream, &lengths).flat_map(|piece| cut.feed(piece, 10)).collect();
+        let mut unsplit_session = new_session();
+        let expected = unsplit_session.feed(&stream, 10);
+        let mut split_session = new_session();
+        let replies: Vec<u8> = pieces(&stream, &lengths).flat_map(|piece| split_session.feed(piece, 10)).collect();
         prop_assert_eq!(String::from_utf8_lossy(&replies), String::from_utf8_lossy(&expected));
-        prop_assert_eq!(whole.is_closed(), cut.is_closed());
+        prop_assert_eq!(unsplit_session.is_closed(), split_session.is_closed());
     }
 }

@@ -53,7 +53,7 @@ fn stalled_uploads_make_room_for_one_that_moves() {
     // By closing a stalled one, and not by closing them all.
     assert!((1..16).contains(&open), "{open} of 16 are open");
     // A worker that polled without sleeping would run hundreds of thousands of iterations.
-    let iterations = row(&mut connect(&server), "loop_iterations");
+    let iterations = server_counter(&mut connect(&server), "loop_iterations");
     assert!(iterations < 20_000, "{iterations} iterations");
 }
 
@@ -123,7 +123,7 @@ fn of_many_waiting_uploads_only_the_oldest_retry_and_all_complete() {
         expect_reply(&mut other, b"get other\r\n", b"END\r\n");
         std::thread::sleep(Duration::from_millis(5));
     }
-    let tries = u128::from(row(&mut other, "upload_tries"));
+    let tries = u128::from(server_counter(&mut other, "upload_tries"));
     let polls = 2 * (begun.elapsed().as_millis() / POLL.as_millis() + 1);
     // One that got memory lets the next retry at once: at most all of them once more.
     let tries_max = TRIES_PER_POLL * (polls + STALLED as u128);
@@ -147,7 +147,7 @@ fn of_many_waiting_uploads_only_the_oldest_retry_and_all_complete() {
 }
 
 /// A row of `stats glasscache`.
-fn row(client: &mut TcpStream, name: &str) -> u64 {
+fn server_counter(client: &mut TcpStream, name: &str) -> u64 {
     client.write_all(b"stats glasscache\r\n").unwrap();
     let lines = BufReader::new(client).lines().map(Result::unwrap);
     let mut rows = lines.take_while(|line| line != "END");

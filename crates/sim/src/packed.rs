@@ -96,7 +96,7 @@ fn unpack_error(reason: impl std::fmt::Display) -> TraceError {
     TraceError::file(NAME, reason)
 }
 
-fn ensure(is_valid: bool, sentence: &str) -> Result<(), TraceError> {
+fn require(is_valid: bool, sentence: &str) -> Result<(), TraceError> {
     if is_valid {
         Ok(())
     } else {
@@ -131,8 +131,8 @@ pub fn unpack_trace(bytes: &[u8]) -> Result<PreparedTrace, TraceError> {
         unpacker.unpack_u32s()?,
     );
     let is_object = |id: &u32| (*id as usize) < keys.len();
-    ensure(ids.iter().all(is_object), "a row of an unknown object")?;
-    ensure(
+    require(ids.iter().all(is_object), "a row of an unknown object")?;
+    require(
         sizes.is_empty() || sizes.len() == keys.len(),
         "a size for each object or none",
     )?;
@@ -150,14 +150,14 @@ pub fn unpack_trace(bytes: &[u8]) -> Result<PreparedTrace, TraceError> {
             timeline.ttls.len(),
             timeline.effects.len(),
         ];
-        ensure(columns == [ids.len(); 3], "a time for each row")?;
+        require(columns == [ids.len(); 3], "a time for each row")?;
         let replaced = &timeline.replaced_ids;
-        ensure(
+        require(
             replaced.is_empty() || replaced.len() == ids.len(),
             "a replaced object for each row or none",
         )?;
         let is_replaceable = |id: &u32| *id == NO_OBJECT || is_object(id);
-        ensure(
+        require(
             replaced.iter().all(is_replaceable),
             "a row that replaces an unknown object",
         )?;
@@ -242,7 +242,7 @@ pub fn unpack_log(bytes: &[u8]) -> Result<RequestLog, TraceError> {
 
 fn check_columns(items: &Items, requests: &Requests) -> Result<(), TraceError> {
     let (count, rows) = (items.len(), requests.len());
-    ensure(
+    require(
         [items.keys.len(), items.parents.len()] == [count; 2],
         "a key and a parent for each item",
     )?;
@@ -253,19 +253,19 @@ fn check_columns(items: &Items, requests: &Requests) -> Result<(), TraceError> {
         requests.page.len(),
         requests.route.len(),
     ];
-    ensure(columns == [rows; 5], "every column for each request")?;
+    require(columns == [rows; 5], "every column for each request")?;
     let is_item = |item: &u32| (*item as usize) < count;
     let is_item_or_none = |item: &u32| *item == NONE || is_item(item);
-    ensure(
+    require(
         items.parents.iter().all(is_item_or_none) && requests.page.iter().all(is_item_or_none),
         "a parent or a page that is not an item",
     )?;
-    ensure(
+    require(
         requests.items.iter().all(is_item),
         "a request of an unknown item",
     )?;
     let starts = &requests.starts;
-    ensure(
+    require(
         starts.len() == rows + 1
             && starts.is_sorted()
             && starts.first() == Some(&0)
@@ -293,7 +293,7 @@ mod tests {
         PreparedTrace::new(InternedTrace::read("trace.csv", &mut *stream, mode).unwrap())
     }
 
-    fn misses(trace: &PreparedTrace, policy: PolicyKind) -> u64 {
+    fn miss_count(trace: &PreparedTrace, policy: PolicyKind) -> u64 {
         let task = Task {
             policy,
             capacity: 20,
@@ -317,7 +317,7 @@ mod tests {
             assert_eq!(unpacked.requests(), trace.requests());
             assert_eq!(unpacked.timeline().is_some(), csv == with_ttls);
             for policy in [PolicyKind::Lru, PolicyKind::S3Fifo] {
-                assert_eq!(misses(&unpacked, policy), misses(&trace, policy));
+                assert_eq!(miss_count(&unpacked, policy), miss_count(&trace, policy));
             }
         }
     }

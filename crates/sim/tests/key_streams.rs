@@ -9,7 +9,7 @@ use glasscache_sim::trace::{
 use proptest::prelude::*;
 
 /// Reads all rows of a trace in memory, and whether it was truncated.
-fn read(name: &str, bytes: &[u8]) -> Result<(Batch, bool), TraceError> {
+fn read_all_rows(name: &str, bytes: &[u8]) -> Result<(Batch, bool), TraceError> {
     let mut stream = trace::open(name, InMemoryFile::new(bytes), Columns::ALL)?;
     let (mut all, mut batch) = (Batch::default(), Batch::default());
     while stream.read(&mut batch)? > 0 {
@@ -22,18 +22,20 @@ fn read(name: &str, bytes: &[u8]) -> Result<(Batch, bool), TraceError> {
     Ok((all, stream.is_truncated()))
 }
 
-fn fault(name: &str, text: &str) -> String {
-    read(name, text.as_bytes()).unwrap_err().to_string()
+fn read_error(name: &str, text: &str) -> String {
+    read_all_rows(name, text.as_bytes())
+        .unwrap_err()
+        .to_string()
 }
 
 /// The formats of this build.
-const NAMES: &[&str] = if cfg!(feature = "parquet") {
+const FILE_NAMES: &[&str] = if cfg!(feature = "parquet") {
     &["t.csv", "t.jsonl", "t.parquet"]
 } else {
     &["t.csv", "t.jsonl"]
 };
 
-fn rows() -> impl Strategy<Value = Batch> {
+fn any_rows() -> impl Strategy<Value = Batch> {
     let op = prop::option::of(prop::sample::select(vec![
         Op::Get,
         Op::Set,
@@ -62,19 +64,19 @@ fn rows() -> impl Strategy<Value = Batch> {
 
 proptest! {
     #[test]
-    fn written_traces_are_read_back(batch in rows()) {
-        for name in NAMES {
+    fn written_traces_are_read_back(batch in any_rows()) {
+        for name in FILE_NAMES {
             let mut writer = Writer::new(Format::of(name).unwrap(), Vec::new()).unwrap();
             writer.write(&batch).unwrap();
             let bytes = writer.finish().unwrap();
-            prop_assert_eq!(read(name, &bytes).unwrap(), (batch.clone(), false));
+            prop_assert_eq!(read_all_rows(name, &bytes).unwrap(), (batch.clone(), false));
         }
     }
 
     #[test]
     fn any_bytes_give_rows_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        for name in NAMES {
-            if let Err(error) = read(name, &bytes) {
+        for name in FILE_NAMES {
+            if let Err(error) = read_all_rows(name, &bytes) {
                 prop_assert!(error.to_string().starts_with(name));
             }
         }
@@ -83,10 +85,10 @@ proptest! {
 
 #[test]
 fn missing_columns_are_null_and_time_is_the_row_number() {
-    let (batch, _) = read("t.csv", b"client,key\n1,5\n\n1,6\n").unwrap();
+    let (batch, _) = read_all_rows("t.csv", b"client,key\n1,5\n\n1,6\n").unwrap();
     assert_eq!((batch.key, batch.time), (vec![5, 6], vec![0, 1]));
     assert_eq!(batch.size, [None, None]);
-    let (batch, _) = read("t.jsonl", b"{\"key\":5,\"hit\":true}\n").unwrap();
+    let (batch, _) = read_all_rows("t.jsonl", b"{\"key\":5,\"hit\":true}\n").unwrap();
     assert_eq!(
         (batch.key, batch.time, batch.op),
         (vec![5], vec![0], vec![None])
@@ -96,34 +98,38 @@ fn missing_columns_are_null_and_time_is_the_row_number() {
 #[test]
 fn errors_name_file_row_and_column() {
     assert_eq!(
-        fault("t.csv", "key,size\n1,2\n2,-3\n"),
+        read_error("t.csv", "key,size\n1,2\n2,-3\n"),
         "t.csv, row 2, column size: expected a whole number from 0 to 4294967295, found \"-3\""
     );
     assert_eq!(
-        fault("t.csv", "key,size\n1\n2,3\n"),
+        read_error("t.csv", "key,size\n1\n2,3\n"),
         "t.csv, row 1: expected 2 fields, found 1"
     );
     assert_eq!(
-        fault("t.csv", "time,size\n"),
+        read_error("t.csv", "time,size\n"),
         "t.csv: the header line names no column \"key\": \"time,size\""
     );
-    assert_eq!(fault("t.csv", ""), "t.csv: is empty");
+    assert_eq!(read_error("t.csv", ""), "t.csv: is empty");
     assert_eq!(
-        fault("t.jsonl", "{\"key\":[\"a\"]}\n"),
+        read_error("t.jsonl", "{\"key\":[\"a\"]}\n"),
         "t.jsonl, row 1, column key: expected a string or a whole number, found [\"a\"]"
     );
     assert_eq!(
-        fault("t.jsonl", "{\"size\":1}\n"),
+        read_error("t.jsonl", "{\"size\":1}\n"),
         "t.jsonl, row 1, column key: is missing or null"
     );
     assert_eq!(
-        fault("t.txt", "1\n"),
+        read_error("t.txt", "1\n"),
         "t.txt: the name must end in .parquet, .csv, .jsonl or .ndjson"
     );
 }
 
 /// Reads a file of another form, in the columns of `key`, `time`, `size`, `op` and `ttl`.
-fn read_with(name: &str, text: &str, layout: &Layout) -> Result<(Batch, StreamFacts), TraceError> {
+fn read_with_layout(
+    name: &str,
+    text: &str,
+    layout: &Layout,
+) -> Result<(Batch, StreamFacts), TraceError> {
     let source = InMemoryFile::new(text.as_bytes());
     let mut stream = trace::open_with(name, source, Columns::ALL, layout)?;
     let mut batch = Batch::default();
@@ -131,7 +137,7 @@ fn read_with(name: &str, text: &str, layout: &Layout) -> Result<(Batch, StreamFa
     Ok((batch, stream.facts()))
 }
 
-fn renamed() -> Layout {
+fn renamed_columns() -> Layout {
     Layout {
         names: ColumnNames {
             key: Some("url".into()),
@@ -148,7 +154,7 @@ fn renamed() -> Layout {
 fn columns_are_found_by_their_names_in_the_file() {
     let csv = "when\turl\tbytes\n1.5\t\"/a\tb\"\t10\n2\t/c\t\n";
     let json = "{\"when\":1.5,\"url\":\"/a\\tb\",\"bytes\":10}\n{\"when\":\"2\",\"url\":\"/c\"}\n";
-    let (batch, facts) = read_with("t.csv", csv, &renamed()).unwrap();
+    let (batch, facts) = read_with_layout("t.csv", csv, &renamed_columns()).unwrap();
     assert_eq!(batch.time, [1500, 2000]);
     assert_eq!(batch.size, [Some(10), None]);
     assert_ne!(batch.key[0], batch.key[1]);
@@ -157,24 +163,28 @@ fn columns_are_found_by_their_names_in_the_file() {
         (2, 0, true)
     );
     assert_eq!(
-        read_with("t.jsonl", json, &renamed()).unwrap(),
+        read_with_layout("t.jsonl", json, &renamed_columns()).unwrap(),
         (batch, facts)
     );
 }
 
 #[test]
 fn errors_name_the_column_of_the_file() {
-    let fault = |name: &str, text: &str| read_with(name, text, &renamed()).unwrap_err().to_string();
+    let read_error = |name: &str, text: &str| {
+        read_with_layout(name, text, &renamed_columns())
+            .unwrap_err()
+            .to_string()
+    };
     assert_eq!(
-        fault("t.csv", "when,url,bytes\n1,a,b\n"),
+        read_error("t.csv", "when,url,bytes\n1,a,b\n"),
         "t.csv, row 1, column bytes: expected a whole number from 0 to 4294967295, found \"b\""
     );
     assert_eq!(
-        fault("t.csv", "url,bytes\n"),
+        read_error("t.csv", "url,bytes\n"),
         "t.csv: the header line names no column \"when\": \"url,bytes\""
     );
     assert_eq!(
-        fault("t.jsonl", "{\"url\":1,\"when\":\"noon\"}\n"),
+        read_error("t.jsonl", "{\"url\":1,\"when\":\"noon\"}\n"),
         "t.jsonl, row 1, column when: expected a number, an ISO 8601 time, or a time as in access logs, found \"noon\""
     );
 }
@@ -192,7 +202,7 @@ fn an_access_log_is_read_by_a_pattern() {
     let log = "1.2.3.4 - - [10/Oct/2000:13:55:36 -0700] \"GET /a HTTP/1.1\" 200 2326\n\
                1.2.3.4 - - [10/Oct/2000:13:55:37 -0700] \"GET /x HTTP/1.1\" 404 -\n\
                1.2.3.4 - - [10/Oct/2000:13:55:38 -0700] \"HEAD /a HTTP/1.1\" 200 -\n";
-    let (batch, facts) = read_with("access.log", log, &layout).unwrap();
+    let (batch, facts) = read_with_layout("access.log", log, &layout).unwrap();
     assert_eq!(batch.time, [971_211_336_000_000, 971_211_338_000_000]);
     assert_eq!(batch.key[0], batch.key[1]);
     assert_eq!(batch.size, [Some(2326), None]);
@@ -209,7 +219,7 @@ fn times_of_a_clock_are_read_back_whatever_the_unit_of_the_layout() {
         op: vec![Some(Op::Get), Some(Op::Set)],
         ttl: vec![None, Some(9)],
     };
-    for name in NAMES {
+    for name in FILE_NAMES {
         let mut writer = Writer::with_clock(Format::of(name).unwrap(), Vec::new()).unwrap();
         writer.write(&batch).unwrap();
         let source = InMemoryFile::new(writer.finish().unwrap());
@@ -235,7 +245,7 @@ fn lines_of_watch_are_read_as_gets_and_writes() {
         ts=5.20 gid=2 type=item_get key=a status=not_found clsid=0 cfd=25 size=0\n\
         ts=5.21 gid=3 type=item_store key=a status=stored cmd=set ttl=7 clsid=1 cfd=25 size=5\n\
         ts=5.30 gid=4 type=item_get key=a status=found clsid=1 cfd=25 size=5\n";
-    let (batch, facts) = read_with("lines.txt", text, &layout).unwrap();
+    let (batch, facts) = read_with_layout("lines.txt", text, &layout).unwrap();
     assert_eq!(batch.time, [5_000_010, 5_000_021, 5_000_030]);
     assert_eq!(batch.op, [Some(Op::Get), Some(Op::Set), Some(Op::Get)]);
     assert_eq!(batch.size, [None, Some(5), Some(5)]);
@@ -245,9 +255,9 @@ fn lines_of_watch_are_read_as_gets_and_writes() {
 
 #[test]
 fn a_truncated_text_keeps_complete_rows_and_reports_it() {
-    let (batch, is_truncated) = read("t.csv", b"time,key\n1,5\n2").unwrap();
+    let (batch, is_truncated) = read_all_rows("t.csv", b"time,key\n1,5\n2").unwrap();
     assert_eq!((batch.key, is_truncated), (vec![5], true));
-    let (batch, is_truncated) = read("t.jsonl", b"{\"key\":5}\n{\"ke").unwrap();
+    let (batch, is_truncated) = read_all_rows("t.jsonl", b"{\"key\":5}\n{\"ke").unwrap();
     assert_eq!((batch.key, is_truncated), (vec![5], true));
 }
 
@@ -257,7 +267,7 @@ proptest! {
 
     #[test]
     fn a_damaged_parquet_file_gives_rows_or_an_error(
-        batch in rows(),
+        batch in any_rows(),
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
     ) {
         let mut writer = Writer::new(Format::Parquet, Vec::new()).unwrap();
@@ -267,7 +277,7 @@ proptest! {
             let at = at.index(bytes.len());
             bytes[at] = byte;
         }
-        if let Err(error) = read("t.parquet", &bytes) {
+        if let Err(error) = read_all_rows("t.parquet", &bytes) {
             prop_assert!(error.to_string().starts_with("t.parquet"));
         }
     }
@@ -285,13 +295,15 @@ fn rejects_truncated_and_non_parquet_files() {
         .unwrap();
     let bytes = writer.finish().unwrap();
     for length in [0, 3, 8, bytes.len() / 2, bytes.len() - 1] {
-        let error = read("t.parquet", &bytes[..length]).unwrap_err().to_string();
+        let error = read_all_rows("t.parquet", &bytes[..length])
+            .unwrap_err()
+            .to_string();
         assert!(
             error.starts_with("t.parquet: not a valid Parquet file"),
             "{error}"
         );
     }
-    let error = read("t.parquet", b"time,key\n1,5\n2,7\n")
+    let error = read_all_rows("t.parquet", b"time,key\n1,5\n2,7\n")
         .unwrap_err()
         .to_string();
     assert!(

@@ -11,9 +11,9 @@ use glasscache_sim::trace::generate::topic_tree::{LATENCY_JSON, TopicTreeConfig,
 use glasscache_sim::trace::log::{Items, NONE, RequestLog, Requests};
 
 /// A small generator of numbers: the tests need no good one, only a repeatable one.
-struct Numbers(u64);
+struct RandomNumbers(u64);
 
-impl Numbers {
+impl RandomNumbers {
     fn below(&mut self, bound: usize) -> usize {
         self.0 = self
             .0
@@ -23,7 +23,7 @@ impl Numbers {
     }
 
     /// A rank below `bound` that falls roughly as a power law.
-    fn rank(&mut self, bound: usize) -> usize {
+    fn power_law_rank(&mut self, bound: usize) -> usize {
         let share = self.below(1 << 20) as f64 / f64::from(1 << 20);
         ((bound as f64).powf(share) - 1.0) as usize
     }
@@ -63,7 +63,7 @@ fn log_of(requests: impl IntoIterator<Item = (Option<String>, Vec<String>)>) -> 
     }
 }
 
-fn lesson(log: &RequestLog, share: u8) -> LearnedRules {
+fn learn_rules(log: &RequestLog, share: u8) -> LearnedRules {
     let prepared = PreparedLog::new(log, |_| true);
     learn(Some(share), &prepared, 0..prepared.second_half_start())
 }
@@ -113,7 +113,7 @@ fn families_of_keys_are_fetched_together_for_users_never_seen() {
         let keys = ["user", "profile", "rights"].map(|kind| format!("{kind}:{user}"));
         (None, keys.to_vec())
     }));
-    let rules = rules_of(&lesson(&log, 80));
+    let rules = rules_of(&learn_rules(&log, 80));
     assert!(
         rules.contains(&"user:{1} profile:{1} rights:{1}".to_owned()),
         "{rules:?}"
@@ -147,7 +147,7 @@ fn a_companion_that_is_missing_counts_as_a_key() {
 
 #[test]
 fn single_keys_are_fetched_together_and_pages_in_advance() {
-    let mut numbers = Numbers(1);
+    let mut numbers = RandomNumbers(1);
     let groups = [["nav", "foot", "banner"], ["prices", "stock", "taxes"]];
     let log = log_of((0..400).map(|_| {
         let group = numbers.below(2);
@@ -156,7 +156,7 @@ fn single_keys_are_fetched_together_and_pages_in_advance() {
         keys.extend(groups[group].map(String::from));
         (Some(format!("page-{}", ["x", "y"][group])), keys)
     }));
-    let lesson = lesson(&log, 90);
+    let lesson = learn_rules(&log, 90);
     let pages: Vec<String> = lesson
         .rules
         .with_pages
@@ -179,14 +179,14 @@ fn single_keys_are_fetched_together_and_pages_in_advance() {
 #[test]
 fn nothing_is_learned_from_random_requests() {
     for seed in 0..20 {
-        let mut numbers = Numbers(seed);
+        let mut numbers = RandomNumbers(seed);
         let log = log_of((0..1000).map(|_| {
-            let keys = (0..8).map(|_| format!("item:{}", numbers.rank(300)));
+            let keys = (0..8).map(|_| format!("item:{}", numbers.power_law_rank(300)));
             let keys = keys.collect();
-            (Some(format!("item:{}", numbers.rank(300))), keys)
+            (Some(format!("item:{}", numbers.power_law_rank(300))), keys)
         }));
         for share in [10, 50, 80] {
-            let rules = rules_of(&lesson(&log, share));
+            let rules = rules_of(&learn_rules(&log, share));
             assert!(rules.is_empty(), "seed {seed}, share {share}: {rules:?}");
         }
     }
@@ -230,7 +230,7 @@ fn a_file_gives_the_companions_that_were_replayed() {
         ..TopicTreeConfig::default()
     });
     log.items.parents.fill(NONE);
-    let lesson = lesson(&log, 50);
+    let lesson = learn_rules(&log, 50);
     let file = StrategyFile {
         strategy: "together:50".parse().unwrap(),
         learned: lesson.rules.clone(),

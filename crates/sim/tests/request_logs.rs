@@ -7,19 +7,19 @@ use proptest::prelude::*;
 
 const ITEMS: &str = "{\"key\":\"a\",\"size\":10}\n{\"key\":\"b\",\"parent\":\"a\",\"size\":20}\n";
 
-fn read(items: &str, requests: &str) -> Result<RequestLog, TraceError> {
+fn read_log(items: &str, requests: &str) -> Result<RequestLog, TraceError> {
     RequestLog::read(
         ("items.jsonl", InMemoryFile::new(items.as_bytes())),
         ("requests.jsonl", InMemoryFile::new(requests.as_bytes())),
     )
 }
 
-fn fault(items: &str, requests: &str) -> String {
-    read(items, requests).unwrap_err().to_string()
+fn read_error(items: &str, requests: &str) -> String {
+    read_log(items, requests).unwrap_err().to_string()
 }
 
 /// A request at a time, for the items of a list.
-fn line(time_us: u64, items: &str) -> String {
+fn request_line(time_us: u64, items: &str) -> String {
     format!(
         "{{\"request\":1,\"time_us\":{time_us},\"instance\":2,\"base_us\":9,\"items\":[{items}]}}\n"
     )
@@ -27,9 +27,9 @@ fn line(time_us: u64, items: &str) -> String {
 
 #[test]
 fn unlisted_keys_are_numbered_after_listed_ones() {
-    let log = read(
+    let log = read_log(
         ITEMS,
-        &(line(1, "\"x\",\"b\"") + &line(2, "\"y\",\"x\",\"x\"")),
+        &(request_line(1, "\"x\",\"b\"") + &request_line(2, "\"y\",\"x\",\"x\"")),
     )
     .unwrap();
     assert_eq!(log.items.keys, ["a", "b", "x", "y"]);
@@ -42,8 +42,8 @@ fn unlisted_keys_are_numbered_after_listed_ones() {
 
 #[test]
 fn a_truncated_log_keeps_complete_requests() {
-    let whole = line(1, "\"a\"") + &line(2, "");
-    let log = read(ITEMS, &whole[..whole.len() - 9]).unwrap();
+    let whole = request_line(1, "\"a\"") + &request_line(2, "");
+    let log = read_log(ITEMS, &whole[..whole.len() - 9]).unwrap();
     assert_eq!((log.requests.len(), log.truncated_after), (1, Some(1)));
 }
 
@@ -51,11 +51,11 @@ fn a_truncated_log_keeps_complete_requests() {
 fn rejects_a_cycle_among_parents() {
     let items = "{\"key\":\"a\",\"parent\":\"b\"}\n{\"key\":\"b\",\"parent\":\"a\"}\n";
     assert_eq!(
-        fault(items, ""),
+        read_error(items, ""),
         "items.jsonl, row 1, column parent: item 0 (\"a\") is its own ancestor"
     );
     assert_eq!(
-        fault("{\"key\":\"a\",\"parent\":\"z\"}\n", ""),
+        read_error("{\"key\":\"a\",\"parent\":\"z\"}\n", ""),
         "items.jsonl, row 1, column parent: the parent \"z\" is not in the file"
     );
 }
@@ -63,21 +63,21 @@ fn rejects_a_cycle_among_parents() {
 #[test]
 fn rejects_unordered_requests_and_wrong_values() {
     assert_eq!(
-        fault(ITEMS, &(line(5, "") + &line(4, ""))),
+        read_error(ITEMS, &(request_line(5, "") + &request_line(4, ""))),
         "requests.jsonl, row 2, column time_us: the request is older than the one before it; \
          rows must be in the order of time"
     );
     assert_eq!(
-        fault("{\"key\":\"a\",\"size\":-1}\n", ""),
+        read_error("{\"key\":\"a\",\"size\":-1}\n", ""),
         "items.jsonl, row 1, column size: expected a whole number from 0 to 4294967295, found -1"
     );
     assert_eq!(
-        fault(ITEMS, "{\"time_us\":1,\"base_us\":2,\"items\":[3]}\n"),
+        read_error(ITEMS, "{\"time_us\":1,\"base_us\":2,\"items\":[3]}\n"),
         "requests.jsonl, row 1, column items: expected a list of keys, found [3]"
     );
 }
 
-fn logs() -> impl Strategy<Value = RequestLog> {
+fn any_logs() -> impl Strategy<Value = RequestLog> {
     let request = (
         0..5_u64,
         any::<u16>(),
@@ -126,11 +126,11 @@ fn logs() -> impl Strategy<Value = RequestLog> {
 
 proptest! {
     #[test]
-    fn written_traces_are_read_back(log in logs()) {
+    fn written_traces_are_read_back(log in any_logs()) {
         let (mut items, mut requests) = (Vec::new(), Vec::new());
         log.write_jsonl(&mut items, &mut requests).unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        prop_assert_eq!(&read(&text(items), &text(requests)).unwrap(), &log);
+        prop_assert_eq!(&read_log(&text(items), &text(requests)).unwrap(), &log);
         #[cfg(feature = "parquet")]
         {
             let (mut items, mut requests) = (Vec::new(), Vec::new());

@@ -126,7 +126,7 @@ fn figures_of_the_worked_example() {
 struct Rng(u64);
 
 impl Rng {
-    fn below(&mut self, n: u32) -> u32 {
+    fn random_below(&mut self, n: u32) -> u32 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -134,9 +134,9 @@ impl Rng {
     }
 
     /// Low numbers are more frequent than high ones.
-    fn skewed(&mut self, n: u32) -> u32 {
-        let limit = 1 + self.below(n);
-        self.below(limit)
+    fn random_skewed(&mut self, n: u32) -> u32 {
+        let limit = 1 + self.random_below(n);
+        self.random_below(limit)
     }
 }
 
@@ -144,32 +144,34 @@ fn random_log(seed: u64, items: u32, requests: u32) -> RequestLog {
     let mut rng = Rng(seed * 2 + 1);
     let parents = (0..items)
         .map(|i| {
-            if i == 0 || rng.below(10) == 0 {
+            if i == 0 || rng.random_below(10) == 0 {
                 NONE
             } else {
-                rng.below(i)
+                rng.random_below(i)
             }
         })
         .collect();
     let sizes = (0..items)
         .map(|_| {
-            let top = 1 << rng.below(17);
-            rng.below(top)
+            let top = 1 << rng.random_below(17);
+            rng.random_below(top)
         })
         .collect();
     let mut log = log_of(parents, sizes);
     for _ in 0..requests {
-        let wanted: Vec<u32> = (0..rng.below(14)).map(|_| rng.skewed(items)).collect();
-        let page = if rng.below(5) == 0 {
+        let wanted: Vec<u32> = (0..rng.random_below(14))
+            .map(|_| rng.random_skewed(items))
+            .collect();
+        let page = if rng.random_below(5) == 0 {
             NONE
         } else {
-            rng.skewed(items)
+            rng.random_skewed(items)
         };
-        let instance = rng.below(3) as u16;
+        let instance = rng.random_below(3) as u16;
         request(
             &mut log.requests,
             instance,
-            rng.below(20_000),
+            rng.random_below(20_000),
             page,
             &wanted,
         );

@@ -17,7 +17,7 @@ fn value_bytes(item: u64, doublings_max: u32) -> u32 {
 }
 
 /// Fills a store with twice what fits, and returns how many items were planned and how many it holds.
-fn planned_and_held(doublings_max: u32) -> (f64, f64) {
+fn planned_and_stored_items(doublings_max: u32) -> (f64, f64) {
     let config = Config {
         memory_bytes: MEMORY_BYTES,
         workers: 1,
@@ -49,7 +49,7 @@ fn planned_and_held(doublings_max: u32) -> (f64, f64) {
 #[test]
 fn items_in_segments_matches_a_full_store() {
     for doublings_max in [0, 3, 6] {
-        let (planned, held) = planned_and_held(doublings_max);
+        let (planned, held) = planned_and_stored_items(doublings_max);
         let difference = planned / held - 1.0;
         eprintln!("up to {} bytes: {difference:+.4}", 80 << doublings_max);
         assert!(difference.abs() < 0.02, "planned {planned}, held {held}");

@@ -25,19 +25,19 @@ const SEED: u64 = 1234;
 const SMALL_MEMORIES_MIB: [u64; 4] = [2, 8, 24, 48];
 
 /// Log-normal value sizes with a median of 300 bytes, the same in every run.
-struct Sizes(u64);
+struct RandomSizes(u64);
 
-impl Sizes {
-    fn share(&mut self) -> f64 {
+impl RandomSizes {
+    fn next_fraction(&mut self) -> f64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         (self.0 >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    fn next(&mut self) -> u32 {
-        let normal = (-2.0 * (1.0 - self.share()).ln()).sqrt()
-            * (std::f64::consts::TAU * self.share()).cos();
+    fn next_size(&mut self) -> u32 {
+        let normal = (-2.0 * (1.0 - self.next_fraction()).ln()).sqrt()
+            * (std::f64::consts::TAU * self.next_fraction()).cos();
         (300.0 * normal.exp()).min(100_000.0) as u32
     }
 }
@@ -75,10 +75,10 @@ impl Server {
         }
     }
 
-    fn set(&mut self, numbers: Range<usize>, sizes: &mut Sizes) {
+    fn store_values(&mut self, numbers: Range<usize>, sizes: &mut RandomSizes) {
         let mut commands = Vec::new();
         for number in numbers {
-            let size = sizes.next();
+            let size = sizes.next_size();
             write!(commands, "set k{number:09} 0 0 {size} noreply\r\n").unwrap();
             commands.resize(commands.len() + size as usize, b'x');
             commands.extend(b"\r\n");
@@ -104,10 +104,10 @@ impl Server {
     }
 
     /// Items held when the first is evicted; the evictions are checked after each `batch` sets.
-    fn fill(&mut self, batch: usize) -> u64 {
-        let mut sizes = Sizes(SEED);
+    fn items_at_first_eviction(&mut self, batch: usize) -> u64 {
+        let mut sizes = RandomSizes(SEED);
         for index in 0.. {
-            self.set(index * batch..(index + 1) * batch, &mut sizes);
+            self.store_values(index * batch..(index + 1) * batch, &mut sizes);
             let (items, evictions) = self.items_and_evictions();
             if evictions > 0 {
                 return items;
@@ -118,13 +118,13 @@ impl Server {
 }
 
 /// The demand of the first sizes that a server is filled with.
-fn demand_of_first(items: u64) -> Demand {
-    let (mut demand, mut sizes) = (Demand::default(), Sizes(SEED));
+fn demand_of_first_items(items: u64) -> Demand {
+    let (mut demand, mut sizes) = (Demand::default(), RandomSizes(SEED));
     for _ in 0..items {
         demand.add(
             &SlabConfig::default(),
             head_bytes(KEY_BYTES, false),
-            sizes.next(),
+            sizes.next_size(),
             1,
         );
     }
@@ -135,7 +135,7 @@ fn demand_of_first(items: u64) -> Demand {
 #[ignore = "needs a memcached: run by `make oracle-slabs`"]
 fn predicts_item_counts_within_1_percent_of_memcached() {
     let default = SlabConfig::default();
-    let explicit = optimal_sizes(&default, &demand_of_first(400_000), 40);
+    let explicit = optimal_sizes(&default, &demand_of_first_items(400_000), 40);
     let sizes: Vec<String> = explicit.iter().map(u32::to_string).collect();
     let cases = [
         ("f125", vec!["-f1.25".to_owned()], default.clone()),
@@ -165,8 +165,8 @@ fn predicts_item_counts_within_1_percent_of_memcached() {
         ),
     ];
     for (name, options, config) in cases {
-        let held = Server::start(name, MEMORY_MIB, &options).fill(500);
-        let plan = Plan::new(&SlabClasses::new(&config), &demand_of_first(held));
+        let held = Server::start(name, MEMORY_MIB, &options).items_at_first_eviction(500);
+        let plan = Plan::new(&SlabClasses::new(&config), &demand_of_first_items(held));
         let predicted = plan.items_that_fit(MEMORY_MIB << 20);
         let error = predicted as f64 / held as f64 - 1.0;
         eprintln!(
@@ -182,8 +182,9 @@ fn predicts_item_counts_within_1_percent_of_memcached() {
 fn predicts_item_counts_of_small_memories_where_first_pages_lie_beyond_the_limit() {
     let classes = SlabClasses::new(&SlabConfig::default());
     for memory_mib in SMALL_MEMORIES_MIB {
-        let held = Server::start(&format!("m{memory_mib}"), memory_mib, &[]).fill(1);
-        let plan = Plan::new(&classes, &demand_of_first(held));
+        let held =
+            Server::start(&format!("m{memory_mib}"), memory_mib, &[]).items_at_first_eviction(1);
+        let plan = Plan::new(&classes, &demand_of_first_items(held));
         let predicted = plan.items_that_fit(memory_mib << 20);
         let error = predicted as f64 / held as f64 - 1.0;
         eprintln!(

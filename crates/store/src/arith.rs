@@ -15,7 +15,7 @@ pub(crate) fn run(
     options: &ArithOptions,
 ) -> Result<ArithOutcome, NoRoomYet> {
     write.run(
-        |write| match write.found.alive() {
+        |write| match write.found.live_item() {
             Some(old) => change_number(write, &old, options),
             None => create_number(write, options),
         },

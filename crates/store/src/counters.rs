@@ -111,7 +111,7 @@ impl CounterBlock {
         }
     }
 
-    /// Adds everything that another block counted; nobody uses either meanwhile.
+    /// Adds everything that another block counted; no other thread uses either meanwhile.
     pub(crate) fn add_all(&self, second: &CounterBlock) {
         for (counter, second) in self.counts.iter().zip(&second.counts) {
             bump(counter, second.load(Ordering::Relaxed));

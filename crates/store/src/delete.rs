@@ -41,7 +41,7 @@ fn attempt(
     write: &WriteOperation<'_>,
     options: &DeleteOptions,
 ) -> Result<DeleteOutcome, RetryReason> {
-    let Some(old) = write.found.alive() else {
+    let Some(old) = write.found.live_item() else {
         write.remove_dead();
         return Ok(DeleteOutcome::NotFound);
     };

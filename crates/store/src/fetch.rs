@@ -29,7 +29,7 @@ pub(crate) fn run(
     options: &GetOptions,
 ) -> Result<Option<FetchedItem>, NoRoomYet> {
     write.run(
-        |write| match write.found.alive() {
+        |write| match write.found.live_item() {
             Some(old) => read(write, &old, options).map(Some),
             None => create(write, options),
         },

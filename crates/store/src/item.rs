@@ -145,7 +145,7 @@ pub(crate) fn padded_bytes(bytes: usize) -> usize {
 }
 
 impl Header {
-    /// Reads the fields; `fixed` are key length and kind, `fields` what [`FIELD_BYTES`] says for the kind.
+    /// Reads the fields; `fixed` are key length and kind, `fields` the kind's row of [`FIELD_BYTES`].
     #[inline]
     pub(crate) fn parse(fixed: [u8; 2], fields: &[u8], base_time: Seconds) -> Header {
         let [key_bytes, kind] = fixed;

@@ -309,15 +309,21 @@ impl Store {
 /// Whether two keys are equal: those of most caches have 8 to 32 bytes, which two comparisons cover without a call.
 #[inline]
 fn keys_equal(lhs: &[u8], rhs: &[u8]) -> bool {
-    fn ends<const END: usize>(key: &[u8]) -> Option<([u8; END], [u8; END])> {
+    fn first_and_last_bytes<const END: usize>(key: &[u8]) -> Option<([u8; END], [u8; END])> {
         (key.len() <= 2 * END)
             .then(|| Some((*key.first_chunk()?, *key.last_chunk()?)))
             .flatten()
     }
     lhs.len() == rhs.len()
-        && match (ends::<16>(lhs), ends::<16>(rhs)) {
+        && match (
+            first_and_last_bytes::<16>(lhs),
+            first_and_last_bytes::<16>(rhs),
+        ) {
             (Some(lhs), Some(rhs)) => lhs == rhs,
-            _ => match (ends::<8>(lhs), ends::<8>(rhs)) {
+            _ => match (
+                first_and_last_bytes::<8>(lhs),
+                first_and_last_bytes::<8>(rhs),
+            ) {
                 (Some(lhs), Some(rhs)) => lhs == rhs,
                 _ => lhs == rhs,
             },

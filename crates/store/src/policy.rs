@@ -113,7 +113,7 @@ impl PolicyKind {
         (PolicyKind::TwoQueue, "2q"),
     ];
 
-    pub(crate) fn make(self) -> Box<dyn Policy> {
+    pub(crate) fn new_policy(self) -> Box<dyn Policy> {
         match self {
             PolicyKind::S3FifoSizeAware => Box::new(TwoQueuePolicy {
                 ghost_percent: 50,

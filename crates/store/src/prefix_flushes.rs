@@ -346,7 +346,7 @@ fn insert(slots: &[Slot], hash: u64, flush_number: u64) {
     let mut index = (hash >> LENGTH_BITS) as usize & mask;
     while let Some(slot) = slots.get(index) {
         if slot.hash.load(Ordering::Relaxed) == 0 {
-            // The number first: who finds the hash finds its number.
+            // The number first: a reader that finds the hash also finds its number.
             slot.flush_number.store(flush_number, Ordering::Release);
             slot.hash.store(hash, Ordering::Release);
             return;

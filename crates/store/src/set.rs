@@ -56,7 +56,7 @@ impl Set<'_> {
 
     fn attempt(&self, write: &WriteOperation<'_>) -> Result<SetOutcome, RetryReason> {
         let options = self.options;
-        let copy = match (options.mode, write.found.alive()) {
+        let copy = match (options.mode, write.found.live_item()) {
             (SetMode::Add, Some(old)) => {
                 write
                     .store()
@@ -78,7 +78,7 @@ impl Set<'_> {
             (SetMode::Replace, None) => return Ok(SetOutcome::NotStored),
             (SetMode::Set | SetMode::Add, None) => Overwrite::plain(options.expiry),
         };
-        self.overwrite(write, copy).map(stored)
+        self.overwrite(write, copy).map(stored_outcome)
     }
 
     /// The CAS decision of `cas`, `ms C` and `ms C I`.
@@ -188,11 +188,11 @@ impl Set<'_> {
             parts: &parts,
             is_growing: true,
         };
-        write.publish(&new).map(stored)
+        write.publish(&new).map(stored_outcome)
     }
 }
 
-fn stored(stored: PublishedCopy) -> SetOutcome {
+fn stored_outcome(stored: PublishedCopy) -> SetOutcome {
     SetOutcome::Stored(stored.unique)
 }
 

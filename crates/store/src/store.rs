@@ -153,7 +153,7 @@ impl Store {
             secrets: RapidSecrets::seed(config.hash_seed),
             index,
             ghost: Ghost::new(Lines::new(arena), mapped),
-            policy: policy.make(),
+            policy: policy.new_policy(),
             counter_blocks: (0..config.workers)
                 .map(|_| CounterBlock::new(classes))
                 .collect(),

@@ -30,7 +30,7 @@ pub(crate) struct FoundItem {
 
 impl FoundItem {
     /// The item, if it is alive.
-    pub(crate) fn alive(&self) -> Option<LocatedItem> {
+    pub(crate) fn live_item(&self) -> Option<LocatedItem> {
         self.present.filter(|_| self.is_alive)
     }
 }

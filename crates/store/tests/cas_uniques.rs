@@ -9,7 +9,7 @@ const NOW: Seconds = Seconds(2);
 /// Keys whose uniques are watched.
 const WATCHED: usize = 600;
 /// Other keys that pass through the memory meanwhile, so that the watched ones are moved.
-const PASSING: usize = 60_000;
+const OTHER_KEYS_PER_ROUND: usize = 60_000;
 
 fn store() -> Arc<Store> {
     let config = Config {
@@ -38,17 +38,17 @@ fn read(worker: &Worker, key: &str) {
     worker.get(key.as_bytes(), worker.store().hash(key.as_bytes()), NOW);
 }
 
-fn watched(kind: &str) -> impl Iterator<Item = String> + use<'_> {
+fn watched_keys(kind: &str) -> impl Iterator<Item = String> + use<'_> {
     (0..WATCHED).map(move |number| format!("{kind}:{number}"))
 }
 
 /// Sends other keys through the memory and reads the watched ones, so that they are moved and stay.
-fn churn(worker: &mut Worker, round: usize) {
+fn move_items(worker: &mut Worker, round: usize) {
     let hidden = SetOptions {
         hides_unique: true,
         ..SetOptions::default()
     };
-    for number in 0..PASSING {
+    for number in 0..OTHER_KEYS_PER_ROUND {
         set(worker, &format!("passing:{round}:{number}"), &hidden);
         for kind in ["set", "got", "unseen"] {
             read(worker, &format!("{kind}:{}", number % WATCHED));
@@ -68,19 +68,19 @@ fn an_exposed_unique_stays_and_a_hidden_one_only_grows() {
     };
     let mut exposed: HashMap<String, CasUnique> = HashMap::new();
     let mut unseen: HashMap<String, CasUnique> = HashMap::new();
-    for key in watched("set") {
+    for key in watched_keys("set") {
         exposed.insert(key.clone(), set(&worker, &key, &SetOptions::default()));
     }
-    for key in watched("got") {
+    for key in watched_keys("got") {
         set(&worker, &key, &hidden);
         exposed.insert(key.clone(), unique_of(&worker, &key).unwrap());
     }
-    for key in watched("unseen") {
+    for key in watched_keys("unseen") {
         unseen.insert(key.clone(), set(&worker, &key, &hidden));
     }
     worker.pass();
     for round in 0..2 {
-        churn(&mut worker, round);
+        move_items(&mut worker, round);
         exposed.retain(|key, unique| {
             let now = unique_of(&worker, key);
             assert!(now.is_none_or(|now| now == *unique), "{key}: {now:?}");

@@ -20,25 +20,25 @@ const BUCKETS: u64 = 128;
 /// Minimum number of items in a full chain: a bucket and sixteen overflow lines of seven slots.
 const CHAIN_ITEMS: usize = 7 * 17;
 /// Keys of others, spread over all buckets.
-const OTHERS: usize = 500;
+const OTHER_KEYS: usize = 500;
 /// Each tenth operation is followed by one on another key.
-const OTHERS_EVERY: usize = 10;
+const OTHER_KEY_EVERY: usize = 10;
 
 /// The contents of a correct store, given its reported evictions.
-struct Oracle<'w> {
+struct StoreWithModel<'w> {
     worker: &'w mut Worker,
     present: HashSet<Vec<u8>>,
     evicted: u64,
 }
 
-impl Oracle<'_> {
+impl StoreWithModel<'_> {
     fn hash(&self, key: &[u8]) -> glasscache_store::KeyHash {
         self.worker.store().hash(key)
     }
 
     /// Records evictions, after each operation so that no report is lost.
-    fn end_operation(&mut self) {
-        let Oracle {
+    fn record_evictions(&mut self) {
+        let StoreWithModel {
             worker,
             present,
             evicted,
@@ -55,7 +55,7 @@ impl Oracle<'_> {
             .worker
             .set(key, self.hash(key), value, &SetOptions::default(), NOW);
         assert!(matches!(outcome, SetOutcome::Stored(_)), "{outcome:?}");
-        self.end_operation();
+        self.record_evictions();
         self.present.insert(key.to_vec());
         // No other operation came between: the item stored last is present.
         self.get(key, Some(value));
@@ -68,7 +68,7 @@ impl Oracle<'_> {
         if let (Some(found), Some(value)) = (found, value) {
             assert_eq!(found, value);
         }
-        self.end_operation();
+        self.record_evictions();
     }
 
     fn delete(&mut self, key: &[u8]) {
@@ -77,11 +77,11 @@ impl Oracle<'_> {
             .delete(key, self.hash(key), &DeleteOptions::default(), NOW);
         let was_there = self.present.remove(key);
         assert_eq!(outcome == DeleteOutcome::Deleted, was_there);
-        self.end_operation();
+        self.record_evictions();
     }
 }
 
-fn colliding(store: &Store) -> impl Iterator<Item = Vec<u8>> + '_ {
+fn colliding_keys(store: &Store) -> impl Iterator<Item = Vec<u8>> + '_ {
     (0u64..)
         .map(|number| format!("{number:x}").into_bytes())
         .filter(|key| store.hash(key).0 % BUCKETS == 5)
@@ -101,17 +101,17 @@ fn keys_of_one_bucket_are_found_while_the_chain_holds_them_and_counted_when_it_d
     store.report_evictions(true);
     let mut worker = store.worker();
     worker.go_online();
-    let mut oracle = Oracle {
+    let mut oracle = StoreWithModel {
         worker: &mut worker,
         present: HashSet::new(),
         evicted: 0,
     };
-    let other = |number: usize| format!("other:{}", number % OTHERS).into_bytes();
-    for number in 0..OTHERS {
+    let other = |number: usize| format!("other:{}", number % OTHER_KEYS).into_bytes();
+    for number in 0..OTHER_KEYS {
         oracle.set(&other(number), b"others'");
     }
     let mut last: Vec<Vec<u8>> = Vec::new();
-    for (number, key) in colliding(&store).take(keys).enumerate() {
+    for (number, key) in colliding_keys(&store).take(keys).enumerate() {
         oracle.set(&key, b"1");
         if number + 1 == CHAIN_ITEMS / 2 {
             assert_eq!(oracle.evicted, 0, "a key went although the chain had room");
@@ -122,8 +122,8 @@ fn keys_of_one_bucket_are_found_while_the_chain_holds_them_and_counted_when_it_d
         if number % 5 == 0 {
             oracle.delete(&key);
         }
-        if number % OTHERS_EVERY == 0 {
-            let key = other(number / OTHERS_EVERY);
+        if number % OTHER_KEY_EVERY == 0 {
+            let key = other(number / OTHER_KEY_EVERY);
             oracle.get(&key, Some(b"others'"));
             oracle.set(&key, b"others'");
         }

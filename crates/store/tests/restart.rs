@@ -27,7 +27,7 @@ use glasscache_store::{
     SnapshotError, Store, UncommittedBytes, Worker,
 };
 
-use map::{Model, Rng, bytes_of};
+use map::{Model, Rng, stored_item};
 use operations::operate;
 use restart::restartable_store::{NOW, RestartableStore, STOP, config, fill};
 
@@ -44,14 +44,14 @@ fn set(worker: &Worker, key: &str, value: &[u8], expiry: Expiry) -> u64 {
 }
 
 fn get(worker: &Worker, key: &str, now: Seconds) -> Option<Vec<u8>> {
-    bytes_of(worker, key.as_bytes(), now).map(|(value, ..)| value)
+    stored_item(worker, key.as_bytes(), now).map(|(value, ..)| value)
 }
 
 #[test]
 fn operations_before_and_after_restarts_agree_with_a_map() {
     for seed in 0..6 {
         let memory_bytes = [1 << 20, 32 << 20][seed as usize % 2];
-        let mut rng = Rng::seeded(seed);
+        let mut rng = Rng::from_seed(seed);
         let restartable_store = RestartableStore::new(config(memory_bytes));
         let mut store = restartable_store.empty();
         let mut model = Model {
@@ -93,13 +93,13 @@ fn operations_before_and_after_restarts_agree_with_a_map() {
             let keys: Vec<Vec<u8>> = model.entries.keys().cloned().collect();
             for key in keys {
                 model.remove_if_evicted(&worker, &key);
-                let Some(expected) = model.alive(&key).cloned() else {
+                let Some(expected) = model.live_entry(&key).cloned() else {
                     continue;
                 };
-                let (value, flags, unique, expiry) = bytes_of(&worker, &key, model.now).unwrap();
+                let (value, flags, unique, expiry) = stored_item(&worker, &key, model.now).unwrap();
                 assert_eq!((value, flags), (expected.value.clone(), expected.flags));
                 assert_eq!(expiry, expected.expiry);
-                assert!(expected.may_have(unique));
+                assert!(expected.allows_unique(unique));
                 model.read_unique(&worker, &key);
             }
         }
@@ -438,7 +438,7 @@ fn a_changed_byte_of_the_memory_is_found() {
     fill(&store);
     let snapshot = store.snapshot(STOP).unwrap();
     drop(store);
-    let mut rng = Rng::seeded(5);
+    let mut rng = Rng::from_seed(5);
     let (mut found, memory) = (0, restartable_store.read());
     for _ in 0..60 {
         let at = rng.below(memory.len() as u64 / 4);
@@ -465,7 +465,7 @@ fn damage_with_right_checksums_is_refused_or_harmless() {
     let memory = restartable_store.read();
     let (mut accepted, mut refused) = (0, 0);
     for seed in 0..1500 {
-        let mut rng = Rng::seeded(seed);
+        let mut rng = Rng::from_seed(seed);
         let outcome =
             restart::restartable_store::damage(&restartable_store, &snapshot, &memory, |bound| {
                 rng.below(bound)

@@ -102,7 +102,7 @@ struct Flush {
 }
 
 impl Flush {
-    fn execute(shared: &Shared, delay_s: u32) -> Self {
+    fn flush_all(shared: &Shared, delay_s: u32) -> Self {
         let load = |versions: &KeyVersions| versions.acknowledged.load(Ordering::SeqCst);
         let acknowledged = shared.key_versions.iter().map(load).collect();
         let now = shared.now();
@@ -112,10 +112,10 @@ impl Flush {
     }
 
     /// At once, and only the keys whose number begins as `number` does.
-    fn execute_for_prefix(shared: &Shared, number: usize) -> Self {
-        let prefix = name(number);
+    fn flush_prefix(shared: &Shared, number: usize) -> Self {
+        let prefix = key_name(number);
         let load = |(key, versions): (usize, &KeyVersions)| {
-            let is_concerned = name(key).starts_with(&prefix);
+            let is_concerned = key_name(key).starts_with(&prefix);
             let acknowledged = || versions.acknowledged.load(Ordering::SeqCst);
             is_concerned.then(acknowledged).unwrap_or_default()
         };
@@ -134,7 +134,7 @@ impl Flush {
 }
 
 /// The minimum version that a reader that starts now may see.
-fn least_version(shared: &Shared, key: usize) -> u64 {
+fn oldest_valid_version(shared: &Shared, key: usize) -> u64 {
     let versions = &shared.key_versions[key];
     let flushed = versions.flushed.load(Ordering::SeqCst);
     versions
@@ -143,22 +143,22 @@ fn least_version(shared: &Shared, key: usize) -> u64 {
         .max(flushed + 1)
 }
 
-fn check(shared: &Shared, key: usize, at_least: u64, item: &Item<'_>) {
-    assert_eq!(item.key(), name(key).as_bytes());
+fn check_item(shared: &Shared, key: usize, version_min: u64, item: &Item<'_>) {
+    assert_eq!(item.key(), key_name(key).as_bytes());
     let value: Vec<u8> = item.pieces().flatten().copied().collect();
     let version = version_of(key, &value);
-    let at_most = shared.key_versions[key].begun.load(Ordering::SeqCst);
+    let version_max = shared.key_versions[key].begun.load(Ordering::SeqCst);
     assert!(
-        (at_least..=at_most).contains(&version),
-        "key {key}: {version} outside {at_least}..={at_most}"
+        (version_min..=version_max).contains(&version),
+        "key {key}: {version} outside {version_min}..={version_max}"
     );
 }
 
-fn name(key: usize) -> String {
+fn key_name(key: usize) -> String {
     format!("stress-{key}")
 }
 
-fn bytes_for(rng: &mut Rng, phase: u64) -> usize {
+fn value_bytes_in_phase(rng: &mut Rng, phase: u64) -> usize {
     let phase = phase % 6;
     (match phase {
         0 => 16 + rng.below(20),
@@ -174,16 +174,16 @@ fn bytes_for(rng: &mut Rng, phase: u64) -> usize {
 }
 
 /// Lets the other threads run, because a write found no segment free; false once the test is over.
-fn wait(shared: &Shared) -> bool {
+fn yield_unless_stopped(shared: &Shared) -> bool {
     std::thread::yield_now();
     !shared.stop.load(Ordering::Relaxed)
 }
 
-fn write(shared: &Shared, worker: &mut Worker, rng: &mut Rng, thread_index: usize) {
+fn write_item(shared: &Shared, worker: &mut Worker, rng: &mut Rng, thread_index: usize) {
     let key = (rng.below((KEYS / THREADS) as u64) as usize) * THREADS + thread_index;
     let now = shared.now();
     let phase = shared.clock.elapsed().as_millis() as u64 / PHASE_MS;
-    let bytes = bytes_for(rng, phase);
+    let bytes = value_bytes_in_phase(rng, phase);
     let versions = &shared.key_versions[key];
     let version = versions.begun.load(Ordering::SeqCst) + 1;
     versions.begun.store(version, Ordering::SeqCst);
@@ -197,17 +197,17 @@ fn write(shared: &Shared, worker: &mut Worker, rng: &mut Rng, thread_index: usiz
         expiry,
         ..SetOptions::default()
     };
-    let hash = worker.store().hash(name(key).as_bytes());
+    let hash = worker.store().hash(key_name(key).as_bytes());
     let outcome = if value.len() < 64 << 10 {
         worker
             .retry(
-                |worker| worker.try_set(name(key).as_bytes(), hash, &value, &options, now),
-                |_| wait(shared),
+                |worker| worker.try_set(key_name(key).as_bytes(), hash, &value, &options, now),
+                |_| yield_unless_stopped(shared),
             )
             .unwrap_or(SetOutcome::NoMemory)
     } else {
         let Ok(mut reservation) = worker.reserve(
-            name(key).as_bytes(),
+            key_name(key).as_bytes(),
             hash,
             value.len() as u32,
             &options,
@@ -218,7 +218,7 @@ fn write(shared: &Shared, worker: &mut Worker, rng: &mut Rng, thread_index: usiz
         let mut sent = 0;
         while !reservation.is_complete() {
             let space = reservation.space(worker, now);
-            if space.is_empty() && reservation.awaits_segment() && wait(shared) {
+            if space.is_empty() && reservation.awaits_segment() && yield_unless_stopped(shared) {
                 worker.pass();
                 continue;
             }
@@ -233,7 +233,7 @@ fn write(shared: &Shared, worker: &mut Worker, rng: &mut Rng, thread_index: usiz
             worker.pass();
         }
         let mut outcome = worker.try_commit(&mut reservation, now);
-        while outcome.is_err() && wait(shared) {
+        while outcome.is_err() && yield_unless_stopped(shared) {
             worker.pass();
             outcome = worker.try_commit(&mut reservation, now);
         }
@@ -244,22 +244,22 @@ fn write(shared: &Shared, worker: &mut Worker, rng: &mut Rng, thread_index: usiz
     }
 }
 
-fn read(
+fn read_item(
     shared: &Shared,
     worker: &mut Worker,
     rng: &mut Rng,
-    held: &mut Vec<(usize, u64, HeldValue)>,
+    held_values: &mut Vec<(usize, u64, HeldValue)>,
 ) {
     // Neighbours in the key space, so that some are hot.
     let key = (rng.below(KEYS as u64) * rng.below(1000) / 1000) as usize;
-    let hash = worker.store().hash(name(key).as_bytes());
+    let hash = worker.store().hash(key_name(key).as_bytes());
     let hint = worker.prefetch_item(hash, worker.prefetch_bucket(hash));
-    let at_least = least_version(shared, key);
+    let version_min = oldest_valid_version(shared, key);
     let now = shared.now();
     let hint = worker.prefetch_next_line(hash, hint);
-    if let Some(value) = worker.get_short(name(key).as_bytes(), hint, now) {
+    if let Some(value) = worker.get_short(key_name(key).as_bytes(), hint, now) {
         let version = version_of(key, value);
-        assert!(version >= at_least, "a bare read found an old value");
+        assert!(version >= version_min, "a bare read found an old value");
     }
     let touch = (rng.below(10) == 0).then_some(Expiry::At(Seconds(now.0 + 30)));
     let recache_s = (rng.below(10) == 0).then_some(20);
@@ -269,39 +269,42 @@ fn read(
         may_win: recache_s.is_some(),
         ..GetOptions::default()
     };
-    if let Some((item, _)) = worker.get_with(name(key).as_bytes(), hash, &options, now) {
-        check(shared, key, at_least, &item);
+    if let Some((item, _)) = worker.get_with(key_name(key).as_bytes(), hash, &options, now) {
+        check_item(shared, key, version_min, &item);
         if rng.below(20) == 0
             && let Some(hold) = item.hold()
         {
-            held.push((key, at_least, hold));
+            held_values.push((key, version_min, hold));
         }
     }
-    if held.len() > 8 {
-        let (key, at_least, hold) = held.remove(rng.below(8) as usize);
+    if held_values.len() > 8 {
+        let (key, version_min, hold) = held_values.remove(rng.below(8) as usize);
         let value: Vec<u8> = hold.pieces().flatten().copied().collect();
-        assert!(version_of(key, &value) >= at_least, "a held value changed");
+        assert!(
+            version_of(key, &value) >= version_min,
+            "a held value changed"
+        );
     }
 }
 
-fn count(shared: &Shared, worker: &mut Worker, rng: &mut Rng) {
-    let which = rng.below(COUNTERS as u64) as usize;
-    let key = format!("count-{which}");
+fn increment_counter(shared: &Shared, worker: &mut Worker, rng: &mut Rng) {
+    let counter_index = rng.below(COUNTERS as u64) as usize;
+    let key = format!("count-{counter_index}");
     let hash = worker.store().hash(key.as_bytes());
     let now = shared.now();
     // The first number of a life is above all numbers before, so that a number never goes back.
-    let start = shared.counters[which].load(Ordering::SeqCst) + 1;
+    let start = shared.counters[counter_index].load(Ordering::SeqCst) + 1;
     let options = ArithOptions {
         delta: 1,
         ..ArithOptions::default()
     };
     let outcome = worker.retry(
         |worker| worker.try_arith(key.as_bytes(), hash, &options, now),
-        |_| wait(shared),
+        |_| yield_unless_stopped(shared),
     );
     match outcome.unwrap_or(ArithOutcome::NoMemory) {
         ArithOutcome::Number { value, .. } => {
-            shared.counters[which].fetch_max(value, Ordering::SeqCst);
+            shared.counters[counter_index].fetch_max(value, Ordering::SeqCst);
             assert!(
                 value >= start.saturating_sub(COUNTERS as u64),
                 "an increment was lost: {value} after {start}"
@@ -324,18 +327,18 @@ fn count(shared: &Shared, worker: &mut Worker, rng: &mut Rng) {
 fn run_thread(shared: &Shared, thread_index: usize, seed: u64) -> u64 {
     let mut worker = shared.store.worker();
     let mut rng = Rng(seed + thread_index as u64);
-    let mut held = Vec::new();
+    let mut held_values = Vec::new();
     let mut operations = 0;
     let mut delayed: Option<Flush> = None;
     while !shared.stop.load(Ordering::Relaxed) {
         worker.go_online();
         for _ in 0..32 {
             match rng.below(20) {
-                0..=8 => write(shared, &mut worker, &mut rng, thread_index),
-                9..=16 => read(shared, &mut worker, &mut rng, &mut held),
-                17..=18 => count(shared, &mut worker, &mut rng),
+                0..=8 => write_item(shared, &mut worker, &mut rng, thread_index),
+                9..=16 => read_item(shared, &mut worker, &mut rng, &mut held_values),
+                17..=18 => increment_counter(shared, &mut worker, &mut rng),
                 _ => {
-                    let key = name(rng.below(KEYS as u64) as usize);
+                    let key = key_name(rng.below(KEYS as u64) as usize);
                     let hash = worker.store().hash(key.as_bytes());
                     worker.delete(
                         key.as_bytes(),
@@ -351,16 +354,16 @@ fn run_thread(shared: &Shared, thread_index: usize, seed: u64) -> u64 {
         // Every fourth phase has flushes in a row, the others enough time between them for evictions.
         let phase = shared.clock.elapsed().as_millis() as u64 / PHASE_MS;
         if rng.below(if phase % 4 == 3 { 300 } else { 20_000 }) == 0 {
-            Flush::execute(shared, 0).record_flushed_versions(shared);
+            Flush::flush_all(shared, 0).record_flushed_versions(shared);
         }
         if rng.below(500) == 0 {
             let digits = 1 + rng.below(4) as u32;
             let number = rng.below(10_u64.pow(digits)) as usize;
-            Flush::execute_for_prefix(shared, number).record_flushed_versions(shared);
+            Flush::flush_prefix(shared, number).record_flushed_versions(shared);
         }
         // Only one thread delays: another's delay would replace its own. A flush at once may, as it comes sooner.
         if thread_index == 0 && delayed.is_none() && phase % 4 == 2 {
-            delayed = Some(Flush::execute(shared, 1));
+            delayed = Some(Flush::flush_all(shared, 1));
         }
         delayed = delayed.filter(|flush| {
             let is_due = flush.at <= shared.now();

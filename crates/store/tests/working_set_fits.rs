@@ -23,7 +23,7 @@ const AMPLE_MEMORY_BYTES: u64 = 160 << 20;
 const TIGHT_MEMORY_BYTES: u64 = 32 << 20;
 const VALUE_BYTES: usize = 1000;
 
-fn next(state: &mut u64) -> u64 {
+fn next_random(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
     *state ^= *state << 17;
@@ -31,16 +31,16 @@ fn next(state: &mut u64) -> u64 {
 }
 
 /// A key number: the product of two is small far more often than large.
-fn pick(state: &mut u64) -> u64 {
-    (next(state) % KEYS) * (next(state) % KEYS) / KEYS
+fn random_key_number(state: &mut u64) -> u64 {
+    (next_random(state) % KEYS) * (next_random(state) % KEYS) / KEYS
 }
 
-fn name(number: u64) -> Vec<u8> {
+fn key_name(number: u64) -> Vec<u8> {
     format!("fitting-{number:08}").into_bytes()
 }
 
-fn write(worker: &mut Worker, number: u64, now: Seconds) {
-    let (key, value) = (name(number), [number as u8; VALUE_BYTES]);
+fn write_key(worker: &mut Worker, number: u64, now: Seconds) {
+    let (key, value) = (key_name(number), [number as u8; VALUE_BYTES]);
     let hash = worker.store().hash(&key);
     let outcome = worker.retry(
         |worker| worker.try_set(&key, hash, &value, &SetOptions::default(), now),
@@ -56,8 +56,8 @@ fn write(worker: &mut Worker, number: u64, now: Seconds) {
 }
 
 /// Reads up to sixteen keys as the server does, all prefetched before the first is read.
-fn read(worker: &Worker, numbers: &[u64], now: Seconds) {
-    let keys: Vec<Vec<u8>> = numbers.iter().map(|&number| name(number)).collect();
+fn read_keys(worker: &Worker, numbers: &[u64], now: Seconds) {
+    let keys: Vec<Vec<u8>> = numbers.iter().map(|&number| key_name(number)).collect();
     let store = worker.store();
     let prefetches: Vec<_> = keys
         .iter()
@@ -82,19 +82,19 @@ fn read(worker: &Worker, numbers: &[u64], now: Seconds) {
     }
 }
 
-fn run_thread(store: &Arc<Store>, seed: u64, begun: Instant, stop: &AtomicBool) -> u64 {
+fn run_thread(store: &Arc<Store>, seed: u64, started_at: Instant, stop: &AtomicBool) -> u64 {
     let mut worker = store.worker();
     let (mut state, mut rounds) = (seed, 0);
     while !stop.load(Ordering::Relaxed) {
-        let now = Seconds(2 + begun.elapsed().as_secs() as u32);
+        let now = Seconds(2 + started_at.elapsed().as_secs() as u32);
         worker.go_online();
-        for _ in 0..next(&mut state) % 40 {
-            if next(&mut state).is_multiple_of(4) {
-                write(&mut worker, pick(&mut state), now);
+        for _ in 0..next_random(&mut state) % 40 {
+            if next_random(&mut state).is_multiple_of(4) {
+                write_key(&mut worker, random_key_number(&mut state), now);
             } else {
-                let count = next(&mut state) % 16 + 1;
-                let numbers: Vec<u64> = (0..count).map(|_| pick(&mut state)).collect();
-                read(&worker, &numbers, now);
+                let count = next_random(&mut state) % 16 + 1;
+                let numbers: Vec<u64> = (0..count).map(|_| random_key_number(&mut state)).collect();
+                read_keys(&worker, &numbers, now);
             }
             worker.pass();
             rounds += 1;
@@ -106,7 +106,7 @@ fn run_thread(store: &Arc<Store>, seed: u64, begun: Instant, stop: &AtomicBool) 
 }
 
 /// A store with all keys in it.
-fn filled(memory_bytes: u64) -> Arc<Store> {
+fn store_with_all_keys(memory_bytes: u64) -> Arc<Store> {
     let config = Config {
         memory_bytes,
         workers: THREADS as usize + 1,
@@ -116,7 +116,7 @@ fn filled(memory_bytes: u64) -> Arc<Store> {
     let mut worker = store.worker();
     worker.go_online();
     for number in 0..KEYS {
-        write(&mut worker, number, Seconds(2));
+        write_key(&mut worker, number, Seconds(2));
         worker.pass();
     }
     drop(worker);
@@ -125,14 +125,14 @@ fn filled(memory_bytes: u64) -> Arc<Store> {
 
 #[test]
 fn items_that_fit_are_compacted_and_not_evicted() {
-    let store = filled(TIGHT_MEMORY_BYTES);
+    let store = store_with_all_keys(TIGHT_MEMORY_BYTES);
     let (mut worker, mut state) = (store.worker(), 7);
     worker.go_online();
     for _ in 0..200_000 {
-        write(&mut worker, pick(&mut state), Seconds(2));
+        write_key(&mut worker, random_key_number(&mut state), Seconds(2));
         worker.pass();
     }
-    (0..KEYS).for_each(|number| read(&worker, &[number], Seconds(2)));
+    (0..KEYS).for_each(|number| read_keys(&worker, &[number], Seconds(2)));
     let counters = store.counters();
     assert_eq!(counters.evictions, 0);
     assert!(counters.moved_items > 0, "nothing was moved");
@@ -141,18 +141,18 @@ fn items_that_fit_are_compacted_and_not_evicted() {
 #[test]
 fn no_key_that_fits_is_ever_missed() {
     let seconds: u64 = std::env::var("STRESS_SECONDS").map_or(2, |text| text.parse().unwrap());
-    let store = filled(AMPLE_MEMORY_BYTES);
-    let (begun, stop) = (Instant::now(), AtomicBool::new(false));
+    let store = store_with_all_keys(AMPLE_MEMORY_BYTES);
+    let (started_at, stop) = (Instant::now(), AtomicBool::new(false));
     let rounds: u64 = std::thread::scope(|scope| {
         let threads: Vec<_> = (1..=THREADS)
             .map(|seed| {
                 scope.spawn({
                     let (store, stop) = (&store, &stop);
-                    move || run_thread(store, seed * 0x9e37_79b9, begun, stop)
+                    move || run_thread(store, seed * 0x9e37_79b9, started_at, stop)
                 })
             })
             .collect();
-        while begun.elapsed() < Duration::from_secs(seconds)
+        while started_at.elapsed() < Duration::from_secs(seconds)
             && threads.iter().all(|thread| !thread.is_finished())
         {
             std::thread::sleep(Duration::from_millis(20));

@@ -1,6 +1,6 @@
 //! Runs worlds of many seeds on all processors: `world [FIRST SEED] [SEEDS] [HISTORIES]`.
 //!
-//! It stops after a number of seeds that break an invariant, one unless said otherwise, and prints their shortest histories.
+//! It stops after a number of seeds that break an invariant, one by default, and prints their shortest histories.
 //! With 0 it runs all seeds and counts those that break an invariant.
 
 use std::collections::BTreeMap;

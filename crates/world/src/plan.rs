@@ -58,7 +58,7 @@ pub enum Sabotage {
     ReplacesCasBySet,
     /// A driver gives a reply to another call in flight.
     MixesReplies,
-    /// A driver says that a write was certainly not made.
+    /// A driver reports that a write was certainly not executed.
     DeniesWrites,
     /// A driver ends a call twice.
     EndsTwice,
@@ -110,7 +110,7 @@ pub struct ServerPlan {
 pub enum Proxy {
     /// Nothing.
     None,
-    /// A proxy that has no meta commands and says so.
+    /// A proxy that has no meta commands and replies ERROR to them.
     RefusesMeta,
     /// A proxy that closes on meta commands.
     ClosesOnMeta,
@@ -165,7 +165,7 @@ pub enum TaskStep {
 pub struct Call {
     /// Its number in the plan, which the values that it writes carry.
     pub number: u32,
-    /// What is asked.
+    /// The operation.
     pub operation: Operation,
     /// How long it may take.
     pub timeout: Micros,
@@ -195,7 +195,7 @@ pub struct Write {
     pub noreply: bool,
 }
 
-/// What a call asks.
+/// The operation of a call.
 #[derive(Debug, Clone)]
 pub enum Operation {
     /// One value.
@@ -282,7 +282,7 @@ impl Prefix {
     }
 }
 
-/// What goes wrong, at one server unless it says otherwise.
+/// What goes wrong, at one server unless stated otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InjectedFault {
     /// Its connections break, and both ends learn of it.

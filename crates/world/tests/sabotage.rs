@@ -6,7 +6,7 @@ use glasscache_world::{Invariant, Plan, Sabotage, plan, simulate};
 const SEEDS: u64 = 400;
 
 /// The promises that are broken in worlds with `sabotage`, until one of `expected` is.
-fn is_found(sabotage: Sabotage, expected: &[Invariant]) -> bool {
+fn does_checker_find(sabotage: Sabotage, expected: &[Invariant]) -> bool {
     (0..SEEDS).any(|seed| {
         let plan = Plan {
             sabotage: Some(sabotage),
@@ -53,7 +53,7 @@ fn each_planted_fault_is_found_as_what_it_is() {
     ];
     let missed: Vec<_> = sabotages
         .iter()
-        .filter(|(sabotage, expected)| !is_found(*sabotage, expected))
+        .filter(|(sabotage, expected)| !does_checker_find(*sabotage, expected))
         .collect();
     assert!(missed.is_empty(), "not found: {missed:?}");
 }

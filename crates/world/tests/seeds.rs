@@ -64,9 +64,10 @@ fn every_world_keeps_every_promise() {
 
 #[test]
 fn seeds_that_once_broke_a_promise_keep_it() {
-    // In turn: replies behind a reset, a refusal before its value was read, a reply in classic text that came twice, a
-    // refusal in whose place an earlier reply came, a retry after the deadline, removals in flight on a connection that was
-    // closing, a refusal of a quiet write behind an acknowledgement, a clock that jumps between two keys of a get.
+    // In order: replies after a reset, a refusal before its value was read, a reply in classic text that came twice, a
+    // refusal instead of which an earlier reply came, a retry after the deadline, removals in flight on a connection
+    // that was closing, a refusal of a quiet write behind an acknowledgement, a clock that jumps between two keys of a
+    // get.
     for seed in [
         107_929, 20_790, 67_388, 159_842, 40_217_322, 40_820_299, 40_293_554, 8961, 50_001_976,
     ] {

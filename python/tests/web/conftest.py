@@ -36,21 +36,23 @@ def storage_clock(monkeypatch: pytest.MonkeyPatch) -> Any:
     return use_clock(monkeypatch)
 
 
-@pytest.fixture(params=["Sync", "Async"])
+@pytest.fixture(params=["BlockingStorage", "StorageInEventLoop"])
 def make_storage(
     request: pytest.FixtureRequest, glasscache_server: Server
 ) -> Iterator[Callable[..., Any]]:
     """Return a function that makes a hishel storage, blocking or for asyncio."""
     from web import hishel_storages
 
-    made: list[Any] = []
+    storages: list[Any] = []
 
-    def factory(**options: Any) -> Any:
-        made.append(getattr(hishel_storages, request.param)(glasscache_server.address, **options))
-        return made[-1]
+    def make(**options: Any) -> Any:
+        storages.append(
+            getattr(hishel_storages, request.param)(glasscache_server.address, **options)
+        )
+        return storages[-1]
 
-    yield factory
-    for storage in made:
-        if isinstance(storage, hishel_storages.Async):
+    yield make
+    for storage in storages:
+        if isinstance(storage, hishel_storages.StorageInEventLoop):
             storage.run(storage.plans.client.close())
             storage.loop.close()

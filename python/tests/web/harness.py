@@ -118,16 +118,16 @@ class Clock:
 class FailingClient:
     """A client that fails, or lies, now and then."""
 
-    def __init__(self, client: Any, mood: Callable[[str], Any]) -> None:
-        self._client, self._mood = client, mood
+    def __init__(self, client: Any, choose_failure: Callable[[str], Any]) -> None:
+        self._client, self._choose_failure = client, choose_failure
 
     def __getattr__(self, name: str) -> Any:
         async def call(*arguments: Any, **options: Any) -> Any:
-            mood = self._mood(name)
-            if isinstance(mood, Exception):
-                raise mood
-            if mood is not None:
-                return mood
+            choose_failure = self._choose_failure(name)
+            if isinstance(choose_failure, Exception):
+                raise choose_failure
+            if choose_failure is not None:
+                return choose_failure
             return await getattr(self._client, name)(*arguments, **options)
 
         return call

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 KEYS = (f"key {number}" for number in itertools.count())
 
 
-class Time:
+class FakeTime:
     """The storages' wall clock."""
 
     now = 1_800_000_000.0
@@ -30,15 +30,15 @@ class Time:
         return self.now
 
 
-def use_clock(monkeypatch: pytest.MonkeyPatch) -> Time:
+def use_clock(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     """Let the storages read a clock of the test's own."""
-    time = Time()
+    time = FakeTime()
     for module in (storages, _hishel_entries, _hishel_bodies):
         monkeypatch.setattr(module, "time", time)
     return time
 
 
-class Sync:
+class BlockingStorage:
     """The blocking storage with the interface that the tests use."""
 
     def __init__(self, address: str, **options: Any) -> None:
@@ -64,7 +64,7 @@ class Sync:
         return getattr(self.plans.client, name)(*arguments, **options)
 
 
-class Async(Sync):
+class StorageInEventLoop(BlockingStorage):
     """The same over the storage for asyncio."""
 
     def __init__(self, address: str, **options: Any) -> None:
@@ -106,7 +106,7 @@ class Async(Sync):
         return self.run(getattr(self.plans.client, name)(*arguments, **options))
 
 
-def stored(storage: Any, key: str, body: bytes = b"data", **limits: Any) -> Any:
+def store_entry(storage: Any, key: str, body: bytes = b"data", **limits: Any) -> Any:
     entry = storage.create(key, [body], **limits)
     assert storage.read(entry) == body
     return entry

@@ -1,4 +1,4 @@
-"""Which request fetches, and what the others get: single flight, stale responses and failures."""
+"""Which request fetches, and what the others receive: single flight, stale responses and failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the requests of a process share: hints, leases asked for and decoded records, all of them bounded."""
+"""The shared state of the requests of a process: hints, requested leases and decoded records, all bounded."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_threads_may_fill_a_core_at_the_same_time(monkeypatch: pytest.MonkeyPatc
     core, failed = Core(), list[BaseException]()
     data = entry_of(bytes(16)).encode()
 
-    def fill(thread: int) -> None:
+    def use_core(thread: int) -> None:
         try:
             for number in range(3000):
                 key = f"{thread}.{number}"
@@ -47,7 +47,7 @@ def test_threads_may_fill_a_core_at_the_same_time(monkeypatch: pytest.MonkeyPatc
         except BaseException as error:  # noqa: BLE001 - shown below
             failed.append(error)
 
-    threads = [threading.Thread(target=fill, args=(number,)) for number in range(8)]
+    threads = [threading.Thread(target=use_core, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

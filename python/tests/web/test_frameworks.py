@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from glasscache import Server
 
 
-class Counting:
+class CountingClient:
     """A client that counts its calls."""
 
     def __init__(self, client: Client) -> None:
@@ -34,20 +34,20 @@ def test_a_page_of_jinja_fragments_is_read_by_one_request(glasscache_client: Cli
     from glasscache.contrib.jinja import FragmentExtension, prefetch
 
     environment = jinja2.Environment(extensions=[FragmentExtension], autoescape=True)
-    client: Any = Counting(glasscache_client)
+    client: Any = CountingClient(glasscache_client)
     environment.glasscache = client
     rendered: list[int] = []
     template = environment.from_string(
         "{% for n in range(40) %}{% cache 'row', 300, n %}<b>{{ draw(n) }}</b>{% endcache %}{% endfor %}"
     )
 
-    def draw(number: int) -> str:
+    def render_fragment(number: int) -> str:
         rendered.append(number)
         return f"<{number}>"
 
     def page() -> str:
         with prefetch(client, "rows"):
-            return str(template.render(draw=draw))
+            return str(template.render(draw=render_fragment))
 
     first = page()
     assert first.startswith("<b>&lt;0&gt;</b>")

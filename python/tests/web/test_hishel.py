@@ -11,7 +11,14 @@ from glasscache.contrib._hishel_entries import CHUNKS_PER_READ
 from glasscache.contrib._hishel_head import CHUNK_BYTES
 from glasscache.contrib.hishel import Storage
 
-from web.hishel_storages import KEYS, Async, Sync, Time, hishel, stored
+from web.hishel_storages import (
+    KEYS,
+    BlockingStorage,
+    FakeTime,
+    StorageInEventLoop,
+    hishel,
+    store_entry,
+)
 
 if TYPE_CHECKING:
     from glasscache import Server
@@ -39,19 +46,19 @@ def test_incomplete_entry_is_invisible_until_stream_finishes(make_storage: Any) 
     entry = storage.create(key, [b"a", b"b"])
     assert storage.read(entry, 1) == b"a"
     assert storage.call("get_entries", key) == []
-    assert storage.read(entry) == b"b" or isinstance(storage, Async)
+    assert storage.read(entry) == b"b" or isinstance(storage, StorageInEventLoop)
 
 
-def test_ttl_hides_and_tti_extends_on_read(make_storage: Any, storage_clock: Time) -> None:
+def test_ttl_hides_and_tti_extends_on_read(make_storage: Any, storage_clock: FakeTime) -> None:
     storage, key = make_storage(), next(KEYS)
-    stored(storage, key, ttl=10)
+    store_entry(storage, key, ttl=10)
     storage_clock.now += 9
     assert len(storage.call("get_entries", key)) == 1
     storage_clock.now += 2
     assert storage.call("get_entries", key) == []
     idle, other = next(KEYS), next(KEYS)
-    stored(storage, idle, tti=10)
-    stored(storage, other, ttl=25, tti=10)
+    store_entry(storage, idle, tti=10)
+    store_entry(storage, other, ttl=25, tti=10)
     for _ in range(3):
         storage_clock.now += 6
         assert len(storage.call("get_entries", idle)) == 1
@@ -63,19 +70,19 @@ def test_ttl_hides_and_tti_extends_on_read(make_storage: Any, storage_clock: Tim
 
 
 def test_defaults_are_an_hour_and_those_of_the_call_come_first(
-    make_storage: Any, storage_clock: Time
+    make_storage: Any, storage_clock: FakeTime
 ) -> None:
     storage, first, second = make_storage(default_ttl=3600), next(KEYS), next(KEYS)
-    stored(storage, first)
-    stored(storage, second, ttl=7200)
+    store_entry(storage, first)
+    store_entry(storage, second, ttl=7200)
     storage_clock.now += 3601
     assert storage.call("get_entries", first) == []
     assert len(storage.call("get_entries", second)) == 1
 
 
-def test_update_headers_keeps_limits_and_body(make_storage: Any, storage_clock: Time) -> None:
+def test_update_headers_keeps_limits_and_body(make_storage: Any, storage_clock: FakeTime) -> None:
     storage, key = make_storage(), next(KEYS)
-    entry = stored(storage, key, ttl=10)
+    entry = store_entry(storage, key, ttl=10)
     storage.call("update_headers", entry.id, hishel.Headers({"B": "3"}))
     (got,) = storage.call("get_entries", key)
     assert (got.response.headers["B"], storage.read(got)) == ("3", b"data")
@@ -91,7 +98,7 @@ def test_remove_and_update_of_a_missing_entry_do_nothing(make_storage: Any) -> N
 
 def test_remove_hides_at_once_but_a_reader_can_finish(make_storage: Any) -> None:
     storage, key = make_storage(), next(KEYS)
-    entry = stored(storage, key, b"x" * (CHUNK_BYTES + 1))
+    entry = store_entry(storage, key, b"x" * (CHUNK_BYTES + 1))
     (got,) = storage.call("get_entries", key)
     storage.call("remove_entry", entry.id)
     assert storage.call("get_entries", key) == []
@@ -109,7 +116,7 @@ def test_remove_during_write_stays_removed_and_consumer_is_served(make_storage: 
 def test_a_lost_chunk_is_a_miss_or_an_error_but_never_a_short_body(make_storage: Any) -> None:
     storage, key = make_storage(max_stream_size=None), next(KEYS)
     chunks = CHUNKS_PER_READ + 3
-    entry = stored(storage, key, b"y" * (CHUNK_BYTES * chunks))
+    entry = store_entry(storage, key, b"y" * (CHUNK_BYTES * chunks))
     (got,) = storage.call("get_entries", key)
     storage.client("delete", storage.plans.chunk_key(entry.id, chunks - 1))
     with pytest.raises(RuntimeError, match="evicted"):
@@ -137,21 +144,21 @@ def test_a_response_that_is_too_large_is_delivered_and_not_stored(make_storage: 
 
 def test_an_outage_does_not_fail_the_caller(glasscache_server: Server) -> None:
     del glasscache_server
-    for storage in (Sync("127.0.0.1:1"), Async("127.0.0.1:1")):
+    for storage in (BlockingStorage("127.0.0.1:1"), StorageInEventLoop("127.0.0.1:1")):
         entry = storage.create("k", [b"a", b"b"])
         assert storage.read(entry) == b"ab"
         assert storage.call("get_entries", "k") == []
         storage.call("update_headers", entry.id, hishel.Headers({}))
         storage.call("remove_entry", entry.id)
         assert storage.plans.store_errors
-        if isinstance(storage, Async):
+        if isinstance(storage, StorageInEventLoop):
             storage.run(storage.plans.client.close())
             storage.loop.close()
 
 
 def test_a_corrupt_entry_is_dropped_and_lookup_still_works(make_storage: Any) -> None:
     storage, key = make_storage(), next(KEYS)
-    entry, fine = stored(storage, key), stored(storage, key, b"fine")
+    entry, fine = store_entry(storage, key), store_entry(storage, key, b"fine")
     for corrupt in (b"garbage", b"{}", b'{"key": 3}'):
         storage.client("set", storage.plans.head_key(entry.id), corrupt)
         assert [one.id for one in storage.call("get_entries", key)] == [fine.id]
@@ -160,7 +167,7 @@ def test_a_corrupt_entry_is_dropped_and_lookup_still_works(make_storage: Any) ->
 
 
 def test_a_response_without_a_stream_has_an_empty_body(glasscache_server: Server) -> None:
-    storage = Sync(glasscache_server.address)
+    storage = BlockingStorage(glasscache_server.address)
     request = hishel.Request("GET", "https://example.com/")
     entry = storage.storage.create_entry(request, hishel.Response(204), "no stream")
     assert storage.read(entry) == b""

@@ -10,12 +10,12 @@ from glasscache._plans import call
 from glasscache.contrib._hishel_entries import CHUNKS_PER_READ, ENTRIES_MAX, UNPUBLISHED_S
 from glasscache.contrib._hishel_head import CHUNK_BYTES, GRACE_S, EntryHead
 
-from web.hishel_storages import KEYS, Time, stored
+from web.hishel_storages import KEYS, FakeTime, store_entry
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-FULL = b"x" * CHUNK_BYTES
+STORE_IS_FULL = b"x" * CHUNK_BYTES
 
 
 def ttl_of(storage: Any, key: str) -> int | None:
@@ -37,19 +37,21 @@ def head_of(storage: Any, entry: Any) -> EntryHead:
     return head
 
 
-def test_ttl_caps_tti(make_storage: Any, storage_clock: Time) -> None:
+def test_ttl_caps_tti(make_storage: Any, storage_clock: FakeTime) -> None:
     storage, key = make_storage(default_ttl=200, default_tti=100), next(KEYS)
-    stored(storage, key)
+    store_entry(storage, key)
     for seconds, count in ((80, 1), (160, 1), (201, 0)):
-        storage_clock.now = Time.now + seconds
+        storage_clock.now = FakeTime.now + seconds
         assert len(storage.call("get_entries", key)) == count, seconds
 
 
-def test_keys_live_on_as_long_as_an_entry_is_used(make_storage: Any, storage_clock: Time) -> None:
+def test_keys_live_on_as_long_as_an_entry_is_used(
+    make_storage: Any, storage_clock: FakeTime
+) -> None:
     storage, key = make_storage(default_tti=100), next(KEYS)
-    entry = stored(storage, key)
+    entry = store_entry(storage, key)
     for seconds in range(60, 1000, 60):
-        storage_clock.now = Time.now + seconds
+        storage_clock.now = FakeTime.now + seconds
         [found_entry] = storage.call("get_entries", key)
         assert storage.read(found_entry) == b"data"
         assert ttl_of(storage, storage.plans.chunk_key(entry.id, 0)) == pytest.approx(
@@ -59,7 +61,7 @@ def test_keys_live_on_as_long_as_an_entry_is_used(make_storage: Any, storage_clo
 
 def test_an_entry_without_limits_never_expires(make_storage: Any) -> None:
     storage, key = make_storage(), next(KEYS)
-    entry = stored(storage, key)
+    entry = store_entry(storage, key)
     for name in (*keys_of(storage, entry, 1), storage.plans.index_key(key)):
         assert ttl_of(storage, name) is None, name
 
@@ -68,26 +70,26 @@ def test_the_index_outlives_every_entry_in_it(make_storage: Any) -> None:
     storage = make_storage()
     for first, ttl in ((1000, 1000), (None, None)):
         key = next(KEYS)
-        stored(storage, key, ttl=first)
-        stored(storage, key, ttl=100)
+        store_entry(storage, key, ttl=first)
+        store_entry(storage, key, ttl=100)
         expected = None if ttl is None else pytest.approx(ttl + GRACE_S, abs=5)
         assert ttl_of(storage, storage.plans.index_key(key)) == expected
 
 
 def test_the_index_is_not_shortened_by_the_use_of_a_short_lived_entry(
-    make_storage: Any, storage_clock: Time
+    make_storage: Any, storage_clock: FakeTime
 ) -> None:
     storage, key = make_storage(), next(KEYS)
-    stored(storage, key)
-    stored(storage, key, tti=100)
-    storage_clock.now = Time.now + 60
+    store_entry(storage, key)
+    store_entry(storage, key, tti=100)
+    storage_clock.now = FakeTime.now + 60
     assert len(storage.call("get_entries", key)) == 2
     assert ttl_of(storage, storage.plans.index_key(key)) is None
 
 
 def test_the_index_of_a_key_is_bounded(make_storage: Any) -> None:
     storage, key = make_storage(), next(KEYS)
-    entries = [stored(storage, key) for _ in range(ENTRIES_MAX + 3)]
+    entries = [store_entry(storage, key) for _ in range(ENTRIES_MAX + 3)]
     found_ids = [entry.id for entry in storage.call("get_entries", key)]
     assert found_ids == [entry.id for entry in entries[3:]]
 
@@ -110,21 +112,21 @@ def test_another_writer_at_the_same_time_does_not_shorten_the_index(make_storage
                 is_first = False
                 yield from add_to_index(key, other.id, None)
 
-    other = stored(storage, next(KEYS))
+    other = store_entry(storage, next(KEYS))
     storage.plans._add_to_index = add_after_another
-    entry = stored(storage, key, ttl=60)
+    entry = store_entry(storage, key, ttl=60)
     assert ttl_of(storage, storage.plans.index_key(key)) is None
     assert [one.id for one in storage.call("get_entries", key)] == [entry.id]
 
 
-def test_frequent_reads_do_not_write(make_storage: Any, storage_clock: Time) -> None:
+def test_frequent_reads_do_not_write(make_storage: Any, storage_clock: FakeTime) -> None:
     storage, key = make_storage(default_tti=1000), next(KEYS)
-    entry = stored(storage, key)
+    entry = store_entry(storage, key)
     begun_at = head_of(storage, entry).used_at
-    storage_clock.now = Time.now + 10
+    storage_clock.now = FakeTime.now + 10
     storage.call("get_entries", key)
     assert head_of(storage, entry).used_at == begun_at
-    storage_clock.now = Time.now + 600
+    storage_clock.now = FakeTime.now + 600
     storage.call("get_entries", key)
     assert head_of(storage, entry).used_at == begun_at + 600
 
@@ -132,14 +134,14 @@ def test_frequent_reads_do_not_write(make_storage: Any, storage_clock: Time) -> 
 @pytest.mark.parametrize("step", ["_restart_idle_time", "_add_to_index"])
 def test_an_entry_removed_while_it_is_extended_or_published_stays_removed(
     make_storage: Any,
-    storage_clock: Time,
+    storage_clock: FakeTime,
     step: str,
 ) -> None:
     storage, key = make_storage(default_tti=100), next(KEYS)
     plans, original = storage.plans, getattr(storage.plans, step)
     if step == "_restart_idle_time":
-        entry = stored(storage, key)
-        storage_clock.now = Time.now + 90
+        entry = store_entry(storage, key)
+        storage_clock.now = FakeTime.now + 90
     else:
         entry = storage.create(key, [b"data"])
 
@@ -157,35 +159,37 @@ def test_an_entry_removed_while_it_is_extended_or_published_stays_removed(
 
 
 def test_a_reader_keeps_what_it_has_not_read_of_an_expired_entry(
-    make_storage: Any, storage_clock: Time
+    make_storage: Any, storage_clock: FakeTime
 ) -> None:
     storage, key = make_storage(default_ttl=100), next(KEYS)
     count = 2 * CHUNKS_PER_READ + 3
-    entry = stored(storage, key, FULL * count)
+    entry = store_entry(storage, key, STORE_IS_FULL * count)
     [found_entry] = storage.call("get_entries", key)
     last = storage.plans.chunk_key(entry.id, count - 1)
     assert ttl_of(storage, last) == pytest.approx(100 + GRACE_S, abs=5)
-    storage_clock.now = Time.now + 150
-    assert len(storage.read(found_entry)) == len(FULL) * count
+    storage_clock.now = FakeTime.now + 150
+    assert len(storage.read(found_entry)) == len(STORE_IS_FULL) * count
     assert ttl_of(storage, last) == pytest.approx(GRACE_S, abs=5)
 
 
 def test_a_reader_of_a_live_entry_does_not_shorten_keys(
-    make_storage: Any, storage_clock: Time
+    make_storage: Any, storage_clock: FakeTime
 ) -> None:
     storage, key = make_storage(default_ttl=10_000), next(KEYS)
-    entry = stored(storage, key, FULL * (CHUNKS_PER_READ + 3))
+    entry = store_entry(storage, key, STORE_IS_FULL * (CHUNKS_PER_READ + 3))
     [found_entry] = storage.call("get_entries", key)
-    storage_clock.now = Time.now + 100
+    storage_clock.now = FakeTime.now + 100
     storage.read(found_entry)
     assert (ttl_of(storage, storage.plans.chunk_key(entry.id, CHUNKS_PER_READ + 2)) or 0) > 9_000
 
 
-def test_a_slow_writer_keeps_its_head_and_publishes(make_storage: Any, storage_clock: Time) -> None:
+def test_a_slow_writer_keeps_its_head_and_publishes(
+    make_storage: Any, storage_clock: FakeTime
+) -> None:
     storage, key = make_storage(), next(KEYS)
-    entry = storage.create(key, [FULL] * 3)
+    entry = storage.create(key, [STORE_IS_FULL] * 3)
     storage.read(entry, 1)
-    storage_clock.now = Time.now + 150
+    storage_clock.now = FakeTime.now + 150
     assert ttl_of(storage, storage.plans.head_key(entry.id)) == pytest.approx(GRACE_S, abs=5)
     storage.read(entry)
     [found_entry] = storage.call("get_entries", key)
@@ -194,7 +198,7 @@ def test_a_slow_writer_keeps_its_head_and_publishes(make_storage: Any, storage_c
 
 def test_a_writer_that_lost_its_head_does_not_publish(make_storage: Any) -> None:
     storage, key = make_storage(), next(KEYS)
-    entry = storage.create(key, [FULL] * 2)
+    entry = storage.create(key, [STORE_IS_FULL] * 2)
     storage.read(entry, 1)
     storage.client("delete", storage.plans.head_key(entry.id))
     storage.read(entry)
@@ -204,7 +208,7 @@ def test_a_writer_that_lost_its_head_does_not_publish(make_storage: Any) -> None
 
 def test_what_a_crashed_writer_leaves_expires(make_storage: Any) -> None:
     storage, key = make_storage(), next(KEYS)
-    entry = storage.create(key, [FULL] * 2)
+    entry = storage.create(key, [STORE_IS_FULL] * 2)
     storage.read(entry, 1)
     assert ttl_of(storage, storage.plans.head_key(entry.id)) == pytest.approx(GRACE_S, abs=5)
     assert ttl_of(storage, storage.plans.chunk_key(entry.id, 0)) == pytest.approx(
@@ -214,7 +218,7 @@ def test_what_a_crashed_writer_leaves_expires(make_storage: Any) -> None:
 
 def test_a_store_that_fails_in_the_middle_does_not_fail_the_consumer(make_storage: Any) -> None:
     storage, key = make_storage(), next(KEYS)
-    entry = storage.create(key, [FULL] * 4)
+    entry = storage.create(key, [STORE_IS_FULL] * 4)
     body = storage.read(entry, 1)
 
     client, storage.plans.client = storage.plans.client, None  # a call of nothing raises
@@ -222,7 +226,7 @@ def test_a_store_that_fails_in_the_middle_does_not_fail_the_consumer(make_storag
     storage.plans.discard = lambda *_: _failed_put(storage.plans)
     body += storage.read(entry)
     storage.plans.client = client
-    assert body == FULL * 4
+    assert body == STORE_IS_FULL * 4
     assert storage.call("get_entries", key) == []
 
 
@@ -234,13 +238,13 @@ def _failed_put(plans: Any) -> Generator[Any, Any, bool]:
 
 
 def test_defaults_apply_only_to_entries_made_under_them(
-    make_storage: Any, storage_clock: Time
+    make_storage: Any, storage_clock: FakeTime
 ) -> None:
     key = next(KEYS)
-    stored(make_storage(default_tti=100), key)
+    store_entry(make_storage(default_tti=100), key)
     second = make_storage(default_tti=1000)
     for seconds, count in ((90, 1), (250, 0)):
-        storage_clock.now = Time.now + seconds
+        storage_clock.now = FakeTime.now + seconds
         assert len(second.call("get_entries", key)) == count, seconds
 
 
@@ -251,7 +255,7 @@ def test_corrupt_limits_are_a_miss_and_lookup_still_works(
     make_storage: Any, limits: dict[str, Any]
 ) -> None:
     storage, key = make_storage(), next(KEYS)
-    corrupt, entry = stored(storage, key), stored(storage, key)
+    corrupt, entry = store_entry(storage, key), store_entry(storage, key)
     name = storage.plans.head_key(corrupt.id)
     content = json.loads(storage.client("get", name))
     storage.client("set", name, json.dumps({**content, **limits}).encode())
@@ -261,7 +265,7 @@ def test_corrupt_limits_are_a_miss_and_lookup_still_works(
 @pytest.mark.parametrize("key", ["some/key:with-symbols", "k" * 400, "white space", "caf\u00e9"])
 def test_entries_are_found_and_removed_under_any_key(make_storage: Any, key: str) -> None:
     storage, key = make_storage(), f"{next(KEYS)}{key}"
-    entry = stored(storage, key)
+    entry = store_entry(storage, key)
     assert [one.id for one in storage.call("get_entries", key)] == [entry.id]
     storage.call("remove_entry", entry.id)
     assert storage.call("get_entries", key) == []

@@ -31,10 +31,12 @@ then = { ttl = 60, grace = 30, tags = ["lamp"] }
 name = "rest"
 then = { ttl = 60, tags = ["rest"] }
 """
-PLAIN = CacheSettings()
+PLAIN_RULES = CacheSettings()
 
 
-async def fill(client: AsyncClient, count: int, settings: CacheSettings = PLAIN) -> None:
+async def store_responses(
+    client: AsyncClient, count: int, settings: CacheSettings = PLAIN_RULES
+) -> None:
     """Store pages of two tags, one of them in two variants."""
     origin = Origin(lambda _: {"cache-control": "max-age=60", "vary": "x-plan"})
     cache = CacheASGI(origin, client, Rules.from_text(RULES), settings)
@@ -50,8 +52,8 @@ def test_a_scan_finds_the_responses_of_a_tag(glasscache_server: Server, namespac
     async def main() -> None:
         async with AsyncClient(glasscache_server.address, timeout=5, namespace=namespace) as client:
             await client.flush()
-            await fill(client, 30)
-            await fill(client, 5, CacheSettings(namespace="other"))
+            await store_responses(client, 30)
+            await store_responses(client, 5, CacheSettings(namespace="other"))
             purger = AsyncPurger(client, Rules.from_text(RULES))
             lamps = sorted(f"shop.example/lamps/{number}" for number in range(30))
             listing = await purger.list_tag("lamp")
@@ -77,7 +79,7 @@ def test_the_command_lists_and_purges(glasscache_server: Server, tmp_path: Path)
     async def prepare() -> None:
         async with AsyncClient(glasscache_server.address, timeout=5) as client:
             await client.flush()
-            await fill(client, 3)
+            await store_responses(client, 3)
 
     asyncio.run(prepare())
     (tmp_path / "rules.toml").write_text(RULES)

@@ -18,7 +18,9 @@ def request(url: str = "/", method: str = "GET", **fields: str) -> Request:
     )
 
 
-def decided(text: str, requested: Request, status: int = 200, kind: str = "text/html") -> Settings:
+def decision_of(
+    text: str, requested: Request, status: int = 200, kind: str = "text/html"
+) -> Settings:
     rules = Rules.from_text(text)
     return rules.decide_response(
         rules.decide(requested), requested, status, [(b"content-type", kind.encode())]
@@ -35,7 +37,7 @@ def test_the_first_rule_that_has_a_setting_decides_it() -> None:
         name = "all"
         then = { ttl = 60, grace = 5, tags = ["all"] }
     """
-    news, other = decided(text, request("/news/a/b")), decided(text, request("/x"))
+    news, other = decision_of(text, request("/news/a/b")), decision_of(text, request("/x"))
     assert (news.ttl, news.grace, news.tags) == (10, 5, ("news", "all"))
     assert news.deciding_rules == {"ttl": "news", "tags": "news", "grace": "all"}
     assert (other.ttl, other.grace, other.tags) == (60, 5, ("all",))
@@ -65,7 +67,7 @@ def test_the_first_rule_that_has_a_setting_decides_it() -> None:
     ],
 )
 def test_conditions_on_the_request(when: str, requested: Request, matches: bool) -> None:
-    settings = decided(f"[[rule]]\nwhen = {{ {when} }}\nthen = {{ bypass = true }}", requested)
+    settings = decision_of(f"[[rule]]\nwhen = {{ {when} }}\nthen = {{ bypass = true }}", requested)
     assert settings.bypass is matches
 
 
@@ -83,11 +85,11 @@ def test_conditions_on_the_response() -> None:
         name = "rest"
         then = { ttl = { 200 = 60, 3xx = 5, default = 1 } }
     """
-    assert decided(text, request(), 404).no_store
-    assert decided(text, request(), 500).no_store
-    assert not decided(text, request(), 503).no_store
-    assert decided(text, request(), 200, "image/png; x=y").ttl == 3600
-    assert [decided(text, request(), status).ttl for status in (200, 301, 503)] == [60, 5, 1]
+    assert decision_of(text, request(), 404).no_store
+    assert decision_of(text, request(), 500).no_store
+    assert not decision_of(text, request(), 503).no_store
+    assert decision_of(text, request(), 200, "image/png; x=y").ttl == 3600
+    assert [decision_of(text, request(), status).ttl for status in (200, 301, 503)] == [60, 5, 1]
 
 
 def test_canonical_urls_share_a_key() -> None:
@@ -130,7 +132,7 @@ def test_keys_vary_on_the_header_that_a_rule_names() -> None:
 
 def test_tags_take_groups_of_the_path() -> None:
     text = '[[rule]]\nwhen = { path_regex = "/item/([0-9]+)/.*" }\nthen = { tags = ["item-{1}"] }'
-    assert decided(text, request("/item/17/x")).tags == ("item-17",)
+    assert decision_of(text, request("/item/17/x")).tags == ("item-17",)
 
 
 @pytest.mark.parametrize(

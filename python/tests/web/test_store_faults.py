@@ -1,4 +1,4 @@
-"""A store that is silent, lies or forgets: the application replies, and no response is wrong."""
+"""A store that hangs, loses items or returns wrong ones: the application replies, no response is wrong."""
 
 from __future__ import annotations
 

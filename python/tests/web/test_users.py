@@ -20,7 +20,7 @@ USERS = 50
 REQUESTS = int(os.environ.get("GLASSCACHE_TEST_REQUESTS", "3000"))
 CHANGED = "Mon, 01 Jan 2024 00:00:00 GMT"
 
-PAGES: dict[str, tuple[dict[str, str], bool]] = {
+PATHS: dict[str, tuple[dict[str, str], bool]] = {
     "/public": ({"cache-control": "max-age=5, stale-while-revalidate=5"}, False),
     "/tagged": ({"cache-control": "max-age=5", "etag": '"t"'}, False),
     "/private": ({"cache-control": "private, max-age=60"}, True),
@@ -58,7 +58,7 @@ def user_of(fields: dict[str, str]) -> str:
 
 
 def respond(call: dict[str, Any]) -> Any:
-    headers, is_own = PAGES[call["path"]]
+    headers, is_own = PATHS[call["path"]]
     user = user_of(call["fields"]) if is_own else "all"
     headers = dict(headers)
     if headers.get("etag") == "own":
@@ -68,26 +68,26 @@ def respond(call: dict[str, Any]) -> Any:
     return 200, headers, f"<{user}>{call['path']}".encode()
 
 
-def random_fields(draw: random.Random) -> dict[str, str]:
-    number = draw.randrange(USERS)
+def random_fields(rng: random.Random) -> dict[str, str]:
+    number = rng.randrange(USERS)
     fields: dict[str, str] = {}
-    match draw.randrange(4):
+    match rng.randrange(4):
         case 0:
             fields["cookie"] = f"theme=dark; session=user{number}"
         case 1:
             fields["authorization"] = f"user{number}"
         case 2:
             fields["cookie"] = f"session=user{number}"
-            fields["cookie"] += "" if draw.random() < 0.5 else "; last=1"
+            fields["cookie"] += "" if rng.random() < 0.5 else "; last=1"
         case _:
             pass
-    if draw.random() < 0.1:
-        fields["if-none-match"] = f'"user{draw.randrange(USERS)}"'
-    if draw.random() < 0.1:
-        fields["cache-control"] = draw.choice(
+    if rng.random() < 0.1:
+        fields["if-none-match"] = f'"user{rng.randrange(USERS)}"'
+    if rng.random() < 0.1:
+        fields["cache-control"] = rng.choice(
             ["no-cache", "max-age=1", "max-stale=9", "min-fresh=3"]
         )
-    if draw.random() < 0.05:
+    if rng.random() < 0.05:
         fields["range"] = "bytes=0-3"
     return fields
 
@@ -105,10 +105,10 @@ def test_no_user_gets_another_users_response(
             cache.core.clock = clock
 
             async def one() -> None:
-                path, fields = draw.choice(list(PAGES)), random_fields(draw)
+                path, fields = draw.choice(list(PATHS)), random_fields(draw)
                 method = "HEAD" if draw.random() < 0.05 else "GET"
                 reply = await send_request(cache, path, method, fields)
-                wanted = user_of(fields) if PAGES[path][1] else "all"
+                wanted = user_of(fields) if PATHS[path][1] else "all"
                 whole = f"<{wanted}>{path}".encode()
                 if method == "HEAD":
                     return

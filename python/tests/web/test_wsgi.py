@@ -42,10 +42,10 @@ class Origin:
             made if isinstance(made, tuple) else ("200 OK", made, [f"body {number}".encode()])
         )
         start_response(status, list(headers.items()))
-        return Parts(self, parts)
+        return StreamedBody(self, parts)
 
 
-class Parts:
+class StreamedBody:
     def __init__(self, origin: Origin, parts: Any) -> None:
         self._origin, self._parts = origin, parts
 

@@ -41,7 +41,7 @@ def server() -> Iterator[Server]:
 
 
 class ListedDict(GlassCacheDict):
-    """The storage with a list of the keys that this process wrote; the store says which are still there."""
+    """The storage with a list of the keys that this process wrote; the store knows which still exist."""
 
     keys_by_namespace: ClassVar[dict[str, dict[str, None]]] = {}
 

@@ -113,13 +113,13 @@ impl Show {
         let prefix = if value.is_empty() { "# " } else { "" };
         let line = format!("{prefix}{} = {value}", setting.name);
         if self.origin {
-            return out.line(format!("{line:<40} # {}", origin(setting, resolved)));
+            return out.line(format!("{line:<40} # {}", origin_text(setting, resolved)));
         }
         out.line(line)
     }
 }
 
-fn origin(setting: &Setting, resolved: &ResolvedSettings) -> String {
+fn origin_text(setting: &Setting, resolved: &ResolvedSettings) -> String {
     let assignment = resolved
         .assigned_settings
         .iter()
@@ -134,7 +134,7 @@ fn row(setting: &Setting, resolved: &ResolvedSettings) -> serde_json::Value {
     json!({
         "name": setting.name,
         "value": (setting.show)(&resolved.settings),
-        "origin": origin(setting, resolved),
+        "origin": origin_text(setting, resolved),
         "has_effect": setting.no_effect_reason.is_none(),
     })
 }

@@ -119,7 +119,7 @@ fn serve(
         start(settings, config, &udp_addresses)?
     };
     let tcp_addresses = tcp_addresses(&running.addresses());
-    announce(settings, config_file, &tcp_addresses);
+    print_start_message(settings, config_file, &tcp_addresses);
     // It does not matter whether systemd receives the notification.
     if settings.replace {
         server::notify(&format!("READY=1\nMAINPID={}", std::process::id()));
@@ -431,7 +431,7 @@ fn write_pid_file(settings: &Settings) -> Result<Option<RuntimeFile>, Failure> {
 }
 
 /// One line on stderr with the address, for users who start a server by hand.
-fn announce(settings: &Settings, config_file: Option<&Path>, addresses: &[SocketAddr]) {
+fn print_start_message(settings: &Settings, config_file: Option<&Path>, addresses: &[SocketAddr]) {
     let memory = settings.memory_bytes >> 20;
     let addresses_text: Vec<String> = match &settings.unix_socket {
         Some(path) => vec![path.display().to_string()],

@@ -174,7 +174,7 @@ fn text(findings: &Findings, sees_deletions: bool, shows_all_prefixes: bool) -> 
 
 /// One line for each cause, the greatest first.
 fn cause_list(causes: &Causes) -> String {
-    let unread = percent(share(causes.evicted_unread, causes.evicted));
+    let unread = percent(share_of(causes.evicted_unread, causes.evicted));
     let mut lines = [
         (
             causes.evicted,
@@ -195,7 +195,7 @@ fn cause_list(causes: &Causes) -> String {
     ];
     lines.sort_by_key(|(misses, _)| std::cmp::Reverse(*misses));
     let line = |(misses, explanation): (u64, String)| {
-        let share = percent(share(misses, causes.misses));
+        let share = percent(share_of(misses, causes.misses));
         (format!("  {share:>7}"), explanation)
     };
     two_column_list(
@@ -220,7 +220,7 @@ fn prefix_table(findings: &Findings, shows_all_prefixes: bool) -> String {
         table.row([
             row.prefix.clone(),
             count(causes.gets),
-            percent(share(causes.gets - causes.misses, causes.gets)),
+            percent(share_of(causes.gets - causes.misses, causes.gets)),
             count(causes.misses),
             count(causes.evicted),
             count(causes.expired),
@@ -263,7 +263,7 @@ fn notes(findings: &Findings, sees_deletions: bool) -> Vec<String> {
     notes
 }
 
-fn share(part: u64, total: u64) -> Option<f64> {
+fn share_of(part: u64, total: u64) -> Option<f64> {
     (total > 0).then(|| part as f64 / total as f64)
 }
 

@@ -117,7 +117,7 @@ impl FromArgMatches for ServerFlags {
 fn clap_argument(setting: &'static Setting) -> Arg {
     let argument = Arg::new(setting.name)
         .long(setting.name)
-        .help(help(setting));
+        .help(help_text(setting));
     let argument = match setting.letter {
         Some(letter) => argument.short(letter),
         None => argument,
@@ -136,7 +136,7 @@ fn clap_argument(setting: &'static Setting) -> Arg {
     }
 }
 
-fn help(setting: &Setting) -> String {
+fn help_text(setting: &Setting) -> String {
     let default = (setting.show)(&super::Settings::default());
     let text = setting.help_text();
     match setting.argument_kind {
@@ -163,7 +163,7 @@ const TEXT_COLUMN: usize = 31;
 const LAST_COLUMN: usize = 98;
 
 /// A text in lines that all begin in the same column.
-fn indented(text: &str) -> String {
+fn indent(text: &str) -> String {
     let mut lines = String::new();
     let mut column = TEXT_COLUMN;
     for word in text.split(' ') {
@@ -188,7 +188,7 @@ pub(crate) fn after_help() -> String {
             ArgumentKind::Value(value) => format!("{}={value}", setting.name),
             _ => setting.name.to_owned(),
         };
-        let _ = writeln!(text, "  {name:<28} {}", indented(&setting.help_text()));
+        let _ = writeln!(text, "  {name:<28} {}", indent(&setting.help_text()));
     }
     text.push_str(
         "

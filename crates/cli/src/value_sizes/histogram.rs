@@ -60,8 +60,8 @@ fn parse(name: &str, text: &str) -> Result<Histogram, TraceError> {
             .split_once(',')
             .ok_or_else(|| TraceError::row(name, row, "expected two columns, size and count"))?;
         counts.push((
-            number(name, row, "size", size)?,
-            number(name, row, "count", count)?,
+            parse_number(name, row, "size", size)?,
+            parse_number(name, row, "count", count)?,
         ));
     }
     Ok(Histogram {
@@ -70,7 +70,7 @@ fn parse(name: &str, text: &str) -> Result<Histogram, TraceError> {
     })
 }
 
-fn number<T: std::str::FromStr>(
+fn parse_number<T: std::str::FromStr>(
     name: &str,
     row: u64,
     column: &'static str,

@@ -140,7 +140,7 @@ fn stats(
 }
 
 fn slab_config(settings: &Stats) -> SlabConfig {
-    fn number<T: std::str::FromStr>(settings: &Stats, name: &str, default: T) -> T {
+    fn parse_setting<T: std::str::FromStr>(settings: &Stats, name: &str, default: T) -> T {
         settings
             .get(name)
             .and_then(|value| value.parse().ok())
@@ -148,10 +148,14 @@ fn slab_config(settings: &Stats) -> SlabConfig {
     }
     let default = SlabConfig::default();
     SlabConfig {
-        factor: number(settings, "growth_factor", default.factor),
-        chunk_bytes_min: number(settings, "chunk_size", default.chunk_bytes_min),
-        item_bytes_max: number(settings, "item_size_max", default.item_bytes_max),
-        slab_chunk_bytes_max: number(settings, "slab_chunk_max", default.slab_chunk_bytes_max),
+        factor: parse_setting(settings, "growth_factor", default.factor),
+        chunk_bytes_min: parse_setting(settings, "chunk_size", default.chunk_bytes_min),
+        item_bytes_max: parse_setting(settings, "item_size_max", default.item_bytes_max),
+        slab_chunk_bytes_max: parse_setting(
+            settings,
+            "slab_chunk_max",
+            default.slab_chunk_bytes_max,
+        ),
         slab_sizes: None,
     }
 }

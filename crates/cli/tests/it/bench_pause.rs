@@ -13,18 +13,18 @@ use crate::server::{Server, glasscache};
 /// How long the server pauses.
 const PAUSE: Duration = Duration::from_millis(100);
 
-fn setting(name: &str, default: u64) -> u64 {
+fn setting_from_environment(name: &str, default: u64) -> u64 {
     let text = std::env::var(name).ok();
     text.and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-fn signal(pid: &str, name: &str) {
-    let sent = Command::new("kill").args([name, pid]).status().unwrap();
-    assert!(sent.success());
+fn send_signal(pid: &str, name: &str) {
+    let status = Command::new("kill").args([name, pid]).status().unwrap();
+    assert!(status.success());
 }
 
 /// The pid that a server reports.
-fn pid_of(address: &str) -> String {
+fn reported_pid(address: &str) -> String {
     let output = glasscache()
         .args(["stats", "-s", address, "--all", "--json"])
         .output()
@@ -36,11 +36,11 @@ fn pid_of(address: &str) -> String {
 
 #[test]
 fn a_pause_is_in_the_latency_from_the_intended_time_and_hidden_from_the_send_time() {
-    let seconds = setting("GLASSCACHE_TEST_PAUSE_SECONDS", 4);
-    let rate = setting("GLASSCACHE_TEST_PAUSE_RATE", 2_000);
+    let seconds = setting_from_environment("GLASSCACHE_TEST_PAUSE_SECONDS", 4);
+    let rate = setting_from_environment("GLASSCACHE_TEST_PAUSE_RATE", 2_000);
     let server = Server::start(&[]);
     let address = format!("127.0.0.1:{}", server.port());
-    let pid = pid_of(&address);
+    let pid = reported_pid(&address);
     // Few connections: in a pause each has one request in flight, and all others wait to be sent.
     let bench = glasscache()
         .args(["bench", &address, "--json", "--connections", "4"])
@@ -51,31 +51,31 @@ fn a_pause_is_in_the_latency_from_the_intended_time_and_hidden_from_the_send_tim
         .spawn()
         .unwrap();
     std::thread::sleep(Duration::from_secs(seconds / 2));
-    signal(&pid, "-STOP");
+    send_signal(&pid, "-STOP");
     std::thread::sleep(PAUSE);
-    signal(&pid, "-CONT");
+    send_signal(&pid, "-CONT");
     let output = bench.wait_with_output().unwrap();
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let result = &document["result"];
     let p99_9 = |from: &str| result["latency_us"][from]["p99_9"].as_f64().unwrap();
-    let (intended, sent) = (p99_9("intended"), p99_9("sent"));
+    let (intended_us, sent_us) = (p99_9("intended"), p99_9("sent"));
     eprintln!(
-        "a pause of {PAUSE:?} in {seconds} s at {rate}/s: p99.9 {intended:.0} us from the intended time, {sent:.0} us \
+        "a pause of {PAUSE:?} in {seconds} s at {rate}/s: p99.9 {intended_us:.0} us from the intended time, {sent_us:.0} us \
          from the send time"
     );
     // A tenth of a second holds more than one in a thousand of the requests; the last of them waited least.
     let share_of_pause = PAUSE.as_secs_f64() / seconds as f64;
     let waited_us = PAUSE.as_micros() as f64 * (1.0 - 0.001 / share_of_pause);
     assert!(
-        intended >= 0.8 * waited_us,
-        "{intended} of {waited_us}: {result}"
+        intended_us >= 0.8 * waited_us,
+        "{intended_us} of {waited_us}: {result}"
     );
-    assert!(sent < intended, "{sent} {intended}");
-    let longest = result["series"]
+    assert!(sent_us < intended_us, "{sent_us} {intended_us}");
+    let longest_us = result["series"]
         .as_array()
         .unwrap()
         .iter()
         .filter_map(|second| second["max_us"].as_f64())
         .fold(0.0, f64::max);
-    assert!(longest >= 0.9 * PAUSE.as_micros() as f64, "{longest}");
+    assert!(longest_us >= 0.9 * PAUSE.as_micros() as f64, "{longest_us}");
 }

@@ -20,7 +20,7 @@ const FENCE: &str = "version\r\n";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File<Step> {
+struct CaseFile<Step> {
     case: Vec<Case<Step>>,
 }
 
@@ -46,30 +46,32 @@ pub(crate) fn oracle() -> Option<OsString> {
     std::env::var_os(ORACLE_VARIABLE)
 }
 
-/// Runs every case in the files of a folder of `conformance/`, of which there are `least` or more, and fails with those
+/// Runs every case in the files of a folder of `conformance/`, of which there are `files_min` or more, and fails with those
 /// that `run` fails. Cases that a memcached of this version does not know or handles otherwise are skipped on it.
 pub(crate) fn check_cases<Step: DeserializeOwned>(
     folder: &str,
-    least: usize,
+    files_min: usize,
     peer_version: &[u32],
     run: impl Fn(&Case<Step>) -> Result<(), String>,
 ) {
     let oracle = oracle();
     let (mut passed, mut skipped, mut failures) = (0, 0, Vec::new());
-    for path in files_in(Path::new(folder), least) {
+    for path in case_files(Path::new(folder), files_min) {
         let text = std::fs::read_to_string(&path).unwrap();
-        let file: File<Step> =
+        let file: CaseFile<Step> =
             toml::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         for case in file.case {
             let since = case.since.as_deref();
-            let is_newer = since.is_some_and(|since| peer_version < &version(since)[..]);
+            let is_newer = since.is_some_and(|since| peer_version < &parse_version(since)[..]);
             if oracle.is_some() && (is_newer || case.differs.is_some()) {
                 skipped += 1;
                 continue;
             }
             match run(&case) {
                 Ok(()) => passed += 1,
-                Err(text) => failures.push(format!("{}: {}\n{text}", stem(&path), case.name)),
+                Err(text) => {
+                    failures.push(format!("{}: {}\n{text}", file_stem_text(&path), case.name));
+                }
             }
         }
     }
@@ -91,13 +93,13 @@ fn every_case_gets_the_expected_replies() {
         None => Server::start(&["-m", "64"]),
     };
     let fence = server.connect().request(FENCE);
-    check_cases("", 10, &version(&fence), |case| {
-        run(&server, case, &format!("{fence}\r\n"))
+    check_cases("", 10, &parse_version(&fence), |case| {
+        run_case(&server, case, &format!("{fence}\r\n"))
     });
 }
 
-/// The files of cases in a folder of `conformance/`, of which there are `least` or more.
-fn files_in(folder: &Path, least: usize) -> Vec<PathBuf> {
+/// The files of cases in a folder of `conformance/`, of which there are `files_min` or more.
+fn case_files(folder: &Path, files_min: usize) -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance");
     let folder = root.join(folder);
     let entries = std::fs::read_dir(folder)
@@ -107,16 +109,16 @@ fn files_in(folder: &Path, least: usize) -> Vec<PathBuf> {
         .filter(|path| path.extension().is_some_and(|ext| ext == "toml"))
         .collect();
     files.sort();
-    assert!(files.len() >= least, "the cases are missing");
+    assert!(files.len() >= files_min, "the cases are missing");
     files
 }
 
-fn stem(path: &Path) -> String {
+fn file_stem_text(path: &Path) -> String {
     path.file_stem().unwrap().to_string_lossy().into_owned()
 }
 
 /// The numbers of a version text such as `VERSION 1.6.45-x`.
-pub(crate) fn version(text: &str) -> Vec<u32> {
+pub(crate) fn parse_version(text: &str) -> Vec<u32> {
     let text = text.trim_start_matches("VERSION ");
     text.split(|c: char| !c.is_ascii_digit())
         .take(3)
@@ -124,13 +126,13 @@ pub(crate) fn version(text: &str) -> Vec<u32> {
         .collect()
 }
 
-fn run(server: &Server, case: &Case<(String, String)>, fence: &str) -> Result<(), String> {
+fn run_case(server: &Server, case: &Case<(String, String)>, fence: &str) -> Result<(), String> {
     let mut connection = server.connect();
     assert_eq!(connection.request("flush_all\r\n"), "OK");
     let mut captured = HashMap::new();
     for (number, (send, expect)) in case.steps.iter().enumerate() {
         let is_last = number + 1 == case.steps.len();
-        let request = fill(send, &captured);
+        let request = expand_placeholders(send, &captured);
         connection.send(&request);
         if case.closes && is_last {
             return if connection.is_closed() {
@@ -140,11 +142,11 @@ fn run(server: &Server, case: &Case<(String, String)>, fence: &str) -> Result<()
             };
         }
         let reply = reply(&mut connection, &request, fence);
-        compare(&repeat(expect), &reply, &mut captured).map_err(|reason| {
+        match_reply(&expand_repetitions(expect), &reply, &mut captured).map_err(|reason| {
             format!(
                 "  sent     {:?}\n  expected {expect:?}\n  came     {:?}\n  {reason}",
-                short(send),
-                short(&String::from_utf8_lossy(&reply))
+                shorten(send),
+                shorten(&String::from_utf8_lossy(&reply))
             )
         })?;
     }
@@ -155,15 +157,15 @@ fn run(server: &Server, case: &Case<(String, String)>, fence: &str) -> Result<()
 /// line.
 fn reply(connection: &mut TestConnection, request: &[u8], fence: &str) -> Vec<u8> {
     if !request.ends_with(b"\n") {
-        return connection.until(b"\n");
+        return connection.read_through(b"\n");
     }
     connection.send(FENCE.as_bytes());
-    let mut reply = connection.until(fence.as_bytes());
+    let mut reply = connection.read_through(fence.as_bytes());
     reply.truncate(reply.len() - fence.len());
     reply
 }
 
-fn short(text: &str) -> String {
+fn shorten(text: &str) -> String {
     let mut short: String = text.chars().take(200).collect();
     if short.len() < text.len() {
         short.push_str("...");
@@ -172,7 +174,7 @@ fn short(text: &str) -> String {
 }
 
 /// Replaces `{k*251}` by 251 letters.
-pub(crate) fn repeat(text: &str) -> String {
+pub(crate) fn expand_repetitions(text: &str) -> String {
     let mut filled = String::new();
     let mut rest = text;
     while let Some((before, tail)) = rest.split_once('{') {
@@ -188,8 +190,8 @@ pub(crate) fn repeat(text: &str) -> String {
 }
 
 /// Replaces `{k*251}` and `{u}` in bytes to send.
-fn fill(text: &str, captured: &HashMap<String, String>) -> Vec<u8> {
-    let mut text = repeat(text);
+fn expand_placeholders(text: &str, captured: &HashMap<String, String>) -> Vec<u8> {
+    let mut text = expand_repetitions(text);
     for (name, value) in captured {
         text = text.replace(&format!("{{{name}}}"), value);
     }
@@ -197,7 +199,7 @@ fn fill(text: &str, captured: &HashMap<String, String>) -> Vec<u8> {
 }
 
 /// Compares a reply with its pattern, and stores `{u}` when it is new.
-fn compare(
+fn match_reply(
     pattern: &str,
     reply: &[u8],
     captured: &mut HashMap<String, String>,

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Deserialize;
 
-use crate::conformance::{Case, check_cases, oracle, version};
+use crate::conformance::{Case, check_cases, oracle, parse_version};
 use crate::server::{Server, TestConnection};
 
 /// The opaque of the noop behind each step; no case uses it.
@@ -63,7 +63,7 @@ impl Default for Cas {
 
 /// A packet that was received.
 #[derive(Debug, PartialEq, Eq)]
-struct Received {
+struct ReceivedPacket {
     opcode: u8,
     status: u16,
     opaque: u32,
@@ -79,37 +79,39 @@ fn every_case_of_the_binary_protocol_gets_the_expected_responses() {
         Some(path) => Server::memcached(&path),
         None => Server::start(&["-m", "64"]),
     };
-    let peer_version = version(&server.connect().request("version\r\n"));
-    check_cases("binary", 3, &peer_version, |case| run(&server, case));
+    let peer_version = parse_version(&server.connect().request("version\r\n"));
+    check_cases("binary", 3, &peer_version, |case| run_case(&server, case));
 }
 
-fn run(server: &Server, case: &Case<Step>) -> Result<(), String> {
+fn run_case(server: &Server, case: &Case<Step>) -> Result<(), String> {
     let mut connection = server.connect();
     let mut uniques = HashMap::new();
-    let flush = Packet::named("flush");
-    connection.send(&flush.pack(&uniques));
-    receive(&mut connection);
+    let flush = Packet::of_opcode("flush");
+    connection.send(&flush.to_bytes(&uniques));
+    receive_packet(&mut connection);
     for (number, step) in case.steps.iter().enumerate() {
         let is_closing = case.closes && number + 1 == case.steps.len();
         let mut bytes: Vec<u8> = step
             .send
             .iter()
-            .flat_map(|packet| packet.pack(&uniques))
+            .flat_map(|packet| packet.to_bytes(&uniques))
             .collect();
         if !is_closing {
-            let mut fence = Packet::named("noop");
+            let mut fence = Packet::of_opcode("noop");
             fence.opaque = FENCE;
-            bytes.extend(fence.pack(&uniques));
+            bytes.extend(fence.to_bytes(&uniques));
         }
         connection.send(&bytes);
         for expected in &step.receive {
-            let received = receive(&mut connection);
-            expected.compare(&received, &mut uniques).map_err(|what| {
-                format!(
-                    "  step {number}, {}: {what}\n  received {received:?}",
-                    expected.op
-                )
-            })?;
+            let received = receive_packet(&mut connection);
+            expected
+                .match_response(&received, &mut uniques)
+                .map_err(|what| {
+                    format!(
+                        "  step {number}, {}: {what}\n  received {received:?}",
+                        expected.op
+                    )
+                })?;
         }
         if is_closing {
             return if connection.is_closed() {
@@ -118,7 +120,7 @@ fn run(server: &Server, case: &Case<Step>) -> Result<(), String> {
                 Err("the server does not close".to_owned())
             };
         }
-        let last = receive(&mut connection);
+        let last = receive_packet(&mut connection);
         if last.opaque != FENCE {
             return Err(format!("  step {number}: an additional response {last:?}"));
         }
@@ -126,18 +128,18 @@ fn run(server: &Server, case: &Case<Step>) -> Result<(), String> {
     Ok(())
 }
 
-fn receive(connection: &mut TestConnection) -> Received {
-    let header = connection.exactly(HEADER_BYTES);
+fn receive_packet(connection: &mut TestConnection) -> ReceivedPacket {
+    let header = connection.read_exactly(HEADER_BYTES);
     let number = |range: std::ops::Range<usize>| {
         header[range]
             .iter()
             .fold(0u64, |number, byte| (number << 8) | u64::from(*byte))
     };
     assert_eq!(header[0], 0x81, "not a response: {header:?}");
-    let body = connection.exactly(number(8..12) as usize);
+    let body = connection.read_exactly(number(8..12) as usize);
     let extras_bytes = usize::from(header[4]);
     let key_end = extras_bytes + number(2..4) as usize;
-    Received {
+    ReceivedPacket {
         opcode: header[1],
         status: number(6..8) as u16,
         opaque: number(12..16) as u32,
@@ -149,7 +151,7 @@ fn receive(connection: &mut TestConnection) -> Received {
 }
 
 impl Packet {
-    fn named(op: &str) -> Packet {
+    fn of_opcode(op: &str) -> Packet {
         toml::from_str(&format!("op = {op:?}")).unwrap()
     }
 
@@ -175,12 +177,12 @@ impl Packet {
     fn value(&self) -> Vec<u8> {
         match self.number {
             Some(number) => number.to_be_bytes().to_vec(),
-            None => repeated(&self.value),
+            None => bytes_of_text(&self.value),
         }
     }
 
-    fn pack(&self, uniques: &HashMap<String, u64>) -> Vec<u8> {
-        let (extras, key, value) = (self.extras(), repeated(&self.key), self.value());
+    fn to_bytes(&self, uniques: &HashMap<String, u64>) -> Vec<u8> {
+        let (extras, key, value) = (self.extras(), bytes_of_text(&self.key), self.value());
         let cas = match &self.cas {
             Cas::Number(number) => *number,
             Cas::Name(name) => uniques[name],
@@ -196,9 +198,9 @@ impl Packet {
         bytes
     }
 
-    fn compare(
+    fn match_response(
         &self,
-        received: &Received,
+        received: &ReceivedPacket,
         uniques: &mut HashMap<String, u64>,
     ) -> Result<(), String> {
         let cas = match &self.cas {
@@ -208,13 +210,13 @@ impl Packet {
         if matches!(self.cas, Cas::Name(_)) && received.cas == 0 {
             return Err("the CAS unique is 0".to_owned());
         }
-        let expected = Received {
+        let expected = ReceivedPacket {
             opcode: self.opcode(),
             status: self.status,
             opaque: self.opaque,
             cas,
             extras: self.extras(),
-            key: repeated(&self.key),
+            key: bytes_of_text(&self.key),
             value: self.value(),
         };
         if expected == *received {
@@ -226,8 +228,8 @@ impl Packet {
 }
 
 /// The bytes of a text; `{k*251}` stands for 251 letters.
-fn repeated(text: &str) -> Vec<u8> {
-    crate::conformance::repeat(text).into_bytes()
+fn bytes_of_text(text: &str) -> Vec<u8> {
+    crate::conformance::expand_repetitions(text).into_bytes()
 }
 
 /// The names that cases give to opcodes.

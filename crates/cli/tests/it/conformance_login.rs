@@ -2,7 +2,7 @@
 //!
 //! A reply is read to its expected length; before a login no further request could mark its end.
 
-use crate::conformance::{Case, check_cases, oracle, repeat};
+use crate::conformance::{Case, check_cases, expand_repetitions, oracle};
 use crate::server::Server;
 
 /// The user and the password of the cases.
@@ -26,9 +26,9 @@ fn run(server: &Server, case: &Case<(String, String)>) -> Result<(), String> {
     let mut connection = server.connect();
     for (send, expected) in &case.steps {
         // A byte above 127 stands for itself, not for its encoding.
-        let bytes: Vec<u8> = repeat(send).chars().map(|c| c as u8).collect();
+        let bytes: Vec<u8> = expand_repetitions(send).chars().map(|c| c as u8).collect();
         connection.send(&bytes);
-        let reply = connection.exactly(expected.len());
+        let reply = connection.read_exactly(expected.len());
         if reply != expected.as_bytes() {
             let reply = String::from_utf8_lossy(&reply).into_owned();
             return Err(format!("{send:?} got {reply:?} instead of {expected:?}"));

@@ -131,7 +131,7 @@ fn refused_bench(target: &str, arguments: &[&str]) -> Command {
     bench(target, arguments, "300ms")
 }
 
-/// The first result with what `is_complete` asks for, of windows that double: on a busy machine a short one can pass
+/// The first result that `is_complete` accepts, of windows that double: on a busy machine a short one can pass
 /// without a reply.
 fn measure_until(command: impl Fn(&str) -> Command, is_complete: impl Fn(&Value) -> bool) -> Value {
     for milliseconds in (0..8).map(|doublings| 300 << doublings) {
@@ -215,7 +215,7 @@ fn bench_reads_every_value_of_a_memcached_with_a_login_by_sasl() {
     let server = Server::run(command);
     for command in [bench, profile] {
         let arguments = ["--protocol", "binary", "--json"];
-        // Without a login it is refused, by a server that tells its version before.
+        // Without a login it is refused, by a server that reports its version before.
         let mut refused = command(&address(&server), &arguments, "300ms");
         let text = failure(&refused.output().unwrap(), 3);
         assert!(text.contains("wants a login before"), "{text}");
@@ -546,7 +546,7 @@ fn each_handshake_that_fails_is_logged_with_its_reason() {
 fn tls_settings(server: &Server) -> Vec<String> {
     let mut connection = server.connect();
     connection.send(b"stats settings\r\n");
-    let text = String::from_utf8(connection.until(b"END\r\n")).unwrap();
+    let text = String::from_utf8(connection.read_through(b"END\r\n")).unwrap();
     let rows = text.lines().filter(|row| row.starts_with("STAT ssl_"));
     rows.map(str::to_owned).collect()
 }

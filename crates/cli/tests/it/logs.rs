@@ -161,7 +161,7 @@ fn binary_protocol_clients_of_a_text_server_are_closed_counted_and_logged() {
     logged.line_with("it speaks the binary protocol, which protocol (-B) excludes");
     let mut connection = logged.server.connect();
     connection.send(b"stats glasscache\r\n");
-    let rows = String::from_utf8(connection.until(b"END\r\n")).unwrap();
+    let rows = String::from_utf8(connection.read_through(b"END\r\n")).unwrap();
     assert!(
         rows.contains("STAT binary_connections_closed 1\r\n"),
         "{rows}"
@@ -178,7 +178,7 @@ fn the_highest_level_shows_requests_and_responses_of_the_binary_protocol_without
     request.resize(32, 0);
     request.extend_from_slice(b"kvalue\n");
     connection.send(&request);
-    connection.exactly(24);
+    connection.read_exactly(24);
     logged.line_with("binary opcode 0x01 opaque 0x0 key k");
     logged.line_with("binary opcode 0x01 status 0x00 opaque 0x0");
 }
@@ -190,7 +190,7 @@ fn an_unread_stderr_blocks_no_client() {
     // Far more than a pipe and the queue of lines take.
     let request = format!("{}mn\r\n", "mg key k\r\n".repeat(50_000));
     connection.send(request.as_bytes());
-    connection.until(b"MN\r\n");
+    connection.read_through(b"MN\r\n");
     let mut server = logged.server;
     let id = nix::unistd::Pid::from_raw(server.id() as i32);
     nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
@@ -202,7 +202,7 @@ fn stats_glasscache_reports_program_and_start_time() {
     let server = Server::start(&[]);
     let mut connection = server.connect();
     connection.send(b"stats glasscache\r\n");
-    let rows = String::from_utf8(connection.until(b"END\r\n")).unwrap();
+    let rows = String::from_utf8(connection.read_through(b"END\r\n")).unwrap();
     let row = |name: &str| {
         let start = format!("STAT {name} ");
         let line = rows.lines().find_map(|line| line.strip_prefix(&start));

@@ -14,7 +14,7 @@ const MEMORY_MIB: usize = 64;
 /// What a server may have resident: `-m` and a twentieth, and 16 MiB for program, stacks and index.
 const RESIDENT_KIB_MAX: usize = MEMORY_MIB * 1024 * 105 / 100 + 16 * 1024;
 /// How long the release of memory may take on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(1);
+const RELEASE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Resident and locked memory of a process in KiB, as its map sums them up.
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +23,7 @@ struct Footprint {
     locked_kib: usize,
 }
 
-fn footprint(server: &Server) -> Footprint {
+fn read_footprint(server: &Server) -> Footprint {
     let map = std::fs::read_to_string(format!("/proc/{}/smaps", server.id())).unwrap();
     let sum = |name: &str| {
         map.lines()
@@ -37,16 +37,22 @@ fn footprint(server: &Server) -> Footprint {
     }
 }
 
-fn check(server: &Server, when: &str) -> Footprint {
-    let now = footprint(server);
-    eprintln!("-m {MEMORY_MIB} -k {when}: {now:?} (at most {RESIDENT_KIB_MAX} KiB each)");
-    assert!(now.resident_kib <= RESIDENT_KIB_MAX, "{when}: {now:?}");
-    assert!(now.locked_kib <= RESIDENT_KIB_MAX, "{when}: {now:?}");
-    now
+fn check_limits(server: &Server, when: &str) -> Footprint {
+    let footprint = read_footprint(server);
+    eprintln!("-m {MEMORY_MIB} -k {when}: {footprint:?} (at most {RESIDENT_KIB_MAX} KiB each)");
+    assert!(
+        footprint.resident_kib <= RESIDENT_KIB_MAX,
+        "{when}: {footprint:?}"
+    );
+    assert!(
+        footprint.locked_kib <= RESIDENT_KIB_MAX,
+        "{when}: {footprint:?}"
+    );
+    footprint
 }
 
 /// Stores this many values of 10 KB, in batches that end with a command that has a reply.
-fn fill(connection: &mut TestConnection, values: usize) {
+fn store_values(connection: &mut TestConnection, values: usize) {
     for batch in 0..values / 100 {
         let mut request = Vec::new();
         for number in 0..100 {
@@ -69,11 +75,11 @@ fn locked_memory_stays_within_the_limit_and_is_released() {
     }
     let memory = MEMORY_MIB.to_string();
     let server = Server::start(&["-m", &memory, "-k"]);
-    check(&server, "after the start");
+    check_limits(&server, "after the start");
     let mut connection = server.connect();
     // Twice what fits.
-    fill(&mut connection, 12_800);
-    let full = check(&server, "when full");
+    store_values(&mut connection, 12_800);
+    let full = check_limits(&server, "when full");
     assert!(
         full.locked_kib >= MEMORY_MIB * 1024 * 9 / 10,
         "what is stored is not locked: {full:?}"
@@ -82,16 +88,16 @@ fn locked_memory_stays_within_the_limit_and_is_released() {
         connection.send(format!("delete key{number} noreply\r\n").as_bytes());
     }
     assert_eq!(connection.request("flush_all\r\n"), "OK");
-    fill(&mut connection, 6_400);
-    check(&server, "after deletes, a flush and another fill");
+    store_values(&mut connection, 6_400);
+    check_limits(&server, "after deletes, a flush and another fill");
     assert_eq!(connection.request("cache_memlimit 16\r\n"), "OK");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + RELEASE_TIMEOUT;
     let wanted_kib = full.locked_kib / 2;
-    while footprint(&server).locked_kib > wanted_kib && Instant::now() < deadline {
+    while read_footprint(&server).locked_kib > wanted_kib && Instant::now() < deadline {
         // Each write releases part of the memory above the new limit.
-        fill(&mut connection, 100);
+        store_values(&mut connection, 100);
     }
-    let small = check(&server, "with the limit lowered to 16 MiB");
+    let small = check_limits(&server, "with the limit lowered to 16 MiB");
     assert!(
         small.locked_kib <= wanted_kib && small.resident_kib <= full.resident_kib / 2 + 16 * 1024,
         "not given back: {small:?}"
@@ -143,9 +149,9 @@ fn a_server_starts_with_little_address_space() {
     command.args(["serve", "-p", "-1", "-u", "root", "-m", "512", "-t", "2"]);
     let server = Server::run(command);
     let mut connection = server.connect();
-    fill(&mut connection, 1_000);
+    store_values(&mut connection, 1_000);
     assert_eq!(connection.request("get key999\r\n"), "VALUE key999 0 10000");
-    let _ = connection.until(b"END\r\n");
+    let _ = connection.read_through(b"END\r\n");
     assert_eq!(connection.request("cache_memlimit 400\r\n"), "OK");
     assert!(
         connection

@@ -52,7 +52,7 @@ impl Memory {
         let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
         wait_until(|| ports.exists() || process.try_wait().unwrap().is_some());
         if ports.exists() {
-            Ok(Server::of(process, port))
+            Ok(Server::from_child(process, port))
         } else {
             Err(process.wait_with_output().unwrap())
         }
@@ -106,7 +106,7 @@ fn items_and_established_connections_pass_to_the_new_process() {
     assert_eq!(pid(&mut idle), last.id().to_string());
 }
 
-/// Sets and reads one key until it is told to stop, on one connection and then on new ones: every reply is right.
+/// Sets and reads one key until `must_stop` is set, on one connection and then on new ones: every reply is right.
 fn write_and_read(port: u16, name: u64, must_stop: &AtomicBool, requests: &AtomicU64) {
     let connect = || {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -212,7 +212,7 @@ fn a_new_process_that_is_killed_at_any_moment_costs_at_most_the_cache() {
         killed.wait().unwrap();
         // Either it had taken over, and everything has ended with it, or nothing has happened.
         connection.send(b"get key\r\n");
-        let reply = connection.line_or_end();
+        let reply = connection.read_line_or_end();
         if reply == "VALUE key 0 5" {
             assert_eq!(
                 (connection.line(), connection.line()),

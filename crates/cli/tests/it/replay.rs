@@ -12,7 +12,7 @@ const ANY_TIME: &str = "1000000";
 
 /// A generated log in `folder/site`, and a strategy file for it in `folder/best.strategy`.
 fn log_with_strategy(folder: &Path, strategy: &str) {
-    run(
+    run_successfully(
         folder,
         &[
             "generate",
@@ -24,7 +24,7 @@ fn log_with_strategy(folder: &Path, strategy: &str) {
             "200",
         ],
     );
-    run(
+    run_successfully(
         folder,
         &[
             "simulate",
@@ -37,7 +37,7 @@ fn log_with_strategy(folder: &Path, strategy: &str) {
     );
 }
 
-fn run(folder: &Path, arguments: &[&str]) -> Output {
+fn run_successfully(folder: &Path, arguments: &[&str]) -> Output {
     let output = glasscache()
         .current_dir(folder)
         .args(arguments)
@@ -49,10 +49,10 @@ fn run(folder: &Path, arguments: &[&str]) -> Output {
 }
 
 fn replay(folder: &Path, server: &Server, arguments: &[&str]) -> Output {
-    replay_at(folder, &format!("127.0.0.1:{}", server.port()), arguments)
+    replay_on(folder, &format!("127.0.0.1:{}", server.port()), arguments)
 }
 
-fn replay_at(folder: &Path, target: &str, arguments: &[&str]) -> Output {
+fn replay_on(folder: &Path, target: &str, arguments: &[&str]) -> Output {
     let fixed = [
         "replay",
         "site",
@@ -76,7 +76,7 @@ fn document(output: &Output) -> Value {
 }
 
 /// The names of the forecasts in the log's folder.
-fn forecasts(folder: &Path) -> Vec<String> {
+fn forecast_names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder.join("site")).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
     names.filter(|name| name.starts_with("forecast-")).collect()
@@ -126,7 +126,7 @@ fn a_replay_makes_the_calls_of_the_forecast_whatever_the_number_of_clients() {
         );
         assert_eq!(result["absent_reads"], 0);
 
-        let [name] = &forecasts(folder.path())[..] else {
+        let [name] = &forecast_names(folder.path())[..] else {
             panic!("one forecast");
         };
         let file = std::fs::read_to_string(folder.path().join("site").join(name)).unwrap();
@@ -225,7 +225,7 @@ fn a_forecast_is_written_before_the_replay_and_never_again() {
 fn more_clients_than_processes_of_the_log_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     log_with_strategy(folder.path(), "remote");
-    let output = replay_at(folder.path(), "127.0.0.1:1", &["--clients", "5"]);
+    let output = replay_on(folder.path(), "127.0.0.1:1", &["--clients", "5"]);
     assert_eq!(output.status.code(), Some(2));
     let message = document(&output)["error"]["message"].to_string();
     assert!(message.contains("the log has 4 processes"), "{message}");
@@ -235,11 +235,11 @@ fn more_clients_than_processes_of_the_log_are_refused() {
 fn a_target_that_is_down_is_named_with_the_flag_of_the_command() {
     let folder = tempfile::tempdir().unwrap();
     log_with_strategy(folder.path(), "remote");
-    let output = replay_at(folder.path(), "127.0.0.1:1", &[]);
+    let output = replay_on(folder.path(), "127.0.0.1:1", &[]);
     assert_eq!(output.status.code(), Some(3));
     let message = document(&output)["error"]["message"].to_string();
     assert!(message.contains("--target names the server"), "{message}");
-    assert!(forecasts(folder.path()).is_empty());
+    assert!(forecast_names(folder.path()).is_empty());
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn a_server_without_the_fixed_set_is_refused_by_name_and_one_without_other_keys_
         message.contains("the server lacks 5 of its 5 keys"),
         "{message}"
     );
-    assert!(forecasts(folder.path()).is_empty());
+    assert!(forecast_names(folder.path()).is_empty());
 
     std::fs::write(
         folder.path().join("best.strategy"),
@@ -328,11 +328,11 @@ fn a_replay_keeps_the_recorded_pace() {
     .unwrap();
     let file = "glasscache-strategy 1\nstrategy remote\n";
     std::fs::write(folder.path().join("best.strategy"), file).unwrap();
-    let begun = std::time::Instant::now();
+    let started_at = std::time::Instant::now();
     let output = replay(folder.path(), &server, &["--fill", "--speed", "4"]);
     assert_eq!(output.status.code(), Some(0));
     assert!(
-        begun.elapsed().as_millis() >= 500,
+        started_at.elapsed().as_millis() >= 500,
         "2 s between the requests, four times as fast"
     );
 }

@@ -9,23 +9,23 @@ use nix::unistd::Pid;
 
 use crate::server::{Memory, Server, TestConnection, glasscache};
 
-/// Kills of each kind; `GLASSCACHE_TEST_KILLS` asks for more.
-fn kills() -> u64 {
+/// Kills of each kind; `GLASSCACHE_TEST_KILLS` sets another number.
+fn kills_per_kind() -> u64 {
     let kills = std::env::var("GLASSCACHE_TEST_KILLS").ok();
     kills.and_then(|text| text.parse().ok()).unwrap_or(8)
 }
 
-fn signal(server: &Server, signal: Signal) {
+fn send_signal(server: &Server, signal: Signal) {
     kill(Pid::from_raw(server.id() as i32), signal).unwrap();
 }
 
 /// The value of a key: it repeats the key, so that one of another key is recognised.
-fn value_of(number: u64) -> String {
+fn value_for(number: u64) -> String {
     format!("{number:08}").repeat(1 + number as usize % 300)
 }
 
-/// A connection that [`set_until_the_end`] writes to.
-fn open(server: &Server) -> TcpStream {
+/// A connection that [`set_until_closed`] writes to.
+fn connect(server: &Server) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
     let timeout = Duration::from_secs(20);
     stream.set_read_timeout(Some(timeout)).unwrap();
@@ -33,10 +33,10 @@ fn open(server: &Server) -> TcpStream {
 }
 
 /// Sets keys until the server ends the connection; returns how many it acknowledged.
-fn set_until_the_end(mut stream: TcpStream) -> u64 {
+fn set_until_closed(mut stream: TcpStream) -> u64 {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     for number in 0.. {
-        let value = value_of(number);
+        let value = value_for(number);
         let request = format!("set key{number} 0 0 {}\r\n{value}\r\n", value.len());
         let mut line = String::new();
         let is_stored = stream.write_all(request.as_bytes()).is_ok()
@@ -50,14 +50,14 @@ fn set_until_the_end(mut stream: TcpStream) -> u64 {
 }
 
 /// Reads every key; none may have a wrong value. Returns how many were there.
-fn count_right(connection: &mut TestConnection, keys: u64) -> u64 {
+fn count_readable(connection: &mut TestConnection, keys: u64) -> u64 {
     let mut found = 0;
     for number in 0..keys {
         let line = connection.request(&format!("get key{number}\r\n"));
         if line == "END" {
             continue;
         }
-        let value = value_of(number);
+        let value = value_for(number);
         assert_eq!(line, format!("VALUE key{number} 0 {}", value.len()));
         assert_eq!(connection.line(), value);
         assert_eq!(connection.line(), "END");
@@ -73,18 +73,18 @@ fn items_come_back_after_sigusr1_and_not_after_sigterm() {
     let keys = 2000;
     let mut connection = server.connect();
     for number in 0..keys {
-        let value = value_of(number);
+        let value = value_for(number);
         let request = format!("set key{number} 0 0 {}\r\n{value}\r\n", value.len());
         assert_eq!(connection.request(&request), "STORED");
     }
-    signal(&server, Signal::SIGUSR1);
+    send_signal(&server, Signal::SIGUSR1);
     assert_eq!(server.wait(), Some(0));
     let mut server = memory.start();
-    assert_eq!(count_right(&mut server.connect(), keys), keys);
-    signal(&server, Signal::SIGTERM);
+    assert_eq!(count_readable(&mut server.connect(), keys), keys);
+    send_signal(&server, Signal::SIGTERM);
     assert_eq!(server.wait(), Some(0));
     let server = memory.start();
-    assert_eq!(count_right(&mut server.connect(), keys), 0);
+    assert_eq!(count_readable(&mut server.connect(), keys), 0);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn the_time_without_a_server_counts_towards_a_ttl() {
     let stored = Instant::now();
     assert_eq!(connection.request("set short 0 3 1\r\nx\r\n"), "STORED");
     assert_eq!(connection.request("set long 0 10000 1\r\nx\r\n"), "STORED");
-    signal(&server, Signal::SIGUSR1);
+    send_signal(&server, Signal::SIGUSR1);
     assert_eq!(server.wait(), Some(0));
     while stored.elapsed() < Duration::from_secs(4) {
         std::thread::sleep(Duration::from_millis(50));
@@ -128,18 +128,18 @@ fn the_time_without_a_server_counts_towards_a_ttl() {
 #[test]
 fn a_server_that_was_killed_leaves_an_empty_cache() {
     let memory = Memory::new();
-    for round in 0..kills() {
+    for round in 0..kills_per_kind() {
         let server = memory.start();
         // Opened here: the server may be killed before the writer's first step.
-        let stream = open(&server);
+        let stream = connect(&server);
         let keys = std::thread::scope(|scope| {
-            let writer = scope.spawn(|| set_until_the_end(stream));
+            let writer = scope.spawn(|| set_until_closed(stream));
             std::thread::sleep(Duration::from_millis(round * 37 % 300));
-            signal(&server, Signal::SIGKILL);
+            send_signal(&server, Signal::SIGKILL);
             writer.join().unwrap()
         });
         drop(server);
-        assert_eq!(count_right(&mut memory.start().connect(), keys), 0);
+        assert_eq!(count_readable(&mut memory.start().connect(), keys), 0);
     }
 }
 
@@ -147,20 +147,20 @@ fn a_server_that_was_killed_leaves_an_empty_cache() {
 fn a_server_that_is_killed_while_it_saves_or_starts_leaves_all_or_nothing() {
     let memory = Memory::new();
     let (mut whole, mut empty) = (0, 0);
-    for round in 0..kills() {
+    for round in 0..kills_per_kind() {
         let mut server = memory.start();
         let mut connection = server.connect();
         assert_eq!(connection.request("flush_all\r\n"), "OK");
         let keys = 200 + round % 7 * 100;
         for number in 0..keys {
-            let value = value_of(number);
+            let value = value_for(number);
             let request = format!("set key{number} 0 0 {}\r\n{value}\r\n", value.len());
             assert_eq!(connection.request(&request), "STORED");
         }
-        signal(&server, Signal::SIGUSR1);
+        send_signal(&server, Signal::SIGUSR1);
         std::thread::sleep(Duration::from_millis(round * 17 % 120));
         if !server.has_ended() {
-            signal(&server, Signal::SIGKILL);
+            send_signal(&server, Signal::SIGKILL);
         }
         server.wait();
         // One that is killed at its start.
@@ -175,7 +175,7 @@ fn a_server_that_is_killed_while_it_saves_or_starts_leaves_all_or_nothing() {
         std::thread::sleep(Duration::from_millis(round * 11 % 60));
         killed.kill().unwrap();
         killed.wait().unwrap();
-        let found = count_right(&mut memory.start().connect(), keys);
+        let found = count_readable(&mut memory.start().connect(), keys);
         assert!(found == keys || found == 0, "{found} of {keys}");
         *(if found == 0 { &mut empty } else { &mut whole }) += 1;
     }
@@ -215,7 +215,7 @@ fn the_log_reports_whether_items_came_back() {
         let mut server = Server::run_with_stderr(command, std::process::Stdio::piped());
         let reply = server.connect().request("set key 0 0 1\r\nx\r\n");
         assert_eq!(reply, "STORED");
-        signal(&server, Signal::SIGUSR1);
+        send_signal(&server, Signal::SIGUSR1);
         let mut text = String::new();
         std::io::Read::read_to_string(&mut server.stderr(), &mut text).unwrap();
         log.push_str(&text);

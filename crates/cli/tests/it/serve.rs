@@ -151,7 +151,7 @@ fn accepts_all_of_memcacheds_flags_together() {
     let server = Server::start(&flags);
     let mut connection = server.connect();
     connection.send(b"stats settings\r\n");
-    let rows = String::from_utf8(connection.until(b"END\r\n")).unwrap();
+    let rows = String::from_utf8(connection.read_through(b"END\r\n")).unwrap();
     for row in [
         "cas_enabled no",
         "flush_enabled no",
@@ -340,7 +340,7 @@ fn sighup_reloads_the_cluster_file_and_keeps_connections() {
     assert!(line().contains("the nodes stay as they were"));
     let mut connection = server.connect();
     connection.send(b"config get cluster\r\n");
-    let reply = String::from_utf8(connection.until(b"END\r\n")).unwrap();
+    let reply = String::from_utf8(connection.read_through(b"END\r\n")).unwrap();
     assert!(
         reply.contains("\r\n2\na|127.0.0.1|1 b|127.0.0.1|2\n"),
         "{reply}"
@@ -464,10 +464,10 @@ fn with_a_login_a_public_address_needs_no_consent_and_both_protocols_log_in() {
     assert_eq!(text.request("get a\r\n"), "END");
     let mut binary = server.connect();
     binary.send(b"\x80\x21\0\x05\0\0\0\0\0\0\0\x0d\0\0\0\0\0\0\0\0\0\0\0\0PLAIN\0foo\0bar");
-    let response = binary.exactly(24 + b"Authenticated".len());
+    let response = binary.read_exactly(24 + b"Authenticated".len());
     assert!(response.ends_with(b"Authenticated"), "{response:?}");
     text.send(b"stats settings\r\n");
-    let rows = String::from_utf8(text.until(b"END\r\n")).unwrap();
+    let rows = String::from_utf8(text.read_through(b"END\r\n")).unwrap();
     assert!(rows.contains("STAT auth_enabled_sasl yes"), "{rows}");
     let in_text = format!("STAT auth_enabled_ascii {}", file.display());
     assert!(rows.contains(&in_text), "{rows}");

@@ -86,7 +86,7 @@ impl Server {
     }
 
     /// A process that listens already.
-    pub(crate) fn of(child: Child, port: u16) -> Server {
+    pub(crate) fn from_child(child: Child, port: u16) -> Server {
         Server {
             child,
             port,
@@ -250,7 +250,7 @@ impl TestConnection {
     }
 
     /// The next line, without its end; empty if the server has closed, in order or not.
-    pub(crate) fn line_or_end(&mut self) -> String {
+    pub(crate) fn read_line_or_end(&mut self) -> String {
         let mut line = Vec::new();
         match self.reader.read_until(b'\n', &mut line) {
             Ok(_) => {}
@@ -261,7 +261,7 @@ impl TestConnection {
     }
 
     /// Reads exactly up to and including `last`.
-    pub(crate) fn until(&mut self, last: &[u8]) -> Vec<u8> {
+    pub(crate) fn read_through(&mut self, last: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
         while !bytes.ends_with(last) {
             let mut byte = [0];
@@ -274,7 +274,7 @@ impl TestConnection {
     }
 
     /// Reads this many bytes.
-    pub(crate) fn exactly(&mut self, count: usize) -> Vec<u8> {
+    pub(crate) fn read_exactly(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = vec![0; count];
         self.reader.read_exact(&mut bytes).unwrap();
         bytes
@@ -283,13 +283,13 @@ impl TestConnection {
     /// Whether the server has closed, in order or not, and sent nothing more.
     pub(crate) fn is_closed_or_reset(&mut self) -> bool {
         use ErrorKind::{ConnectionReset, UnexpectedEof};
-        let read = self.reader.read_exact(&mut [0]);
-        read.is_err_and(|error| matches!(error.kind(), ConnectionReset | UnexpectedEof))
+        let result = self.reader.read_exact(&mut [0]);
+        result.is_err_and(|error| matches!(error.kind(), ConnectionReset | UnexpectedEof))
     }
 
     /// Whether the server has closed and sent nothing more.
     pub(crate) fn is_closed(&mut self) -> bool {
-        let read = self.reader.read_exact(&mut [0]);
-        read.is_err_and(|error| error.kind() == ErrorKind::UnexpectedEof)
+        let result = self.reader.read_exact(&mut [0]);
+        result.is_err_and(|error| error.kind() == ErrorKind::UnexpectedEof)
     }
 }

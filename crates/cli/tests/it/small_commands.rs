@@ -154,7 +154,7 @@ fn why_splits_misses_by_cause_and_prefix() {
         ("set b:1 0 0 1\r\nx\r\n", "STORED\r\n"),
     ] {
         connection.send(request.as_bytes());
-        assert_eq!(connection.until(reply.as_bytes()), reply.as_bytes());
+        assert_eq!(connection.read_through(reply.as_bytes()), reply.as_bytes());
     }
     let output = child.wait_with_output().unwrap();
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

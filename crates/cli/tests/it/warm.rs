@@ -31,7 +31,7 @@ fn document(output: &Output) -> Value {
 }
 
 /// Warms and returns the result of a run that succeeds.
-fn warmed(from: &Server, to: &Server) -> Value {
+fn copied_result(from: &Server, to: &Server) -> Value {
     let output = warm(&address(from), &address(to), &[]);
     let document = document(&output);
     assert_eq!(output.status.code(), Some(0), "{document}");
@@ -52,13 +52,13 @@ fn get(server: &Server, key: &str) -> Option<String> {
     Some(connection.line())
 }
 
-/// Passes each connection on to a server; `decide` sees each piece that the client sends, and cuts the connection by
+/// Passes each connection on to a server; `may_pass` sees each chunk that the client sends, and cuts the connection by
 /// returning false.
-fn relay(server: &Server, decide: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> String {
+fn relay(server: &Server, may_pass: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let relay_address = listener.local_addr().unwrap().to_string();
+    let listen_address = listener.local_addr().unwrap().to_string();
     let upstream = address(server);
-    let decide = std::sync::Arc::new(decide);
+    let may_pass = std::sync::Arc::new(may_pass);
     std::thread::spawn(move || {
         while let Ok((client, _)) = listener.accept() {
             let server = TcpStream::connect(&upstream).unwrap();
@@ -68,17 +68,21 @@ fn relay(server: &Server, decide: impl Fn(&[u8]) -> bool + Send + Sync + 'static
                 let _ = std::io::copy(&mut replies, &mut to_client);
                 let _ = to_client.shutdown(Shutdown::Both);
             });
-            let decide = decide.clone();
-            std::thread::spawn(move || pass_on(client, server, &*decide));
+            let may_pass = may_pass.clone();
+            std::thread::spawn(move || forward_requests(client, server, &*may_pass));
         }
     });
-    relay_address
+    listen_address
 }
 
-fn pass_on(mut client: TcpStream, mut server: TcpStream, decide: &dyn Fn(&[u8]) -> bool) {
+fn forward_requests(
+    mut client: TcpStream,
+    mut server: TcpStream,
+    may_pass: &dyn Fn(&[u8]) -> bool,
+) {
     let mut buffer = vec![0; 1 << 16];
     while let Ok(length @ 1..) = client.read(&mut buffer) {
-        if !decide(&buffer[..length]) || server.write_all(&buffer[..length]).is_err() {
+        if !may_pass(&buffer[..length]) || server.write_all(&buffer[..length]).is_err() {
             break;
         }
     }
@@ -108,7 +112,7 @@ fn assert_items_arrive(from: &Server, to: &Server) {
         );
     }
     set(&mut to.connect(), "kept", 0, 0, "newer");
-    let result = warmed(from, to);
+    let result = copied_result(from, to);
     assert_eq!(result["listed_items"], 1008);
     assert_eq!(result["copied_items"], 1007);
     assert_eq!(result["already_present"], 1);
@@ -177,15 +181,15 @@ fn the_latest_read_items_come_first_and_the_copy_ends_when_the_new_server_evicts
         "{result}"
     );
     let relayed = Server::start(&["-m", "64"]);
-    let counted = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    let seen = counted.clone();
-    let through = relay(&relayed, move |piece| {
-        seen.lock().unwrap().extend_from_slice(piece);
+    let recorded = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let recording = recorded.clone();
+    let relay_address = relay(&relayed, move |chunk| {
+        recording.lock().unwrap().extend_from_slice(chunk);
         true
     });
-    let output = warm(&address(&from), &through, &[]);
+    let output = warm(&address(&from), &relay_address, &[]);
     assert_eq!(output.status.code(), Some(0));
-    let sent = String::from_utf8_lossy(&counted.lock().unwrap()).into_owned();
+    let sent = String::from_utf8_lossy(&recorded.lock().unwrap()).into_owned();
     let stores = sent
         .lines()
         .filter_map(|line| line.strip_prefix("ms cold:"));
@@ -206,14 +210,14 @@ fn an_item_that_expires_before_it_is_read_is_not_copied() {
     let mut connection = from.connect();
     set(&mut connection, "short", 0, 2, "a");
     set(&mut connection, "long", 0, 0, "b");
-    let watched = address(&from);
-    let through = relay(&from, move |piece| {
-        if piece.starts_with(b"mg ") {
-            wait_until(|| get_at(&watched, "short").is_none());
+    let source_address = address(&from);
+    let relay_address = relay(&from, move |chunk| {
+        if chunk.starts_with(b"mg ") {
+            wait_until(|| get_at(&source_address, "short").is_none());
         }
         true
     });
-    let result = document(&warm(&through, &address(&to), &[]))["result"].clone();
+    let result = document(&warm(&relay_address, &address(&to), &[]))["result"].clone();
     assert_eq!(result["copied_items"], 1, "{result}");
     assert_eq!(
         (get(&to, "short"), get(&to, "long")),
@@ -227,14 +231,14 @@ fn an_item_deleted_between_the_list_and_the_read_is_gone() {
     let mut connection = from.connect();
     set(&mut connection, "a", 0, 0, "1");
     set(&mut connection, "b", 0, 0, "2");
-    let watched = address(&from);
-    let through = relay(&from, move |piece| {
-        if piece.starts_with(b"mg ") {
-            request_at(&watched, "delete a\r\n");
+    let source_address = address(&from);
+    let relay_address = relay(&from, move |chunk| {
+        if chunk.starts_with(b"mg ") {
+            request_at(&source_address, "delete a\r\n");
         }
         true
     });
-    let result = document(&warm(&through, &address(&to), &[]))["result"].clone();
+    let result = document(&warm(&relay_address, &address(&to), &[]))["result"].clone();
     assert_eq!(
         (&result["copied_items"], &result["gone"]),
         (&1.into(), &1.into())
@@ -249,15 +253,15 @@ fn an_item_changed_between_its_read_and_its_store_is_removed_again() {
     for (key, value) in [("deleted", "1"), ("replaced", "2"), ("same", "3")] {
         set(&mut connection, key, 0, 0, value);
     }
-    let watched = address(&from);
-    let through = relay(&to, move |piece| {
-        if piece.starts_with(b"ms ") {
-            request_at(&watched, "delete deleted\r\n");
-            request_at(&watched, "set replaced 0 0 1\r\n4\r\n");
+    let source_address = address(&from);
+    let relay_address = relay(&to, move |chunk| {
+        if chunk.starts_with(b"ms ") {
+            request_at(&source_address, "delete deleted\r\n");
+            request_at(&source_address, "set replaced 0 0 1\r\n4\r\n");
         }
         true
     });
-    let result = document(&warm(&address(&from), &through, &[]))["result"].clone();
+    let result = document(&warm(&address(&from), &relay_address, &[]))["result"].clone();
     assert_eq!(
         (&result["copied_items"], &result["changed"]),
         (&1.into(), &2.into())
@@ -273,7 +277,7 @@ fn an_item_in_a_lease_is_not_copied_and_a_client_still_wins_its_refresh() {
     assert_eq!(connection.request("mg lease N60\r\n"), "HD W");
     set(&mut connection, "stale", 0, 0, "1");
     assert_eq!(connection.request("md stale I\r\n"), "HD");
-    let result = warmed(&from, &to);
+    let result = copied_result(&from, &to);
     assert_eq!(
         (&result["copied_items"], &result["stale"]),
         (&0.into(), &2.into())
@@ -287,7 +291,7 @@ fn an_item_in_a_lease_is_not_copied_and_a_client_still_wins_its_refresh() {
 fn reading_leaves_the_eviction_order_of_the_old_server_as_it_is() {
     let (from, to) = (Server::start(&[]), Server::start(&[]));
     set(&mut from.connect(), "a", 0, 0, "1");
-    assert_eq!(warmed(&from, &to)["copied_items"], 1);
+    assert_eq!(copied_result(&from, &to)["copied_items"], 1);
     assert_eq!(from.connect().request("mg a h\r\n"), "HD h0");
 }
 
@@ -370,17 +374,17 @@ fn a_source_that_disconnects_midway_leaves_the_results_so_far() {
     }
     let batches = std::sync::atomic::AtomicU32::new(0);
     // Each batch sends two pieces of gets; the third batch is cut off.
-    let through = relay(&from, move |piece| {
-        let is_gets = piece.starts_with(b"mg ");
+    let relay_address = relay(&from, move |chunk| {
+        let is_gets = chunk.starts_with(b"mg ");
         !is_gets || batches.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 4
     });
-    let output = warm(&through, &address(&to), &["--rate", "500"]);
+    let output = warm(&relay_address, &address(&to), &["--rate", "500"]);
     assert_eq!(output.status.code(), Some(3));
     let document = document(&output);
     assert_eq!(document["result"]["copied_items"], 20, "{document}");
     assert_eq!(document["result"]["end"], "failed");
     assert_eq!(document["error"]["kind"], "unreachable");
-    let again = warmed(&from, &to);
+    let again = copied_result(&from, &to);
     assert_eq!(
         (&again["copied_items"], &again["already_present"]),
         (&80.into(), &20.into())
@@ -403,7 +407,7 @@ fn ctrl_c_prints_the_results_so_far() {
     let mut connection = to.connect();
     wait_until(|| {
         connection.send(b"stats\r\n");
-        let stats = String::from_utf8(connection.until(b"END\r\n")).unwrap();
+        let stats = String::from_utf8(connection.read_through(b"END\r\n")).unwrap();
         !stats.contains("STAT curr_items 0\r\n")
     });
     let pid = nix::unistd::Pid::from_raw(child.id() as i32);

@@ -13,7 +13,7 @@ const WIDTHS: [usize; 3] = [60, 80, 120];
 const COMMAND_LINES: [&str; 2] = ["To copy: ", "next: "];
 
 /// What a command prints on a terminal of this many columns; no limit without.
-fn printed(folder: &Path, line: &str, columns: Option<usize>) -> String {
+fn output_of(folder: &Path, line: &str, columns: Option<usize>) -> String {
     let mut command = glasscache();
     command.args(line.split_whitespace()).current_dir(folder);
     match columns {
@@ -27,7 +27,7 @@ fn printed(folder: &Path, line: &str, columns: Option<usize>) -> String {
 }
 
 /// Lines that a terminal would break, although they could have been shorter.
-fn broken(text: &str, columns: usize) -> Vec<&str> {
+fn too_long_lines(text: &str, columns: usize) -> Vec<&str> {
     let is_broken = |line: &&str| {
         let is_command = COMMAND_LINES.iter().any(|start| line.starts_with(start));
         let is_one_word = line.split_whitespace().count() < 2;
@@ -36,25 +36,25 @@ fn broken(text: &str, columns: usize) -> Vec<&str> {
     text.lines().filter(is_broken).collect()
 }
 
-fn words(text: &str) -> BTreeSet<&str> {
+fn words_of(text: &str) -> BTreeSet<&str> {
     text.split_whitespace().collect()
 }
 
 /// A folder with a key stream, a request log, sizes, and files to store.
-fn data() -> tempfile::TempDir {
+fn folder_with_data() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
-    printed(
+    output_of(
         path,
         "generate zipf keys.csv --requests 5000 --keys 300 --size 2000",
         None,
     );
-    printed(
+    output_of(
         path,
         "generate topic-tree site --requests 2000 --items 300",
         None,
     );
-    printed(path, "generate zipf again.csv --requests 10", None);
+    output_of(path, "generate zipf again.csv --requests 10", None);
     // The same log as a part, beside one of which only the beginning is there.
     let cut = path.join("cut");
     std::fs::create_dir(&cut).unwrap();
@@ -79,7 +79,7 @@ fn data() -> tempfile::TempDir {
 
 #[test]
 fn commands_on_files_fit_the_terminal_and_lose_no_word() {
-    let folder = data();
+    let folder = folder_with_data();
     for line in [
         "curve keys.csv",
         "curve keys.csv --mode bytes --policies all --capacities 10k,50k,100k,200k,400k,600k",
@@ -102,22 +102,26 @@ fn commands_on_files_fit_the_terminal_and_lose_no_word() {
         "bench --list",
         "generate zipf again.csv --requests 10",
     ] {
-        let whole = printed(folder.path(), line, None);
+        let whole = output_of(folder.path(), line, None);
         for columns in WIDTHS {
-            let text = printed(folder.path(), line, Some(columns));
+            let text = output_of(folder.path(), line, Some(columns));
             assert_eq!(
-                broken(&text, columns),
+                too_long_lines(&text, columns),
                 Vec::<&str>::new(),
                 "{line} at {columns}:\n{text}"
             );
-            assert_eq!(words(&text), words(&whole), "{line} at {columns}:\n{text}");
+            assert_eq!(
+                words_of(&text),
+                words_of(&whole),
+                "{line} at {columns}:\n{text}"
+            );
         }
     }
 }
 
 #[test]
 fn commands_on_servers_fit_the_terminal() {
-    let folder = data();
+    let folder = folder_with_data();
     let (server, other) = (Server::start(&[]), Server::start(&[]));
     let address = format!("127.0.0.1:{}", server.port());
     let vs = format!("127.0.0.1:{}", other.port());
@@ -141,9 +145,9 @@ fn commands_on_servers_fit_the_terminal() {
     ];
     for line in lines {
         for columns in WIDTHS {
-            let text = printed(folder.path(), &line, Some(columns));
+            let text = output_of(folder.path(), &line, Some(columns));
             assert_eq!(
-                broken(&text, columns),
+                too_long_lines(&text, columns),
                 Vec::<&str>::new(),
                 "{line} at {columns}:\n{text}"
             );
@@ -153,6 +157,9 @@ fn commands_on_servers_fit_the_terminal() {
 
 #[test]
 fn the_check_finds_a_broken_row() {
-    assert_eq!(broken("a row of words\nshort", 10), ["a row of words"]);
-    assert!(broken("a-word-that-is-too-long\nTo copy: memcached -o x", 10).is_empty());
+    assert_eq!(
+        too_long_lines("a row of words\nshort", 10),
+        ["a row of words"]
+    );
+    assert!(too_long_lines("a-word-that-is-too-long\nTo copy: memcached -o x", 10).is_empty());
 }

@@ -32,13 +32,13 @@ pub(crate) struct Browser {
     last_id: u64,
     session: Option<String>,
     /// Console messages, exceptions and requests since the page was opened.
-    complaints: Vec<String>,
+    page_problems: Vec<String>,
     is_loaded: bool,
     _profile: TempDir,
 }
 
 /// The browser on the path, if there is one.
-pub(crate) fn installed() -> Option<PathBuf> {
+pub(crate) fn find_browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let candidates: Vec<PathBuf> = std::env::split_paths(&path)
         .flat_map(|folder| BROWSERS.map(|name| folder.join(name)))
@@ -79,7 +79,7 @@ impl Browser {
             child,
             last_id: 0,
             session: None,
-            complaints: Vec::new(),
+            page_problems: Vec::new(),
             is_loaded: false,
             _profile: profile,
         };
@@ -123,7 +123,7 @@ impl Browser {
         match message["method"].as_str().unwrap_or_default() {
             "Page.loadEventFired" => self.is_loaded = true,
             "Runtime.consoleAPICalled" | "Runtime.exceptionThrown" | "Log.entryAdded" => {
-                self.complaints.push(parameters.to_string());
+                self.page_problems.push(parameters.to_string());
             }
             "Network.requestWillBeSent" => {
                 let address = parameters["request"]["url"].as_str().unwrap_or_default();
@@ -131,7 +131,7 @@ impl Browser {
                     .iter()
                     .any(|scheme| address.starts_with(scheme));
                 if !is_local {
-                    self.complaints.push(format!("request of {address}"));
+                    self.page_problems.push(format!("request of {address}"));
                 }
             }
             _ => {}
@@ -154,7 +154,7 @@ impl Browser {
                 "features": [{ "name": "prefers-color-scheme", "value": scheme }],
             }),
         );
-        self.complaints.clear();
+        self.page_problems.clear();
         self.is_loaded = false;
         let address = format!("file://{}", page.display());
         self.call("Page.navigate", &json!({ "url": address }));
@@ -177,10 +177,10 @@ impl Browser {
     }
 
     /// Console messages, exceptions and requests since the page was opened.
-    pub(crate) fn complaints(&mut self) -> Vec<String> {
+    pub(crate) fn page_problems(&mut self) -> Vec<String> {
         // A call makes sure that earlier events have arrived.
         self.evaluate("0");
-        std::mem::take(&mut self.complaints)
+        std::mem::take(&mut self.page_problems)
     }
 
     /// Writes a picture of the whole page.

@@ -36,7 +36,7 @@ const fn view(width: u32, is_dark: bool, is_print: bool) -> View {
     }
 }
 
-fn glasscache(folder: &Path, line: &str) {
+fn run_glasscache(folder: &Path, line: &str) {
     let output = Command::new(env!("CARGO_BIN_EXE_glasscache"))
         .args(line.split(' '))
         .current_dir(folder)
@@ -46,22 +46,22 @@ fn glasscache(folder: &Path, line: &str) {
 }
 
 fn write_curve(folder: &Path) {
-    glasscache(
+    run_glasscache(
         folder,
         "generate zipf keys.csv --requests 5000 --keys 300 --size 2000",
     );
-    glasscache(folder, "curve keys.csv --html curve.html");
+    run_glasscache(folder, "curve keys.csv --html curve.html");
 }
 
 fn write_slabs(folder: &Path) {
     let sizes = "size,count\n100,50\n300,70\n700,10\n2000,20\n5000,9\n90000,3\n";
     std::fs::write(folder.join("sizes.csv"), sizes).unwrap();
-    glasscache(folder, "slabs sizes.csv --html slabs.html");
+    run_glasscache(folder, "slabs sizes.csv --html slabs.html");
 }
 
 /// Writes each kind of page and returns their names.
-fn pages(folder: &Path) -> Vec<&'static str> {
-    let run = |line: &str| glasscache(folder, line);
+fn write_pages(folder: &Path) -> Vec<&'static str> {
+    let run = |line: &str| run_glasscache(folder, line);
     write_curve(folder);
     write_slabs(folder);
     run("generate topic-tree site --requests 2000 --items 300");
@@ -113,12 +113,12 @@ fn pages(folder: &Path) -> Vec<&'static str> {
 }
 
 /// The browser, or a note that says how many tests are skipped without one.
-fn browser(tests: usize) -> Option<Browser> {
-    let installed = browser::installed();
-    if installed.is_none() {
+fn start_browser(tests: usize) -> Option<Browser> {
+    let program = browser::find_browser();
+    if program.is_none() {
         eprintln!("no Chromium is installed: {tests} browser test skipped");
     }
-    installed.map(|program| Browser::start(&program))
+    program.map(|program| Browser::start(&program))
 }
 
 fn screenshots() -> Option<PathBuf> {
@@ -130,7 +130,7 @@ fn screenshots() -> Option<PathBuf> {
 #[test]
 fn pages_are_small_have_no_addresses_and_name_their_origin() {
     let folder = tempfile::tempdir().unwrap();
-    for page in pages(folder.path()) {
+    for page in write_pages(folder.path()) {
         let text = std::fs::read_to_string(folder.path().join(page)).unwrap();
         assert!(text.len() <= PAGE_BYTES_MAX, "{page}: {} bytes", text.len());
         for address in ["http:", "https:", "src=", "@import", "url("] {
@@ -146,18 +146,22 @@ fn pages_are_small_have_no_addresses_and_name_their_origin() {
 
 #[test]
 fn pages_are_legible_in_every_view_without_messages_or_requests() {
-    let Some(mut browser) = browser(1) else {
+    let Some(mut browser) = start_browser(1) else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
     let kept = screenshots();
-    for page in pages(folder.path()) {
+    for page in write_pages(folder.path()) {
         let file = folder.path().join(page);
         for (name, view) in VIEWS {
             browser.open(&file, view);
             let faults = browser.evaluate(CHECKS);
             assert_eq!(faults, serde_json::json!([]), "{page} {name}");
-            assert_eq!(browser.complaints(), Vec::<String>::new(), "{page} {name}");
+            assert_eq!(
+                browser.page_problems(),
+                Vec::<String>::new(),
+                "{page} {name}"
+            );
             if let Some(kept) = &kept {
                 browser.screenshot(&kept.join(page.replace(".html", &format!("-{name}.png"))));
             }
@@ -175,12 +179,12 @@ fn pages_are_legible_in_every_view_without_messages_or_requests() {
         faults.contains("contrast") && faults.contains("wider"),
         "{faults}"
     );
-    assert!(browser.complaints().len() >= 2);
+    assert!(browser.page_problems().len() >= 2);
 }
 
 #[test]
 fn charts_show_values_switch_lines_and_save_their_data() {
-    let Some(mut browser) = browser(1) else {
+    let Some(mut browser) = start_browser(1) else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -210,12 +214,12 @@ fn charts_show_values_switch_lines_and_save_their_data() {
     let rows: Vec<&str> = saved[1].as_str().unwrap().lines().collect();
     assert!(rows.len() > 100, "{} rows", rows.len());
     assert!(rows[1].starts_with("LRU (exact),"), "{}", rows[1]);
-    assert_eq!(browser.complaints(), Vec::<String>::new());
+    assert_eq!(browser.page_problems(), Vec::<String>::new());
 }
 
 #[test]
 fn tables_sort_by_size_and_commands_can_be_copied() {
-    let Some(mut browser) = browser(1) else {
+    let Some(mut browser) = start_browser(1) else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -244,5 +248,5 @@ fn tables_sort_by_size_and_commands_can_be_copied() {
     );
     let copied = copied.as_str().unwrap();
     assert!(copied.starts_with("memcached -o slab_sizes="), "{copied}");
-    assert_eq!(browser.complaints(), Vec::<String>::new());
+    assert_eq!(browser.page_problems(), Vec::<String>::new());
 }

@@ -1,23 +1,23 @@
 //! Calls about many keys: partitioned by server, all servers at once, a failure for each key.
 //!
-//! `read`, `store` and `delete` write the requests of a kind of call and interpret its replies; `fetch` reads for the near
-//! cache, which needs remaining TTLs. `partition` says which key goes to which server, `requests` sends the requests and
-//! receives the replies. What follows from a failure is decided in `engine`.
+//! `read`, `store` and `delete` write the requests of a kind of call and interpret its replies; `read_with_ttls` reads
+//! for the near cache, which needs remaining TTLs. `partition` decides which key goes to which server, `requests` sends
+//! the requests and receives the replies. What follows from a failure is decided in `engine`.
 
 mod delete;
-mod fetch;
 mod partition;
 mod read;
+mod read_with_ttls;
 mod requests;
 mod store;
 
 pub use crate::engine::{BulkResult, Failures};
 pub use delete::BulkDelete;
-pub use fetch::BulkFetch;
-pub(crate) use fetch::found_values_with_index;
 pub use partition::{Partition, Partitioned};
 pub use read::BulkRead;
 pub(crate) use read::ReadTotals;
+pub use read_with_ttls::BulkReadWithTtls;
+pub(crate) use read_with_ttls::found_values_with_index;
 pub use requests::{BulkReply, CallWithError, ServerRequest};
 #[cfg(feature = "tokio")]
 pub(crate) use requests::{counting_handler, handle_unread_reply, request_rounds};

@@ -19,7 +19,7 @@ const DIRECT_BYTES_MIN: usize = 16 << 10;
 const ACKNOWLEDGEMENTS_MAX: usize = 2;
 
 /// Received bytes that wait while requests are still being sent. Calls to several servers are sent side by side, so
-/// the caller is asked to read only when a server replies with more than this.
+/// the caller has to read only when a server replies with more than this.
 const READ_AHEAD_BYTES_MAX: usize = 1 << 20;
 
 impl Call<'_> {
@@ -181,7 +181,7 @@ impl Call<'_> {
     /// False: a signal came; handle it and call again.
     pub fn receive_body(&mut self, target: &mut [u8]) -> Result<bool, Error> {
         if !self.process.is_current() {
-            return Err(self.forked());
+            return Err(self.fork_error());
         }
         let deadline = self.deadline;
         let socket_connection = PooledConnection::socket_connection_of(&mut self.connection)?;

@@ -193,7 +193,7 @@ impl Call<'_> {
     }
 
     /// The error of a call in a child of a fork, while the parent continues it.
-    pub(super) fn forked(&self) -> Error {
+    pub(super) fn fork_error(&self) -> Error {
         let context = Context {
             retry_is_safe: self.requests.iter().all(Request::is_repeatable),
             ..self.unsent_context(Phase::Read)

@@ -228,7 +228,7 @@ impl<'a> Call<'a> {
             return Ok(CallState::Finished);
         }
         if !self.process.is_current() {
-            return Err(self.forked());
+            return Err(self.fork_error());
         }
         loop {
             let step_result = match self.stage {

@@ -215,8 +215,8 @@ fn replies_without_end_to_requests_that_are_not_read_are_refused_before_the_dead
     assert!(written_bytes.load(Ordering::SeqCst) < SOCKET_BUFFERS_BYTES_MAX);
 }
 
-/// A server that knows meta commands and reads nothing after the first. It refuses a store and ends the connection, each
-/// when told to.
+/// A server that knows meta commands and reads nothing after the first. It refuses a store and ends the connection,
+/// each when the test allows it.
 fn refusing_listener() -> (SocketAddr, Sender<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -274,8 +274,8 @@ fn a_refusal_that_comes_before_the_value_is_sent_is_returned_though_the_server_c
     }
 }
 
-/// A server that knows meta commands and takes one store, but reads nothing of what follows. It ends the connection when
-/// told to.
+/// A server that knows meta commands and takes one store, but reads nothing of what follows. It ends the connection
+/// when the test allows it.
 fn listener_of_one_store() -> (SocketAddr, Sender<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -380,7 +380,7 @@ fn read_line(input: &mut impl BufRead) -> String {
     line.trim_end().to_owned()
 }
 
-/// A server that knows meta commands and replies to the next request when told to.
+/// A server that knows meta commands and replies to the next request when the test allows it.
 fn listener_that_waits_for(may_reply: Receiver<()>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

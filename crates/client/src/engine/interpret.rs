@@ -18,7 +18,7 @@ pub fn refusal_to_error(reply: Reply, server: &str) -> Result<Reply, Error> {
     }
 }
 
-fn unexpected(server: &str) -> Error {
+fn unexpected_reply(server: &str) -> Error {
     Error::Protocol {
         server: server.to_owned(),
         fault: ReplyFault::Unexpected.into(),
@@ -62,8 +62,10 @@ pub fn write_outcome_of_reply(reply: Reply, server: &str) -> Result<WriteOutcome
             WriteStatus::Exists => WriteOutcome::Exists,
             WriteStatus::NotFound => WriteOutcome::NotFound,
         }),
-        Reply::Meta(meta) => write_outcome_of_code(meta.code).ok_or_else(|| unexpected(server)),
-        _ => Err(unexpected(server)),
+        Reply::Meta(meta) => {
+            write_outcome_of_code(meta.code).ok_or_else(|| unexpected_reply(server))
+        }
+        _ => Err(unexpected_reply(server)),
     }
 }
 
@@ -80,9 +82,9 @@ pub fn number_of_reply(
             (MetaCode::NotFound, _) => Ok(None),
             (MetaCode::Value, Some(found)) => parse_number(pipeline.body(found))
                 .map(Some)
-                .ok_or_else(|| unexpected(server)),
-            _ => Err(unexpected(server)),
+                .ok_or_else(|| unexpected_reply(server)),
+            _ => Err(unexpected_reply(server)),
         },
-        _ => Err(unexpected(server)),
+        _ => Err(unexpected_reply(server)),
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use glasscache_protocol::meta::request::WireKey;
 
-use super::options::CountedBytes;
+use super::options::ByteAccounting;
 
 /// A key as it goes on the wire; one in base64 after a zero byte, which no wire key has.
 pub(super) type NearKey = Arc<[u8]>;
@@ -96,14 +96,14 @@ const TABLE_BYTES: usize = (size_of::<(NearKey, u32)>() + 1) * 16 / 7
     + 2 * (size_of::<(NearKey, Option<NearEntry>)>() + 8 + 8 + 4 + 4);
 
 /// The bytes that an item counts in a near cache that is bounded in bytes.
-pub(super) fn counted_bytes(
-    byte_accounting: CountedBytes,
+pub(super) fn entry_bytes(
+    byte_accounting: ByteAccounting,
     key: &NearKey,
     value: &NearValue,
 ) -> u32 {
     let bytes = match byte_accounting {
-        CountedBytes::Value => value.bytes.len(),
-        CountedBytes::Allocated => allocated_bytes(key, value),
+        ByteAccounting::Value => value.bytes.len(),
+        ByteAccounting::Allocated => allocated_bytes(key, value),
     };
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }

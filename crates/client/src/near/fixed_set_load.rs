@@ -79,7 +79,7 @@ impl FixedSetLoad {
 
     /// Ends a load. `missing_keys` are those that the servers do not have; `has_failed`: some servers did not reply.
     /// What was loaded is refreshed at half of its age, which `near_ttl` and the first of its expiries bound.
-    pub(super) fn end(
+    pub(super) fn finish(
         &mut self,
         now: Instant,
         (missing_keys, has_failed): (Vec<NearKey>, bool),
@@ -156,16 +156,16 @@ mod tests {
         assert!(load.begin(now));
         load.mark_due();
         assert!(!load.begin(now), "one load at a time");
-        load.end(now, (Vec::new(), false), None, None);
+        load.finish(now, (Vec::new(), false), None, None);
         assert!(!load.is_loaded() && load.begin(now));
-        load.end(now, (Vec::new(), false), None, None);
+        load.finish(now, (Vec::new(), false), None, None);
         assert!(load.is_loaded() && !load.begin(now));
     }
 
     #[test]
     fn the_end_of_a_load_that_was_dropped_meanwhile_changes_nothing() {
         let mut load = FixedSetLoad::new(0);
-        load.end(Instant::now(), (Vec::new(), true), None, None);
+        load.finish(Instant::now(), (Vec::new(), true), None, None);
         assert!(load.is_loaded() && !load.is_due(Instant::now() + LOAD_RETRY_DELAY * 2));
     }
 }

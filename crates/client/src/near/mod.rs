@@ -1,9 +1,9 @@
 //! The strategy that a client runs: a fixed set and a near cache in the process, and what is fetched together.
 //!
-//! A read asks [`ClientNearCache`] first, and makes the calls that a [`NearRead`] names. Which items are available and what one
-//! call fetches is decided by `glasscache_strategy`, whose code the simulator replays; here are the values and what
-//! makes them stale: time (`state`), writes (`writes`) and those of others (`watch`). No socket and no clock: drivers pass in the time. The
-//! rules of freshness and their reasons: docs/decisions/0073-near-cache-in-the-client.md.
+//! A read looks in [`ClientNearCache`] first, and makes the calls that a [`NearRead`] returns. Which items are
+//! available and what one call fetches is decided by `glasscache_strategy`, whose code the simulator replays; here are
+//! the values and what makes them stale: time (`state`), writes (`writes`) and those of others (`watch`). No socket and
+//! no clock: drivers pass in the time. The rules of freshness and their reasons: docs/decisions/0073-near-cache-in-the-client.md.
 
 mod coverage;
 mod entry;
@@ -35,7 +35,7 @@ use crate::error::Error;
 use crate::fork::Process;
 use crate::key::KeyEncoder;
 pub use entry::NearValue;
-pub use options::{ChildrenOf, CountedBytes, StrategyOptions};
+pub use options::{ByteAccounting, ChildrenOf, StrategyOptions};
 pub use read::{Fetch, FetchReason, FetchedItems, NearRead, only_value};
 pub use scope::RequestScope;
 pub use stats::NearStats;

@@ -24,7 +24,7 @@ pub struct StrategyOptions {
     /// The children of an item, instead of the file's.
     pub children_of: Option<ChildrenOf>,
     /// What an item counts in a near cache that is bounded in bytes.
-    pub counted_bytes: CountedBytes,
+    pub byte_accounting: ByteAccounting,
     /// The share of the requests that run it, where it disables itself if it misses its forecast; `None`: all requests
     /// run it, whatever they need.
     pub share: Option<RolloutShare>,
@@ -38,7 +38,7 @@ impl StrategyOptions {
             near_ttl: Some(NEAR_TTL_DEFAULT),
             is_coherent: false,
             children_of: None,
-            counted_bytes: CountedBytes::default(),
+            byte_accounting: ByteAccounting::default(),
             share: None,
         }
     }
@@ -46,7 +46,7 @@ impl StrategyOptions {
 
 /// What an item counts in a near cache that is bounded in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum CountedBytes {
+pub enum ByteAccounting {
     /// The memory that it takes in the process: key, value, and its share of the tables.
     #[default]
     Allocated,

@@ -381,7 +381,7 @@ impl NearRead {
     }
 
     /// How many keys were read without a call, and the bytes of their values.
-    pub fn hits(&self) -> (usize, usize) {
+    pub fn hit_keys_and_bytes(&self) -> (usize, usize) {
         let known_values = self
             .values
             .iter()

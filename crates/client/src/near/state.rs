@@ -14,9 +14,9 @@ use glasscache_strategy::rollout::process_rollout::ProcessRollout;
 use glasscache_strategy::rollout::rollout_share::Group;
 use glasscache_strategy::rules::{Location, PrefetchRules, store_fetched};
 
-use super::entry::{NearEntry, NearKey, NearValue, allocated_bytes, compute_expiry, counted_bytes};
+use super::entry::{NearEntry, NearKey, NearValue, allocated_bytes, compute_expiry, entry_bytes};
 use super::fixed_set_load::FixedSetLoad;
-use super::options::{CountedBytes, StrategyOptions};
+use super::options::{ByteAccounting, StrategyOptions};
 use super::related_keys::RelatedKeysOfRead;
 use super::scope::ScopeState;
 use super::stats::NearStats;
@@ -34,7 +34,7 @@ pub(super) struct NearState {
     /// No fetched value is cached before: a delayed flush is under way.
     caching_paused_until: Option<Instant>,
     near_ttl: Option<Duration>,
-    byte_accounting: CountedBytes,
+    byte_accounting: ByteAccounting,
     stats: NearStats,
     warnings: VecDeque<String>,
     process_rollout: ProcessRollout,
@@ -102,7 +102,7 @@ impl NearState {
             fixed_set_load: FixedSetLoad::new(fixed_keys.len()),
             caching_paused_until: None,
             near_ttl: options.near_ttl,
-            byte_accounting: options.counted_bytes,
+            byte_accounting: options.byte_accounting,
             stats: NearStats::default(),
             warnings: VecDeque::new(),
             watches: options.is_coherent.then(Watches::default),
@@ -406,7 +406,7 @@ impl NearState {
         let is_cacheable = self.may_cache(started_at);
         let cached_bytes = match (&fetched.value, expires) {
             (Some(value), Ok(_)) if is_cacheable => {
-                Some(counted_bytes(self.byte_accounting, key, value))
+                Some(entry_bytes(self.byte_accounting, key, value))
             }
             _ => None,
         };
@@ -445,7 +445,7 @@ impl NearState {
         let first_expiry = loaded.filter_map(|entry| entry.expires_at).min();
         let outcome = (missing_keys, has_failed);
         self.fixed_set_load
-            .end(now, outcome, self.near_ttl, first_expiry);
+            .finish(now, outcome, self.near_ttl, first_expiry);
     }
 
     /// Notes what the user should know of keys of the fixed set that servers lack, once.
@@ -468,7 +468,7 @@ impl NearState {
 
     pub(super) fn end_write(&mut self, keys: &[NearKey]) {
         for key in keys {
-            self.writes.end(key);
+            self.writes.end_write(key);
             self.invalidate_key(key);
         }
     }

@@ -11,7 +11,7 @@ use glasscache_protocol::text::request::StoreMode;
 
 use super::watch::{ReportLevel, WatchEvent, possible_near_keys};
 use super::{
-    ChildrenOf, ClientNearCache, CountedBytes, FetchReason, FetchedItems, NearRead, NearValue,
+    ByteAccounting, ChildrenOf, ClientNearCache, FetchReason, FetchedItems, NearRead, NearValue,
     NearWriteGuard, RequestScope, StrategyOptions,
 };
 use crate::error::Error;
@@ -446,7 +446,7 @@ fn a_read_of_many_keys_makes_one_call_for_those_that_are_not_available() {
 fn a_near_cache_of_bytes_counts_the_memory_that_an_item_takes() {
     let items_kept = |counted| {
         let mut client = TestClient::with_options("strategy lru-bytes:1000", |options| {
-            options.counted_bytes = counted;
+            options.byte_accounting = counted;
         });
         for key in ["a", "b", "c", "d", "e", "f"] {
             client.read(key);
@@ -455,8 +455,8 @@ fn a_near_cache_of_bytes_counts_the_memory_that_an_item_takes() {
         assert!(stats.near_bytes > 100 * stats.near_items);
         (stats.near_items, stats.near_bytes)
     };
-    assert_eq!(items_kept(CountedBytes::Value).0, 6);
-    let (items, bytes) = items_kept(CountedBytes::Allocated);
+    assert_eq!(items_kept(ByteAccounting::Value).0, 6);
+    let (items, bytes) = items_kept(ByteAccounting::Allocated);
     assert!(items > 0 && bytes <= 1000, "{items} items of {bytes} bytes");
 }
 

@@ -1,7 +1,7 @@
 //! What servers report of other clients' changes: the conversation of one watch.
 //!
 //! A watch requests `watch mutations deletions heartbeat` with the client's namespace as `prefix=`. A glasscache server
-//! reports every change so; with each heartbeat it says when everything before had been reported. memcached refuses
+//! reports every change so; each heartbeat reports until when every change has been reported. memcached refuses
 //! these words, and is then watched without them: it reports stores and deletes. The driver (`crate::watch`) moves the
 //! bytes and passes in the time (docs/decisions/0082-coherent-near-caches.md).
 
@@ -99,7 +99,7 @@ impl WatchConversation {
         std::mem::take(&mut self.output)
     }
 
-    /// Takes what was received at `now`, and passes on what it says.
+    /// Takes what was received at `now`, and passes on what it reports.
     pub fn receive(
         &mut self,
         bytes: &[u8],
@@ -159,7 +159,7 @@ impl WatchConversation {
         }
     }
 
-    /// Passes on what a line reports; a line that says nothing known may be about any key.
+    /// Passes on what a line reports; an unknown line may be about any key.
     fn handle_report_line(
         &mut self,
         line: &[u8],

@@ -37,7 +37,7 @@ impl WriteTracker {
         self.record_change(key);
     }
 
-    pub(super) fn end(&mut self, key: &NearKey) {
+    pub(super) fn end_write(&mut self, key: &NearKey) {
         if let MapEntry::Occupied(mut entry) = self.in_flight.entry(key.clone()) {
             *entry.get_mut() -= 1;
             if *entry.get() == 0 {

@@ -97,7 +97,7 @@ fn push_changed_keys(request: &Request<'_>, keys: &mut Vec<NearKey>) {
         }
         Request::Get { .. }
         | Request::GetMany { .. }
-        | Request::Fetch { .. }
+        | Request::GetWithTtls { .. }
         | Request::Inspect { .. }
         | Request::Flush { .. }
         | Request::FlushPrefix { .. }

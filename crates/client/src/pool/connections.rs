@@ -79,7 +79,7 @@ impl ConnectionPool {
     }
 
     /// Connections that are open, and those of them that are idle.
-    pub(super) fn counts(&self) -> (usize, usize) {
+    pub(super) fn open_and_idle_counts(&self) -> (usize, usize) {
         let state = self.state();
         (state.open_count, state.idle.len())
     }

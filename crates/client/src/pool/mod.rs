@@ -75,7 +75,7 @@ impl Server {
 
     /// Connections that are open, and those of them that are idle.
     pub fn connection_counts(&self) -> (usize, usize) {
-        self.pool.counts()
+        self.pool.open_and_idle_counts()
     }
 
     /// Whether quiet writes were not sent, or not acknowledged.

@@ -55,7 +55,7 @@ pub enum Request<'a> {
         cas: bool,
     },
     /// Values of many keys, each with its remaining TTL where the command set has it.
-    Fetch { keys: &'a [WireKey<'a>] },
+    GetWithTtls { keys: &'a [WireKey<'a>] },
     /// One write of a value.
     Store {
         mode: StoreMode,
@@ -147,7 +147,7 @@ impl<'a> Request<'a> {
         match self {
             Self::Get { .. }
             | Self::GetMany { .. }
-            | Self::Fetch { .. }
+            | Self::GetWithTtls { .. }
             | Self::Delete { .. }
             | Self::DeleteMany { .. }
             | Self::Touch { .. }
@@ -184,11 +184,13 @@ impl<'a> Request<'a> {
                 CallClass::Single(OperationKind::Other, 0)
             }
             Self::GetMany { keys, .. } => CallClass::Bulk(keys.len(), 0),
-            Self::Fetch { keys: [_] } => CallClass::Single(OperationKind::Read, 0),
+            Self::GetWithTtls { keys: [_] } => CallClass::Single(OperationKind::Read, 0),
             Self::StoreMany { items, .. } => {
                 CallClass::Bulk(items.len(), items.iter().map(|item| item.body.len()).sum())
             }
-            Self::Fetch { keys } | Self::DeleteMany { keys } => CallClass::Bulk(keys.len(), 0),
+            Self::GetWithTtls { keys } | Self::DeleteMany { keys } => {
+                CallClass::Bulk(keys.len(), 0)
+            }
             Self::Flush { .. } | Self::FlushPrefix { .. } | Self::Stats { .. } | Self::Version => {
                 CallClass::Uncounted
             }
@@ -225,7 +227,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Writes the request, without a body that is sent from where it lies, and notes which reply to expect.
+    /// Writes the request, without a body that is sent from its own buffer, and records which reply to expect.
     pub fn write(&self, writer: &mut RequestWriter<'_>) -> Result<(), Unsupported> {
         match writer.command_set {
             CommandSet::Meta => {
@@ -256,7 +258,7 @@ impl<'a> Request<'a> {
                 writer.out.extend_from_slice(key_list.finish());
                 writer.pipeline.expect(ExpectedReply::Values(key_list));
             }
-            Self::Fetch { keys } => {
+            Self::GetWithTtls { keys } => {
                 let mut key_list = writer.pipeline.key_list();
                 key_list.begin(b"get");
                 for key in keys {

@@ -42,7 +42,7 @@ impl Request<'_> {
                 }
                 write_reads(writer, list, cas);
             }
-            Self::Fetch { keys } => {
+            Self::GetWithTtls { keys } => {
                 let mut list = begin_key_list(writer);
                 for &key in keys {
                     with_raw_key(key, |key| list.push(b"", key));

@@ -72,7 +72,7 @@ impl Request<'_> {
             Self::Get { .. }
             | Self::Inspect { .. }
             | Self::GetMany { .. }
-            | Self::Fetch { .. }
+            | Self::GetWithTtls { .. }
             | Self::Flush { .. }
             | Self::FlushPrefix { .. }
             | Self::Stats { .. }
@@ -104,7 +104,7 @@ impl Request<'_> {
             | Self::Arithmetic { key, .. } => key.is_base64,
             Self::Store { item, .. } => item.key.is_base64,
             Self::StoreMany { items, .. } => items.iter().any(|item| item.key.is_base64),
-            Self::DeleteMany { keys } | Self::Fetch { keys } => {
+            Self::DeleteMany { keys } | Self::GetWithTtls { keys } => {
                 keys.iter().any(|key| key.is_base64)
             }
             _ => false,

@@ -69,7 +69,7 @@ impl Request<'_> {
                 let common = writer.begin_meta_with_reply(prefix);
                 meta::flush_prefix(writer.out, prefix, common);
             }
-            Self::Fetch { keys } => {
+            Self::GetWithTtls { keys } => {
                 let fields = GetFields {
                     value: true,
                     ttl: true,

@@ -134,7 +134,7 @@ impl TlsSession {
             }
             Err(error) => {
                 self.failure = Some(format!("TLS failed: {error}"));
-                // The alert that tells the server why.
+                // The alert with the reason, for the server.
                 let _ = self.flush(fd);
                 Err(TLS_FAILED)
             }

@@ -185,7 +185,9 @@ impl Codec {
     /// The flags and bytes of `value`, borrowed from it where nothing had to be done.
     pub fn encode<'v>(&self, value: &ValueRef<'v>) -> Result<Encoded<'v>, ValueError> {
         if matches!(value, ValueRef::Pickle(_)) && !self.options.pickle {
-            return Err(self.unwritable(&ValueRefusal::of("a pickle (allow it with pickle=True)")));
+            return Err(
+                self.unwritable_error(&ValueRefusal::new("a pickle (allow it with pickle=True)"))
+            );
         }
         if let ValueRef::Ints(numbers) = value {
             self.check_readable(numbers)?;
@@ -194,7 +196,7 @@ impl Codec {
             && !typed::is_complete(bytes, self.options.decompressed_bytes_max)
         {
             let items_max = self.options.decompressed_bytes_max / typed::BYTES_PER_VALUE;
-            return Err(self.unwritable(&ValueRefusal(
+            return Err(self.unwritable_error(&ValueRefusal(
                 format!("a typed value that is malformed or has more than {items_max} items (decompressed_bytes_max)").into(),
             )));
         }
@@ -216,7 +218,7 @@ impl Codec {
             }),
             _ => self.writer.write(value, &mut scratch),
         };
-        let written = written.map_err(|refusal| self.unwritable(&refusal))?;
+        let written = written.map_err(|refusal| self.unwritable_error(&refusal))?;
         let plain = match written.body {
             Body::Unchanged(bytes) => Cow::Borrowed(bytes),
             Body::Scratch => Cow::Owned(scratch),
@@ -245,7 +247,7 @@ impl Codec {
             return Ok(());
         }
         let count = numbers.len();
-        Err(self.unwritable(&ValueRefusal(
+        Err(self.unwritable_error(&ValueRefusal(
             format!("{count} whole numbers, {unpacked_bytes} bytes unpacked, limit {bytes_max} (decompressed_bytes_max)").into(),
         )))
     }
@@ -406,7 +408,7 @@ impl Codec {
             .unwrap_or(self.options.dialect)
     }
 
-    fn unwritable(&self, refusal: &ValueRefusal) -> ValueError {
+    fn unwritable_error(&self, refusal: &ValueRefusal) -> ValueError {
         ValueError::Unwritable {
             dialect: self.options.dialect,
             what: refusal.0.to_string(),

@@ -35,7 +35,7 @@ impl Record {
         for (server, version) in versions {
             versions_map.insert((*server).to_owned(), json!(version));
         }
-        versions_map.insert("commit".to_owned(), json!(commit()));
+        versions_map.insert("commit".to_owned(), json!(source_commit()));
         Self {
             name: name.to_owned(),
             date: now(),
@@ -60,7 +60,7 @@ impl Record {
 }
 
 /// The commit of the tree in the working directory, with `+` when it has changes; empty outside of one.
-fn commit() -> String {
+fn source_commit() -> String {
     let git = |arguments: &[&str]| -> Option<String> {
         let output = Command::new("git").args(arguments).output().ok()?;
         output

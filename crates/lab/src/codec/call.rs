@@ -1,4 +1,4 @@
-//! The time of a call by part: what is measured by size on the wire, and what a slower network adds.
+//! The parts of the time of a call: those measured by value size, and what a slower network adds.
 
 use serde::Serialize;
 
@@ -13,16 +13,16 @@ pub struct CodecObjective {
 
 /// The median time of calls with values that need no conversion, by size, and the server's CPU time in it.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct WireTimes {
+pub struct CallTimes {
     /// Of sets, ascending by size.
-    pub set: Vec<WireTime>,
+    pub set: Vec<CallTime>,
     /// Of gets, ascending by size.
-    pub get: Vec<WireTime>,
+    pub get: Vec<CallTime>,
 }
 
 /// One measured size.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct WireTime {
+pub struct CallTime {
     /// Bytes of the value.
     pub bytes: usize,
     /// Median time of the call.
@@ -74,9 +74,9 @@ impl CallParts {
 }
 
 /// Finds the time of this size among the measured ones, in a straight line between two of them.
-fn interpolate_times(times: &[WireTime], bytes: usize) -> (f64, f64) {
+fn interpolate_times(times: &[CallTime], bytes: usize) -> (f64, f64) {
     let total_and_server_us =
-        |time: &WireTime| (time.us, time.server_us.unwrap_or(0.0).min(time.us));
+        |time: &CallTime| (time.us, time.server_us.unwrap_or(0.0).min(time.us));
     let (Some(first), Some(last)) = (times.first(), times.last()) else {
         return (0.0, 0.0);
     };
@@ -99,8 +99,8 @@ fn interpolate_times(times: &[WireTime], bytes: usize) -> (f64, f64) {
 }
 
 /// Send, server and receive of a call whose value goes one way; half of an empty call's time is spent on each way.
-pub(super) fn wire_parts(
-    times: &[WireTime],
+pub(super) fn network_and_server_parts(
+    times: &[CallTime],
     bytes: usize,
     is_set: bool,
     objective: &CodecObjective,
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn times_between_two_sizes_lie_on_the_line_between_them() {
-        let at_size = |bytes: usize, us: f64| WireTime {
+        let at_size = |bytes: usize, us: f64| CallTime {
             bytes,
             us,
             server_us: Some(10.0),
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(interpolate_times(&times, 500), (35.0, 10.0));
         assert_eq!(interpolate_times(&times, 0), (30.0, 10.0));
         assert_eq!(interpolate_times(&times, 5000), (40.0, 10.0));
-        let parts = wire_parts(
+        let parts = network_and_server_parts(
             &times,
             1000,
             false,

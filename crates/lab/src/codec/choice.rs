@@ -1,13 +1,13 @@
 //! Which form to use: the time of a call from its parts, the network speed at which compressing pays, the threshold.
 //!
-//! A call takes as long as its serialiser, its compressor and the wire with this many bytes. The first two are measured
+//! A call takes as long as its serialiser, its compressor, and the network and server with this many bytes. The first two are measured
 //! value by value, the last by size; a slower network adds a time for each byte. The form with the least time is
 //! chosen, and of those that need at most [`TIME_TOLERANCE`] more the one with the fewest bytes.
 
 use serde::Serialize;
 
-use super::call::{CallParts, CodecObjective, WireTime, WireTimes, wire_parts};
-use super::measure::{PackerCosts, SerialiserCosts};
+use super::call::{CallParts, CallTime, CallTimes, CodecObjective, network_and_server_parts};
+use super::measure::{CompressorCosts, SerialiserCosts};
 
 /// A form that is slower by no more than this share may be chosen for its bytes: less is within the noise.
 const TIME_TOLERANCE: f64 = 0.02;
@@ -69,24 +69,24 @@ pub struct Choice {
     pub get_us_p50: f64,
 }
 
-/// The form of one value: its bytes on the wire and the time its compressor takes each way.
-fn wire_cost(
+/// The form of one value: its stored bytes and the time its compressor takes each way.
+fn stored_form_cost(
     plain_bytes: usize,
-    packer: &PackerCosts,
+    compressor: &CompressorCosts,
     index: usize,
     threshold_bytes: Option<usize>,
 ) -> (usize, f64, f64) {
     let time_us = |times_ns: &[u64]| times_ns.get(index).copied().unwrap_or(0) as f64 / 1e3;
-    let packed_bytes = packer.bytes.get(index).copied().unwrap_or(plain_bytes);
+    let compressed_bytes = compressor.bytes.get(index).copied().unwrap_or(plain_bytes);
     match threshold_bytes {
         Some(threshold_bytes) if plain_bytes >= threshold_bytes => {
-            if packed_bytes > plain_bytes - plain_bytes * MIN_SAVING_PERCENT / 100 {
-                (plain_bytes, time_us(&packer.pack_ns), 0.0)
+            if compressed_bytes > plain_bytes - plain_bytes * MIN_SAVING_PERCENT / 100 {
+                (plain_bytes, time_us(&compressor.compress_ns), 0.0)
             } else {
                 (
-                    packed_bytes,
-                    time_us(&packer.pack_ns),
-                    time_us(&packer.unpack_ns),
+                    compressed_bytes,
+                    time_us(&compressor.compress_ns),
+                    time_us(&compressor.decompress_ns),
                 )
             }
         }
@@ -106,30 +106,31 @@ fn median(mut times_us: Vec<f64>) -> f64 {
 /// The costs of a form of values that had `input_bytes` bytes.
 pub fn candidate_costs(
     serialiser: &SerialiserCosts,
-    packer: &PackerCosts,
+    compressor: &CompressorCosts,
     input_bytes: usize,
-    wire_times: &WireTimes,
+    call_times: &CallTimes,
     objective: &CodecObjective,
 ) -> Candidate {
     let plain_bytes: usize = serialiser.bodies.iter().map(Vec::len).sum();
-    let bytes: usize = packer.bytes.iter().sum();
-    let count = packer.bytes.len();
+    let bytes: usize = compressor.bytes.iter().sum();
+    let count = compressor.bytes.len();
     let break_even_mbit = |ns: &[u64]| {
         let spent_ns: u64 = ns.iter().sum();
         let saved_bits = plain_bytes.saturating_sub(bytes) as f64 * 8.0;
         (saved_bits > 0.0 && spent_ns > 0).then(|| saved_bits / (spent_ns as f64 / 1e3))
     };
     let (write_us, read_us) = (
-        mean_us(&serialiser.write_ns) + mean_us(&packer.pack_ns),
-        mean_us(&serialiser.read_ns) + mean_us(&packer.unpack_ns),
+        mean_us(&serialiser.write_ns) + mean_us(&compressor.compress_ns),
+        mean_us(&serialiser.read_ns) + mean_us(&compressor.decompress_ns),
     );
-    let mean_wire_us = |times: &[WireTime], is_set: bool| {
-        let call_us = |bytes: &usize| wire_parts(times, *bytes, is_set, objective).total_us();
-        packer.bytes.iter().map(call_us).sum::<f64>() / count.max(1) as f64
+    let mean_network_and_server_us = |times: &[CallTime], is_set: bool| {
+        let call_us =
+            |bytes: &usize| network_and_server_parts(times, *bytes, is_set, objective).total_us();
+        compressor.bytes.iter().map(call_us).sum::<f64>() / count.max(1) as f64
     };
-    let set_us = write_us + mean_wire_us(&wire_times.set, true);
-    let get_us = read_us + mean_wire_us(&wire_times.get, false);
-    let names = [serialiser.name.as_str(), packer.name.as_str()];
+    let set_us = write_us + mean_network_and_server_us(&call_times.set, true);
+    let get_us = read_us + mean_network_and_server_us(&call_times.get, false);
+    let names = [serialiser.name.as_str(), compressor.name.as_str()];
     let names = names
         .iter()
         .copied()
@@ -146,8 +147,8 @@ pub fn candidate_costs(
         ratio: bytes as f64 / input_bytes.max(1) as f64,
         write_us,
         read_us,
-        write_break_even_mbit: break_even_mbit(&packer.pack_ns),
-        read_break_even_mbit: break_even_mbit(&packer.unpack_ns),
+        write_break_even_mbit: break_even_mbit(&compressor.compress_ns),
+        read_break_even_mbit: break_even_mbit(&compressor.decompress_ns),
         call_us: mean_call_us(set_us, get_us, objective),
     }
 }
@@ -159,9 +160,9 @@ fn mean_call_us(set_us: f64, get_us: f64, objective: &CodecObjective) -> f64 {
 /// The costs of one setting.
 fn evaluate_setting(
     serialiser: &SerialiserCosts,
-    packer: &PackerCosts,
+    compressor: &CompressorCosts,
     threshold_bytes: Option<usize>,
-    wire_times: &WireTimes,
+    call_times: &CallTimes,
     objective: &CodecObjective,
 ) -> Choice {
     let (mut set, mut get, mut bytes) = (CallParts::default(), CallParts::default(), 0);
@@ -169,30 +170,30 @@ fn evaluate_setting(
     let share = 1.0 / serialiser.bodies.len().max(1) as f64;
     for (index, body) in serialiser.bodies.iter().enumerate() {
         let time_us = |times_ns: &[u64]| times_ns.get(index).copied().unwrap_or(0) as f64 / 1e3;
-        let (wire_bytes, compress_us, decompress_us) =
-            wire_cost(body.len(), packer, index, threshold_bytes);
+        let (stored_bytes, compress_us, decompress_us) =
+            stored_form_cost(body.len(), compressor, index, threshold_bytes);
         let (serialise_us, deserialise_us) =
             (time_us(&serialiser.write_ns), time_us(&serialiser.read_ns));
-        bytes += wire_bytes as u64;
+        bytes += stored_bytes as u64;
         let set_parts = CallParts {
             serialise_us,
             compress_us,
-            ..wire_parts(&wire_times.set, wire_bytes, true, objective)
+            ..network_and_server_parts(&call_times.set, stored_bytes, true, objective)
         };
         let get_parts = CallParts {
             decompress_us,
             deserialise_us,
-            ..wire_parts(&wire_times.get, wire_bytes, false, objective)
+            ..network_and_server_parts(&call_times.get, stored_bytes, false, objective)
         };
         set.add(set_parts, share);
         get.add(get_parts, share);
-        let network_us = objective.ns_per_byte * wire_bytes as f64 / 1e3;
+        let network_us = objective.ns_per_byte * stored_bytes as f64 / 1e3;
         set_times_us.push(set_parts.total_us() - network_us);
         get_times_us.push(get_parts.total_us() - network_us);
     }
     Choice {
         serialiser: serialiser.name.clone(),
-        compressor: packer.name.clone(),
+        compressor: compressor.name.clone(),
         threshold_bytes,
         bytes,
         call_us: mean_call_us(set.total_us(), get.total_us(), objective),
@@ -206,30 +207,33 @@ fn evaluate_setting(
 /// The best setting of these serialisers and compressors, and the first serialiser without compression, which is what
 /// it is compared with.
 pub fn choose(
-    codecs: &[(&SerialiserCosts, &[PackerCosts])],
-    wire_times: &WireTimes,
+    codecs: &[(&SerialiserCosts, &[CompressorCosts])],
+    call_times: &CallTimes,
     objective: &CodecObjective,
 ) -> Option<(Choice, Choice)> {
     let mut settings = Vec::new();
-    for (serialiser, packers) in codecs {
-        let no_compressor = PackerCosts {
+    for (serialiser, compressors) in codecs {
+        let no_compressor = CompressorCosts {
             name: "none".to_owned(),
-            ..PackerCosts::default()
+            ..CompressorCosts::default()
         };
         settings.push(evaluate_setting(
             serialiser,
             &no_compressor,
             None,
-            wire_times,
+            call_times,
             objective,
         ));
-        for packer in packers.iter().filter(|packer| packer.name != "none") {
+        for compressor in compressors
+            .iter()
+            .filter(|compressor| compressor.name != "none")
+        {
             let with_threshold = |threshold_bytes| {
                 evaluate_setting(
                     serialiser,
-                    packer,
+                    compressor,
                     Some(threshold_bytes),
-                    wire_times,
+                    call_times,
                     objective,
                 )
             };
@@ -258,24 +262,24 @@ pub fn choose(
 mod tests {
     use super::*;
 
-    fn wire() -> WireTimes {
-        let wire_time = |bytes: usize, us: f64| WireTime {
+    fn call_times() -> CallTimes {
+        let call_time = |bytes: usize, us: f64| CallTime {
             bytes,
             us,
             server_us: Some(10.0),
         };
-        WireTimes {
-            set: vec![wire_time(0, 30.0), wire_time(1000, 40.0)],
-            get: vec![wire_time(0, 30.0), wire_time(1000, 40.0)],
+        CallTimes {
+            set: vec![call_time(0, 30.0), call_time(1000, 40.0)],
+            get: vec![call_time(0, 30.0), call_time(1000, 40.0)],
         }
     }
 
-    fn packer(name: &str, bytes: &[usize], ns: u64) -> PackerCosts {
-        PackerCosts {
+    fn compressor(name: &str, bytes: &[usize], ns: u64) -> CompressorCosts {
+        CompressorCosts {
             name: name.to_owned(),
             bytes: bytes.to_vec(),
-            pack_ns: vec![ns; bytes.len()],
-            unpack_ns: vec![ns; bytes.len()],
+            compress_ns: vec![ns; bytes.len()],
+            decompress_ns: vec![ns; bytes.len()],
             wrong: 0,
         }
     }
@@ -292,9 +296,9 @@ mod tests {
         let serialiser = SerialiserCosts::without_serialiser(vec![vec![0; 1000]]);
         let candidate = candidate_costs(
             &serialiser,
-            &packer("zstd 1", &[500], 4000),
+            &compressor("zstd 1", &[500], 4000),
             1000,
-            &wire(),
+            &call_times(),
             &objective(1000.0),
         );
         // 4,000 bits in 4 us are 1,000 Mbit/s.
@@ -302,9 +306,9 @@ mod tests {
         assert!((candidate.ratio - 0.5).abs() < 1e-9);
         let no_compressor = candidate_costs(
             &serialiser,
-            &packer("none", &[1000], 0),
+            &compressor("none", &[1000], 0),
             1000,
-            &wire(),
+            &call_times(),
             &objective(1000.0),
         );
         assert_eq!(
@@ -319,17 +323,17 @@ mod tests {
     #[test]
     fn a_slow_network_compresses_and_a_fast_one_does_not() {
         let serialiser = SerialiserCosts::without_serialiser(vec![vec![0; 10_000], vec![0; 100]]);
-        let packers = [packer("zlib 6", &[2_000, 90], 50_000)];
-        let codecs = [(&serialiser, &packers[..])];
-        let (uncompressed, best) = choose(&codecs, &wire(), &objective(100.0)).unwrap();
+        let compressors = [compressor("zlib 6", &[2_000, 90], 50_000)];
+        let codecs = [(&serialiser, &compressors[..])];
+        let (uncompressed, best) = choose(&codecs, &call_times(), &objective(100.0)).unwrap();
         assert_eq!(
             (uncompressed.compressor.as_str(), uncompressed.bytes),
             ("none", 10_100)
         );
         assert_eq!((best.compressor.as_str(), best.bytes), ("zlib 6", 2_100));
-        // The short value would be packed in vain, so the threshold lies above it.
+        // The short value would be compressed in vain, so the threshold lies above it.
         assert_eq!(best.threshold_bytes, Some(8192));
-        let (_, best) = choose(&codecs, &wire(), &objective(100_000.0)).unwrap();
+        let (_, best) = choose(&codecs, &call_times(), &objective(100_000.0)).unwrap();
         assert_eq!(
             (best.compressor.as_str(), best.threshold_bytes),
             ("none", None)
@@ -344,9 +348,13 @@ mod tests {
             read_ns: vec![7000],
             bodies: vec![vec![0; 1000]],
         };
-        let packers = [packer("zstd 1", &[100], 1000)];
-        let (uncompressed, best) =
-            choose(&[(&serialiser, &packers[..])], &wire(), &objective(10.0)).unwrap();
+        let compressors = [compressor("zstd 1", &[100], 1000)];
+        let (uncompressed, best) = choose(
+            &[(&serialiser, &compressors[..])],
+            &call_times(),
+            &objective(10.0),
+        )
+        .unwrap();
         assert!(
             (best.get.total_us() - (31.0 + 80.0 + 1.0 + 7.0)).abs() < 1e-9,
             "{:?}",

@@ -3,9 +3,9 @@
 //! Values of a kilobyte share more with each other than within themselves. No client of ours sends such values yet: the
 //! row tells whether it would be worth a dictionary that every reader must have.
 
-use zstd::bulk::{Compressor, Decompressor};
+use zstd::bulk;
 
-use super::measure::{Packed, Packer};
+use super::measure::{Compressed, Compressor};
 
 /// Longest dictionary, as zstd's own tool trains it.
 const DICTIONARY_BYTES_MAX: usize = 112_640;
@@ -14,22 +14,24 @@ const DICTIONARY_BYTES_MAX: usize = 112_640;
 const TRAINING_RATIO: usize = 10;
 
 /// Compresses with a dictionary.
-pub struct DictionaryPacker {
+pub struct DictionaryCompressor {
     name: String,
-    compressor: Compressor<'static>,
-    decompressor: Decompressor<'static>,
+    compressor: bulk::Compressor<'static>,
+    decompressor: bulk::Decompressor<'static>,
     value_bytes_max: usize,
     /// Length of the dictionary.
     pub dictionary_bytes: usize,
 }
 
-impl std::fmt::Debug for DictionaryPacker {
+impl std::fmt::Debug for DictionaryCompressor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("DictionaryPacker").field(&self.name).finish()
+        f.debug_tuple("DictionaryCompressor")
+            .field(&self.name)
+            .finish()
     }
 }
 
-impl DictionaryPacker {
+impl DictionaryCompressor {
     /// Trains a dictionary on `values`; the error is a reason such as too few values.
     pub fn train(values: &[&[u8]], level: i32) -> Result<Self, String> {
         let bytes: usize = values.iter().map(|value| value.len()).sum();
@@ -38,37 +40,38 @@ impl DictionaryPacker {
         let dictionary = zstd::dict::from_samples(values, bytes_max).map_err(error_text)?;
         Ok(Self {
             name: format!("zstd {level} with dictionary"),
-            compressor: Compressor::with_dictionary(level, &dictionary).map_err(error_text)?,
-            decompressor: Decompressor::with_dictionary(&dictionary).map_err(error_text)?,
+            compressor: bulk::Compressor::with_dictionary(level, &dictionary)
+                .map_err(error_text)?,
+            decompressor: bulk::Decompressor::with_dictionary(&dictionary).map_err(error_text)?,
             value_bytes_max: 1 << 30,
             dictionary_bytes: dictionary.len(),
         })
     }
 }
 
-impl Packer for DictionaryPacker {
+impl Compressor for DictionaryCompressor {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn pack(&mut self, plain: &[u8]) -> Packed {
-        let packed = self.compressor.compress(plain).ok();
-        match packed.filter(|packed| packed.len() < plain.len()) {
-            Some(bytes) => Packed { flags: 1, bytes },
-            None => Packed {
+    fn compress(&mut self, plain: &[u8]) -> Compressed {
+        let compressed = self.compressor.compress(plain).ok();
+        match compressed.filter(|compressed| compressed.len() < plain.len()) {
+            Some(bytes) => Compressed { flags: 1, bytes },
+            None => Compressed {
                 flags: 0,
                 bytes: plain.to_vec(),
             },
         }
     }
 
-    fn unpack(&mut self, packed: &Packed) -> Option<Vec<u8>> {
-        if packed.flags == 0 {
-            return Some(packed.bytes.clone());
+    fn decompress(&mut self, compressed: &Compressed) -> Option<Vec<u8>> {
+        if compressed.flags == 0 {
+            return Some(compressed.bytes.clone());
         }
-        let size = zstd::zstd_safe::get_frame_content_size(&packed.bytes).ok()??;
+        let size = zstd::zstd_safe::get_frame_content_size(&compressed.bytes).ok()??;
         let bytes = usize::try_from(size).ok()?.min(self.value_bytes_max);
-        self.decompressor.decompress(&packed.bytes, bytes).ok()
+        self.decompressor.decompress(&compressed.bytes, bytes).ok()
     }
 }
 
@@ -87,8 +90,8 @@ mod tests {
             .collect();
         let (training_values, untrained_values) = values.split_at(1000);
         let training_values: Vec<&[u8]> = training_values.iter().map(Vec::as_slice).collect();
-        let mut packer = DictionaryPacker::train(&training_values, 3).unwrap();
-        let costs = measure(&mut packer, untrained_values);
+        let mut compressor = DictionaryCompressor::train(&training_values, 3).unwrap();
+        let costs = measure(&mut compressor, untrained_values);
         let plain: usize = untrained_values.iter().map(Vec::len).sum();
         assert_eq!(costs.wrong, 0);
         assert!(costs.bytes.iter().sum::<usize>() * 2 < plain);
@@ -96,6 +99,6 @@ mod tests {
 
     #[test]
     fn too_few_values_are_an_error_and_not_a_crash() {
-        assert!(DictionaryPacker::train(&[b"one", b"two"], 3).is_err());
+        assert!(DictionaryCompressor::train(&[b"one", b"two"], 3).is_err());
     }
 }

@@ -2,28 +2,28 @@
 
 use std::time::Instant;
 
-/// How often each value is packed and unpacked; the median counts.
+/// How often each value is compressed and decompressed; the median counts.
 const REPEATS: usize = 3;
 
 /// A value in the form that is sent: client flags and bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Packed {
-    /// The client flags, which say how to unpack it.
+pub struct Compressed {
+    /// The client flags, which say how to decompress it.
     pub flags: u32,
     /// The bytes.
     pub bytes: Vec<u8>,
 }
 
 /// A compressor of values.
-pub trait Packer {
+pub trait Compressor {
     /// Its name, such as `zstd 3`.
     fn name(&self) -> &str;
 
-    /// The packed form of `plain`; plain again if packing does not save enough.
-    fn pack(&mut self, plain: &[u8]) -> Packed;
+    /// The compressed form of `plain`; plain again if compression does not save enough.
+    fn compress(&mut self, plain: &[u8]) -> Compressed;
 
-    /// The plain form, or `None` if the packed one is damaged.
-    fn unpack(&mut self, packed: &Packed) -> Option<Vec<u8>>;
+    /// The plain form, or `None` if the compressed one is damaged.
+    fn decompress(&mut self, compressed: &Compressed) -> Option<Vec<u8>>;
 }
 
 /// What a serialiser costs, by value.
@@ -53,51 +53,51 @@ impl SerialiserCosts {
 
 /// What a compressor costs, by value.
 #[derive(Debug, Clone, Default)]
-pub struct PackerCosts {
+pub struct CompressorCosts {
     /// Its name.
     pub name: String,
-    /// Packed length of each value.
+    /// Compressed length of each value.
     pub bytes: Vec<usize>,
-    /// Time to pack each value, in nanoseconds.
-    pub pack_ns: Vec<u64>,
-    /// Time to unpack each value, in nanoseconds.
-    pub unpack_ns: Vec<u64>,
-    /// Values that were not the same after unpacking.
+    /// Time to compress each value, in nanoseconds.
+    pub compress_ns: Vec<u64>,
+    /// Time to decompress each value, in nanoseconds.
+    pub decompress_ns: Vec<u64>,
+    /// Values that were not the same after decompression.
     pub wrong: u64,
 }
 
-/// Packs and unpacks every value, in several passes over all of them: the same value again would be in the CPU's
+/// Compresses and decompresses every value, in several passes over all of them: the same value again would be in the CPU's
 /// caches, where an application does not have it.
-pub fn measure(packer: &mut dyn Packer, values: &[Vec<u8>]) -> PackerCosts {
-    let mut costs = PackerCosts {
-        name: packer.name().to_owned(),
-        ..PackerCosts::default()
+pub fn measure(compressor: &mut dyn Compressor, values: &[Vec<u8>]) -> CompressorCosts {
+    let mut costs = CompressorCosts {
+        name: compressor.name().to_owned(),
+        ..CompressorCosts::default()
     };
     let mut times = vec![([0; REPEATS], [0; REPEATS]); values.len()];
     for repeat in 0..REPEATS {
         costs.bytes.clear();
-        for (plain, (pack_times, unpack_times)) in values.iter().zip(&mut times) {
+        for (plain, (compress_times, decompress_times)) in values.iter().zip(&mut times) {
             let begin = Instant::now();
-            let packed = packer.pack(plain);
-            pack_times[repeat] = begin.elapsed().as_nanos() as u64;
+            let compressed = compressor.compress(plain);
+            compress_times[repeat] = begin.elapsed().as_nanos() as u64;
             let begin = Instant::now();
-            let unpacked = packer.unpack(&packed);
-            unpack_times[repeat] = begin.elapsed().as_nanos() as u64;
-            costs.wrong += u64::from(unpacked.as_ref() != Some(plain));
-            costs.bytes.push(packed.bytes.len());
+            let decompressed = compressor.decompress(&compressed);
+            decompress_times[repeat] = begin.elapsed().as_nanos() as u64;
+            costs.wrong += u64::from(decompressed.as_ref() != Some(plain));
+            costs.bytes.push(compressed.bytes.len());
         }
     }
     let median = |mut times: [u64; REPEATS]| {
         times.sort_unstable();
         times[REPEATS / 2]
     };
-    costs.pack_ns = times
+    costs.compress_ns = times
         .iter()
-        .map(|(pack_times, _)| median(*pack_times))
+        .map(|(compress_times, _)| median(*compress_times))
         .collect();
-    costs.unpack_ns = times
+    costs.decompress_ns = times
         .iter()
-        .map(|(_, unpack_times)| median(*unpack_times))
+        .map(|(_, decompress_times)| median(*decompress_times))
         .collect();
     costs
 }

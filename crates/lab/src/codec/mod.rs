@@ -1,8 +1,8 @@
 //! What a form of values costs, in bytes and in time, and which form a client should use.
 //!
 //! A form is a serialiser and a compressor. Values of an application are written and read in each of them; what was
-//! measured is combined with the time of a call on the wire, which depends on the bytes. This module compresses
-//! nothing and calls no server: a [`Packer`] and a [`PieceStore`] do, so that what is measured is what a client runs.
+//! measured is combined with the time of a call without conversion, which depends on the bytes. This module compresses
+//! nothing and calls no server: a [`Compressor`] and a [`BlockStore`] do, so that what is measured is what a client runs.
 
 mod call;
 mod choice;
@@ -11,11 +11,11 @@ mod measure;
 mod sample;
 mod storage;
 
-pub use call::{CallParts, CodecObjective, WireTime, WireTimes};
+pub use call::{CallParts, CallTime, CallTimes, CodecObjective};
 pub use choice::{Candidate, Choice, candidate_costs, choose};
-pub use dictionary::DictionaryPacker;
-pub use measure::{Packed, Packer, PackerCosts, SerialiserCosts, measure};
+pub use dictionary::DictionaryCompressor;
+pub use measure::{Compressed, Compressor, CompressorCosts, SerialiserCosts, measure};
 pub use sample::{Sample, SampleError, Samples, ValueKind};
 pub use storage::{
-    PIECE_BYTES, PieceStore, PiecesRun, STORAGE_PASSES, StorageRow, pieces, store_pieces,
+    BLOCK_BYTES, BlockStore, STORAGE_PASSES, StorageRow, StorageRun, blocks, store_and_read_blocks,
 };

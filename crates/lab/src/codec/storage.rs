@@ -1,29 +1,29 @@
-//! The storage table: all values in pieces of 512 KiB, stored in a server and read three times in random order.
+//! The storage table: all values in blocks of 512 KiB, stored in a server and read three times in random order.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::measure::{Packed, Packer};
+use super::measure::{Compressed, Compressor};
 use super::sample::shuffle;
 use crate::profile::CallError;
 
-/// Bytes of a piece: two make what servers take by default.
-pub const PIECE_BYTES: usize = 512 << 10;
+/// Bytes of a block: two make what servers take by default.
+pub const BLOCK_BYTES: usize = 512 << 10;
 
-/// How often all pieces are read.
+/// How often all blocks are read.
 pub const STORAGE_PASSES: usize = 3;
 
-/// A server that keeps pieces.
-pub trait PieceStore {
-    /// Stores a piece.
-    fn set(&mut self, key: &str, piece: &Packed) -> Result<(), CallError>;
+/// A server that keeps blocks.
+pub trait BlockStore {
+    /// Stores a block.
+    fn set(&mut self, key: &str, block: &Compressed) -> Result<(), CallError>;
 
-    /// The piece, or `None` if it is gone.
-    fn get(&mut self, key: &str) -> Result<Option<Packed>, CallError>;
+    /// The block, or `None` if it is gone.
+    fn get(&mut self, key: &str) -> Result<Option<Compressed>, CallError>;
 
-    /// Removes a piece.
+    /// Removes a block.
     fn delete(&mut self, key: &str) -> Result<(), CallError>;
 
     /// Bytes of all items as the server counts them.
@@ -35,30 +35,30 @@ pub trait PieceStore {
 pub struct StorageRow {
     /// The compressor.
     pub codec: String,
-    /// Bytes of the pieces as they are stored.
+    /// Bytes of the blocks as they are stored.
     pub bytes: u64,
     /// These bytes over those before compression.
     pub ratio: f64,
-    /// Time to compress and store all pieces.
+    /// Time to compress and store all blocks.
     pub write_s: f64,
-    /// Time to read and decompress all pieces, by pass; each has another random order.
+    /// Time to read and decompress all blocks, by pass; each has another random order.
     pub read_s: Vec<f64>,
     /// By how much the server's own count of bytes grew, headers of its items included; null if it counts none.
     pub server_bytes: Option<u64>,
-    /// Pieces that were absent or not the same when read.
+    /// Blocks that were absent or not the same when read.
     pub wrong_values: u64,
 }
 
-/// The values one after the other, cut into pieces.
-pub fn pieces(bytes: &[u8]) -> Vec<&[u8]> {
-    bytes.chunks(PIECE_BYTES).collect()
+/// The values one after the other, cut into blocks.
+pub fn blocks(bytes: &[u8]) -> Vec<&[u8]> {
+    bytes.chunks(BLOCK_BYTES).collect()
 }
 
-/// How the pieces are stored and read.
+/// How the blocks are stored and read.
 #[derive(Debug)]
-pub struct PiecesRun<'r> {
-    /// The pieces.
-    pub pieces: &'r [&'r [u8]],
+pub struct StorageRun<'r> {
+    /// The blocks.
+    pub blocks: &'r [&'r [u8]],
     /// Keys begin with this.
     pub key_prefix: String,
     /// Decides the orders of reading.
@@ -67,15 +67,15 @@ pub struct PiecesRun<'r> {
     pub stop: &'r AtomicBool,
 }
 
-/// Stores and reads the pieces with one compressor; `None` if stopped. Removes them in every case.
-pub fn store_pieces(
-    run: &PiecesRun<'_>,
-    packer: &mut dyn Packer,
-    store: &mut dyn PieceStore,
+/// Stores and reads the blocks with one compressor; `None` if stopped. Removes them in every case.
+pub fn store_and_read_blocks(
+    run: &StorageRun<'_>,
+    compressor: &mut dyn Compressor,
+    store: &mut dyn BlockStore,
 ) -> Result<Option<StorageRow>, CallError> {
     let key = |index: usize| format!("{}{index}", run.key_prefix);
-    let row = write_and_read(run, packer, store);
-    for index in 0..run.pieces.len() {
+    let row = write_and_read(run, compressor, store);
+    for index in 0..run.blocks.len() {
         // The first error counts; after one of the connection the next call reports it again.
         let delete_result = store.delete(&key(index));
         if row.is_ok() {
@@ -86,45 +86,45 @@ pub fn store_pieces(
 }
 
 fn write_and_read(
-    run: &PiecesRun<'_>,
-    packer: &mut dyn Packer,
-    store: &mut dyn PieceStore,
+    run: &StorageRun<'_>,
+    compressor: &mut dyn Compressor,
+    store: &mut dyn BlockStore,
 ) -> Result<Option<StorageRow>, CallError> {
     let key = |index: usize| format!("{}{index}", run.key_prefix);
     let is_stopped = || run.stop.load(Ordering::Relaxed);
     let server_bytes_before = store.stored_bytes()?;
     let (mut bytes, mut write_time) = (0, Duration::ZERO);
-    for (index, piece) in run.pieces.iter().enumerate() {
+    for (index, block) in run.blocks.iter().enumerate() {
         if is_stopped() {
             return Ok(None);
         }
         let started = Instant::now();
-        let packed = packer.pack(piece);
-        store.set(&key(index), &packed)?;
+        let compressed = compressor.compress(block);
+        store.set(&key(index), &compressed)?;
         write_time += started.elapsed();
-        bytes += packed.bytes.len() as u64;
+        bytes += compressed.bytes.len() as u64;
     }
     let server_bytes_after = store.stored_bytes()?;
     let (mut read_s, mut wrong_values) = (Vec::new(), 0);
-    let mut piece_order: Vec<usize> = (0..run.pieces.len()).collect();
+    let mut block_order: Vec<usize> = (0..run.blocks.len()).collect();
     for pass in 0..STORAGE_PASSES {
-        shuffle(&mut piece_order, run.seed.wrapping_add(pass as u64));
+        shuffle(&mut block_order, run.seed.wrapping_add(pass as u64));
         let mut read_time = Duration::ZERO;
-        for &index in &piece_order {
+        for &index in &block_order {
             if is_stopped() {
                 return Ok(None);
             }
             let started = Instant::now();
             let read = store.get(&key(index))?;
-            let plain = read.and_then(|packed| packer.unpack(&packed));
+            let plain = read.and_then(|compressed| compressor.decompress(&compressed));
             read_time += started.elapsed();
-            wrong_values += u64::from(plain.as_deref() != run.pieces.get(index).copied());
+            wrong_values += u64::from(plain.as_deref() != run.blocks.get(index).copied());
         }
         read_s.push(read_time.as_secs_f64());
     }
-    let plain_bytes: usize = run.pieces.iter().map(|piece| piece.len()).sum();
+    let plain_bytes: usize = run.blocks.iter().map(|block| block.len()).sum();
     Ok(Some(StorageRow {
-        codec: packer.name().to_owned(),
+        codec: compressor.name().to_owned(),
         bytes,
         ratio: bytes as f64 / plain_bytes.max(1) as f64,
         write_s: write_time.as_secs_f64(),

@@ -199,7 +199,7 @@ impl ProfileMeasurement {
         let relative_latencies: Vec<f64> = relative_calls.iter().map(|call| call.us).collect();
         self.steadiness = steadiness(&relative_latencies);
         self.shorter_runs = shorter_runs(&relative_latencies);
-        self.series = series(&relative_calls);
+        self.series = calls_by_second(&relative_calls);
         self.cells = Vec::new();
         self
     }
@@ -223,7 +223,7 @@ fn shorter_runs(relative_latencies: &[f64]) -> Vec<ShorterRun> {
         .collect()
 }
 
-fn series(calls: &[TimedCall]) -> Vec<Second> {
+fn calls_by_second(calls: &[TimedCall]) -> Vec<Second> {
     calls
         .chunk_by(|a, b| a.at_s == b.at_s)
         .map(|second| {

@@ -57,10 +57,10 @@ pub fn warm(
     let mut target = WarmServer::open(&options.to)?;
     let mut source = WarmServer::open(&options.from)?;
     let stats = target.stats()?;
-    let evictions_before = evictions(&stats);
+    let evictions_before = eviction_count(&stats);
     let target_time_s = stats.get("time").map_or(0, |time| *time as i64);
     let time_read_at = Instant::now();
-    let Some(plan) = list(&options.from, report, &mut observe)? else {
+    let Some(plan) = list_items(&options.from, report, &mut observe)? else {
         report.end = End::Stopped;
         return Ok(());
     };
@@ -99,7 +99,7 @@ pub fn warm(
         }
         if stats_read_at.elapsed() >= STATS_INTERVAL {
             stats_read_at = Instant::now();
-            if evictions(&target.stats()?) > evictions_before {
+            if eviction_count(&target.stats()?) > evictions_before {
                 break End::TargetFull;
             }
         }
@@ -114,7 +114,7 @@ pub fn warm(
 
 /// Lists the items of a server, on a connection of its own, in the order in which they are copied; `None` where the
 /// caller stops.
-fn list(
+fn list_items(
     access: &Access,
     report: &mut Report,
     observe: &mut impl FnMut(&Report) -> bool,
@@ -148,7 +148,7 @@ fn list(
     Ok(Some(plan))
 }
 
-fn evictions(stats: &std::collections::HashMap<String, u64>) -> u64 {
+fn eviction_count(stats: &std::collections::HashMap<String, u64>) -> u64 {
     stats.get("evictions").copied().unwrap_or(0)
 }
 

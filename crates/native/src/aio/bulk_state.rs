@@ -81,10 +81,9 @@ impl BulkState {
                 write_request(&bulk_delete.request(index, &entries))
             }
             Self::Near(near) => {
-                let (keys, bulk_fetch) = (near.fetch.keys(), &near.bulk_fetch);
-                let entries =
-                    bulk_fetch.entries_of(index, |key_index| keys.get(key_index).copied());
-                write_request(&bulk_fetch.request(index, &entries))
+                let (keys, bulk_read) = (near.fetch.keys(), &near.bulk_read);
+                let entries = bulk_read.entries_of(index, |key_index| keys.get(key_index).copied());
+                write_request(&bulk_read.request(index, &entries))
             }
             Self::AllServers(admin, ..) => write_request(&admin.request()),
             Self::FollowUpSteps(_) | Self::Finished => match self.step() {
@@ -122,7 +121,7 @@ impl BulkState {
                 failures.extend(bulk_delete.failure(reply));
             }
             Self::Near(near) => {
-                let taken = near.bulk_fetch.add_reply(reply, &mut near.fetched);
+                let taken = near.bulk_read.add_reply(reply, &mut near.fetched);
                 return Ok(taken.map(|()| 0));
             }
             Self::AllServers(admin, names, replies) => {
@@ -198,7 +197,7 @@ impl BulkState {
                 failures_by_key(py, failures, key)
             }
             Self::Near(near) => {
-                let failures = near.bulk_fetch.failures_without_reply(results);
+                let failures = near.bulk_read.failures_without_reply(results);
                 near.finish_call(py, failures);
                 Ok(PyDict::new(py))
             }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use glasscache_client::bulk::{BulkFetch, Partitioned};
+use glasscache_client::bulk::{BulkReadWithTtls, Partitioned};
 use glasscache_client::costs::TimeSpent;
 use glasscache_client::near::{FetchedItems, NearRead};
 use pyo3::prelude::*;
@@ -86,12 +86,12 @@ impl AsyncClient {
         };
         timing.started = fetch.started_at();
         timing.deadline = fetch.deadline(timing.deadline);
-        let bulk_fetch = BulkFetch::new(&this.core, &fetch.keys());
-        let slots: Vec<_> = bulk_fetch.slots().collect();
+        let bulk_read = BulkReadWithTtls::new(&this.core, &fetch.keys());
+        let slots: Vec<_> = bulk_read.slots().collect();
         let bulk_state = BulkState::Near(Box::new(NearFetch {
             pending_read: pending_read.clone().unbind(),
             fetch,
-            bulk_fetch,
+            bulk_read,
             fetched: FetchedItems::default(),
         }));
         this.start_bulk(py, Vec::new(), bulk_state, slots.into_iter(), timing)

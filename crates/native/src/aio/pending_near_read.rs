@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use glasscache_client::bulk::BulkFetch;
+use glasscache_client::bulk::BulkReadWithTtls;
 use glasscache_client::engine::Failures;
 use glasscache_client::near::{Fetch, FetchedItems, NearRead};
 use pyo3::prelude::*;
@@ -24,7 +24,7 @@ pub(crate) struct PendingNearRead {
 pub(super) struct NearFetch {
     pub(super) pending_read: Py<PendingNearRead>,
     pub(super) fetch: Fetch,
-    pub(super) bulk_fetch: BulkFetch,
+    pub(super) bulk_read: BulkReadWithTtls,
     pub(super) fetched: FetchedItems,
 }
 

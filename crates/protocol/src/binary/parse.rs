@@ -128,7 +128,7 @@ pub struct Get<'b> {
     pub touch: Option<u32>,
 }
 
-/// A request that is answered with an error instead of being executed.
+/// A request that gets an error reply instead of being executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketRefusal {
     /// Which request.

@@ -10,7 +10,7 @@ const RESPONSE_KEY_BYTES_MAX: usize = KEY_BYTES_MAX;
 /// A response up to its value, of which `value_bytes` bytes follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResponseHead<'a> {
-    /// The request that is answered.
+    /// The request that the reply belongs to.
     pub id: RequestId,
     /// How it ended.
     pub status: Status,

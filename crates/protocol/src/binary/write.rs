@@ -6,7 +6,7 @@ use super::{RequestId, Status};
 /// Length of the client flags that stand before key and value, in bytes.
 const FLAGS_BYTES: u32 = 4;
 
-/// What the response to a read says of an item beside its value.
+/// The data of an item in the response to a read, besides its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredItem<'k> {
     /// Its key; sent only if the request wants it.

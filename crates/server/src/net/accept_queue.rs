@@ -1,4 +1,4 @@
-//! The hand-over of new connections to the workers, each to the next one in turn.
+//! The hand-over of new connections to the workers, each to the next worker, round robin.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 
-/// Settings of one server, fixed at start unless a command says otherwise.
+/// Settings of one server, fixed at start unless a command changes them.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where to listen (`-l`, `-p`, `-s`); port 0 asks for any free port.
+    /// Where to listen (`-l`, `-p`, `-s`); port 0 is any free port.
     pub listeners: Vec<Listen>,
     /// `-m` in bytes: items, index and buffers together.
     pub memory_bytes: u64,
@@ -111,7 +111,7 @@ pub struct TlsSettings {
     pub write_buffer_bytes: usize,
 }
 
-/// Whether a TLS listener asks its clients for a certificate.
+/// Whether a TLS listener requests a certificate of its clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClientCertificate {
     /// It does not.
@@ -125,7 +125,7 @@ pub enum ClientCertificate {
 /// Which protocols a server speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Protocols {
-    /// Each, told apart by the first byte of a connection.
+    /// Each, distinguished by the first byte of a connection.
     #[default]
     Any,
     /// Classic text and meta alone.
@@ -168,7 +168,7 @@ pub struct DisplayedSettings {
 /// An address to listen on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
-    /// A TCP address; port 0 asks for any free port.
+    /// A TCP address; port 0 is any free port.
     Tcp(SocketAddr),
     /// The same with TLS, which needs [`Config::tls`].
     Tls {

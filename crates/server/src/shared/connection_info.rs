@@ -70,7 +70,7 @@ impl ConnectionInfo {
         }
     }
 
-    /// The client: the other end of the socket, or whom the proxy there named.
+    /// The client: the other end of the socket, or the address that the proxy there sent.
     pub(crate) fn peer(&self) -> Peer {
         match self.proxied_client.get() {
             Some(address) => Peer::Tcp(*address),

@@ -110,7 +110,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Keys asked for by get, gets, mg.
+    /// Keys requested by get, gets, mg.
     get_cmds,
     /// Of these, found.
     get_hits,

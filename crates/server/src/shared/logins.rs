@@ -72,7 +72,7 @@ impl Attempt {
 }
 
 impl Logins {
-    /// Reads the file of users, if there is one: a server must not start without the protection asked for. Attempts
+    /// Reads the file of users, if there is one: a server must not start without the configured protection. Attempts
     /// are decided in the calling thread until [`Logins::with_thread`].
     pub(crate) fn new(file: Option<&UsersFile>) -> Result<Logins, Error> {
         let Some(file) = file else {
@@ -123,7 +123,7 @@ impl Logins {
         match &self.queue {
             None => attempt.decide(self.verify(&attempt)),
             Some(queue) => {
-                // Without the thread nobody can log in any more: the server is ending.
+                // Without the thread no client can log in any more: the server is ending.
                 if queue
                     .send(LoginMessage::Attempt(Arc::clone(&attempt)))
                     .is_err()

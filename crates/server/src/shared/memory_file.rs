@@ -155,7 +155,7 @@ impl MemoryFile {
         Ok(self.file.try_clone()?.into())
     }
 
-    /// Maps the memory of a running server with its pages, or says why a store of these settings cannot continue it.
+    /// Maps the memory of a running server with its pages, or returns why a store of these settings cannot continue it.
     ///
     /// # Errors
     /// The file system has no space for the segments of more workers.

@@ -218,7 +218,7 @@ impl Shared {
         self.stop();
     }
 
-    /// Whether the items are to be saved; to be asked when all threads have ended.
+    /// Whether the items are to be saved; read when all threads have ended.
     pub(crate) fn is_saved_at_stop(&self) -> bool {
         self.is_saved_at_stop.load(Ordering::Acquire)
     }

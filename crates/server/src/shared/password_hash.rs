@@ -7,7 +7,7 @@ use scrypt::Scrypt;
 use scrypt::password_hash::PasswordVerifier;
 use sha_crypt::{PasswordHashRef, ShaCrypt};
 
-/// Largest memory of one scrypt in bytes: what `mkpasswd -m scrypt` asks for by default.
+/// Largest memory of one scrypt in bytes: the default of `mkpasswd -m scrypt`.
 const SCRYPT_BYTES_MAX: u64 = 64 << 20;
 /// Largest work of one scrypt: blocks mixed, four times those of that default.
 const SCRYPT_BLOCKS_MAX: u64 = 4 << 19;

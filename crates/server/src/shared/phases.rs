@@ -23,7 +23,7 @@ pub(crate) enum Phase {
     Stopping,
 }
 
-/// The phase, and who has paused for which handover.
+/// The phase, and the threads that have paused for each handover.
 pub(crate) struct Phases<H = Handover> {
     /// A copy for the loops of the threads.
     current: AtomicU8,
@@ -42,7 +42,7 @@ struct PhaseState<H> {
     paused_workers: usize,
     /// One of them could not hand over its connections.
     failure: Option<String>,
-    /// The successor is being told that it owns everything: a stop waits for the outcome.
+    /// The successor is being informed that it owns everything: a stop waits for the outcome.
     is_committing: bool,
     must_stop: bool,
 }
@@ -196,8 +196,8 @@ impl<H> Phases<H> {
         }
     }
 
-    /// Calls `commit`, which tells the successor that it owns everything; unless the server was stopped before.
-    /// Returns whether it was told.
+    /// Calls `commit`, which informs the successor that it owns everything; unless the server was stopped before.
+    /// Returns whether it was informed.
     pub(crate) fn commit(&self, commit: impl FnOnce() -> bool) -> bool {
         let mut state = self.lock();
         if state.phase != Phase::Pausing {

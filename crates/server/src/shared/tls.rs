@@ -1,7 +1,7 @@
 //! The certificate of a server, and how its listeners encrypt: read at the start and again on request.
 //!
 //! Each listener's demand for client certificates has a configuration of its own, with keys of its own for session
-//! tickets: a ticket of a listener that asks for no certificate opens no session on one that requires it. Reading the
+//! tickets: a ticket of a listener that requests no certificate opens no session on one that requires it. Reading the
 //! files again makes new keys, so that a session of an authority that was removed cannot be resumed. A file that
 //! cannot be used leaves everything as it was. Open connections keep the certificate that they began with.
 
@@ -54,7 +54,7 @@ pub(crate) struct TlsCounters {
 }
 
 impl Tls {
-    /// Reads the files if a listener needs them: a server must not start without the protection asked for.
+    /// Reads the files if a listener needs them: a server must not start without the configured protection.
     pub(crate) fn new(
         settings: Option<&TlsSettings>,
         listeners: &[Listen],

@@ -41,7 +41,7 @@ pub(crate) struct WatchFilter {
     kinds: u16,
     /// Only lines about keys that start with it, and those about all keys.
     prefix: Vec<u8>,
-    /// A heartbeat tells the watcher that it has received every line so far.
+    /// A heartbeat means that the watcher has received every line so far.
     sends_heartbeat: bool,
 }
 

@@ -31,22 +31,22 @@ pub(crate) fn connect(server: &RunningServer) -> TcpStream {
 /// Sends `request` and expects exactly `reply`.
 pub(crate) fn expect_reply(stream: &mut TcpStream, request: &[u8], reply: &[u8]) {
     stream.write_all(request).unwrap();
-    let mut got = vec![0; reply.len()];
+    let mut actual = vec![0; reply.len()];
     let start = String::from_utf8_lossy(request.get(..200).unwrap_or(request));
-    if let Err(error) = stream.read_exact(&mut got) {
+    if let Err(error) = stream.read_exact(&mut actual) {
         panic!("{error} after {start:?}");
     }
-    if let Some(position) = got
+    if let Some(position) = actual
         .iter()
         .zip(reply)
-        .position(|(got, wanted)| got != wanted)
+        .position(|(actual, wanted)| actual != wanted)
     {
         let from = |bytes: &[u8]| {
             String::from_utf8_lossy(&bytes[position..bytes.len().min(position + 200)]).into_owned()
         };
         panic!(
             "for {start:?} from byte {position}: {:?} instead of {:?}",
-            from(&got),
+            from(&actual),
             from(reply)
         );
     }

@@ -7,8 +7,8 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use crate::support::{
-    Authority, Client, Identity, client, client_config, client_config_of, client_on, config,
-    connect, expect_reply, is_refused, serve, stat,
+    Authority, Client, Identity, client, client_config, client_config_of, config, connect,
+    expect_reply, is_refused, new_client, serve, stat,
 };
 use glasscache_server::{ClientCertificate, Config, Listen, RunningServer, start};
 use rustls::{ClientConfig, HandshakeKind, version};
@@ -129,7 +129,7 @@ fn sessions_are_resumed_by_tickets_until_the_certificates_are_read_again() {
         }
         let server = start(config).unwrap();
         let trusted = Arc::new(client_config_of(&authority, None, versions));
-        let kind = || handshake_kind(client_on(connect(&server, 0), &trusted));
+        let kind = || handshake_kind(new_client(connect(&server, 0), &trusted));
         assert_eq!(kind(), HandshakeKind::Full);
         assert_eq!(kind(), HandshakeKind::Resumed);
         assert_eq!(stat(&server, "ssl_new_sessions").unwrap(), "1");
@@ -147,7 +147,7 @@ fn sessions_are_not_resumed_without_the_setting() {
     let server = serve(&authority.sign("server", 2090));
     let trusted = Arc::new(client_config(&authority, None));
     for _ in 0..3 {
-        let kind = handshake_kind(client_on(connect(&server, 0), &trusted));
+        let kind = handshake_kind(new_client(connect(&server, 0), &trusted));
         assert_eq!(kind, HandshakeKind::Full);
     }
 }
@@ -175,9 +175,9 @@ fn a_ticket_of_an_open_listener_does_not_open_one_that_requires_a_certificate() 
     for versions in [&[&version::TLS13], &[&version::TLS12]] {
         let trusted: Arc<ClientConfig> = Arc::new(client_config_of(&authority, None, versions));
         for _ in 0..2 {
-            let kind = handshake_kind(client_on(connect(&server, 0), &trusted));
+            let kind = handshake_kind(new_client(connect(&server, 0), &trusted));
             assert!(kind == HandshakeKind::Full || kind == HandshakeKind::Resumed);
-            assert!(is_refused(client_on(connect(&server, 1), &trusted)));
+            assert!(is_refused(new_client(connect(&server, 1), &trusted)));
         }
     }
 }

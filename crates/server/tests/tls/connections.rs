@@ -6,8 +6,8 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use crate::support::{
-    Authority, Identity, client, client_config, client_config_of, client_on, config, connect,
-    expect, expect_reply, is_refused, serve, stat,
+    Authority, Identity, client, client_config, client_config_of, config, connect, expect,
+    expect_reply, is_refused, new_client, serve, stat,
 };
 use glasscache_server::{
     ClientCertificate, Config, Listen, UsersFile, UsersFileFormat, prepare, prepare_replacement,
@@ -209,7 +209,7 @@ fn the_header_of_a_proxy_comes_before_the_handshake() {
         for piece in header.chunks(pieces) {
             stream.write_all(piece).unwrap();
         }
-        let mut client = client_on(stream, &trusted);
+        let mut client = new_client(stream, &trusted);
         expect_reply(&mut client, b"mn\r\n", b"MN\r\n");
         client.write_all(b"stats conns\r\nquit\r\n").unwrap();
         client.flush().unwrap();
@@ -217,7 +217,7 @@ fn the_header_of_a_proxy_comes_before_the_handshake() {
         client.read_to_string(&mut rows).unwrap();
         assert!(rows.contains("tcp:192.0.2.7:50007"), "{rows}");
     }
-    assert!(is_refused(client_on(connect(&server, 0), &trusted)));
+    assert!(is_refused(new_client(connect(&server, 0), &trusted)));
 }
 
 #[test]

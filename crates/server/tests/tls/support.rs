@@ -137,7 +137,7 @@ pub(crate) fn client_config_of(
 pub(crate) type Client = StreamOwned<ClientConnection, TcpStream>;
 
 /// A client on a connection, before its handshake.
-pub(crate) fn client_on(stream: TcpStream, config: &Arc<ClientConfig>) -> Client {
+pub(crate) fn new_client(stream: TcpStream, config: &Arc<ClientConfig>) -> Client {
     let name = ServerName::try_from("localhost").unwrap();
     let session = ClientConnection::new(Arc::clone(config), name).unwrap();
     StreamOwned::new(session, stream)
@@ -145,7 +145,7 @@ pub(crate) fn client_on(stream: TcpStream, config: &Arc<ClientConfig>) -> Client
 
 /// A client of the first listener, before its handshake.
 pub(crate) fn client(server: &RunningServer, config: ClientConfig) -> Client {
-    client_on(connect(server, 0), &Arc::new(config))
+    new_client(connect(server, 0), &Arc::new(config))
 }
 
 /// Sends `request` and expects exactly `reply`.
@@ -157,9 +157,9 @@ pub(crate) fn expect_reply(client: &mut (impl Read + Write), request: &[u8], rep
 
 /// Expects exactly `reply`.
 pub(crate) fn expect(client: &mut impl Read, reply: &[u8]) {
-    let mut got = vec![0; reply.len()];
-    client.read_exact(&mut got).unwrap();
-    assert!(got == reply, "{:?}", String::from_utf8_lossy(&got));
+    let mut actual = vec![0; reply.len()];
+    client.read_exact(&mut actual).unwrap();
+    assert!(actual == reply, "{:?}", String::from_utf8_lossy(&actual));
 }
 
 /// Whether the server refuses the handshake or closes before a reply.

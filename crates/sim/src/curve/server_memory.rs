@@ -108,7 +108,7 @@ mod tests {
     use crate::trace::intern::InternedTrace;
 
     /// 60,000 skewed requests of values of 1,000 bytes.
-    fn trace() -> PreparedTrace {
+    fn small_trace() -> PreparedTrace {
         let (mut random, keys) = (Random::new(3), 20_000_u64);
         let mut draw = || random.below(keys as u32).min(random.below(keys as u32));
         PreparedTrace::new(InternedTrace {
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn more_memory_holds_more_items_and_misses_less_on_both_servers() {
-        let trace = trace();
+        let trace = small_trace();
         let memory = ServerMemory::new(&trace, 20);
         let (small, large) = (4 << 20, 16 << 20);
         assert!(memory.memcached_items(small) < memory.memcached_items(large));
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn longer_keys_leave_room_for_fewer_items() {
-        let trace = trace();
+        let trace = small_trace();
         let items = |key_bytes| {
             let memory = ServerMemory::new(&trace, key_bytes);
             (

@@ -65,7 +65,7 @@ fn errors_by_name(forecast: &Value, measured: &Value, error: fn(f64, f64) -> Opt
     if let (Some(forecast), Some(measured)) = (forecast.as_object(), measured.as_object()) {
         let error_entry = |(name, forecast): (&String, &Value)| {
             let error = if name == "share_slower" {
-                difference
+                relative_difference
             } else {
                 error
             };
@@ -79,7 +79,7 @@ fn errors_by_name(forecast: &Value, measured: &Value, error: fn(f64, f64) -> Opt
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the form of `relative`")]
-fn difference(forecast: f64, measured: f64) -> Option<f64> {
+fn relative_difference(forecast: f64, measured: f64) -> Option<f64> {
     Some(measured - forecast)
 }
 
@@ -87,7 +87,7 @@ fn difference(forecast: f64, measured: f64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn figures(calls: u64, added_ns: u64) -> Figures {
+    fn figures_of(calls: u64, added_ns: u64) -> Figures {
         Figures {
             requests: 10,
             calls,
@@ -101,21 +101,21 @@ mod tests {
 
     fn compare(measured: Figures) -> Comparison {
         Comparison {
-            forecast: figures(30, 1000),
+            forecast: figures_of(30, 1000),
             measured,
         }
     }
 
     #[test]
     fn a_forecast_holds_with_equal_counts_and_times_that_are_close() {
-        assert!(compare(figures(30, 1099)).is_forecast_within(0.1));
-        assert!(compare(figures(30, 901)).is_forecast_within(0.1));
+        assert!(compare(figures_of(30, 1099)).is_forecast_within(0.1));
+        assert!(compare(figures_of(30, 901)).is_forecast_within(0.1));
         assert!(
-            !compare(figures(30, 1101)).is_forecast_within(0.1),
+            !compare(figures_of(30, 1101)).is_forecast_within(0.1),
             "too slow"
         );
         assert!(
-            !compare(figures(31, 1000)).is_forecast_within(0.1),
+            !compare(figures_of(31, 1000)).is_forecast_within(0.1),
             "another call"
         );
     }
@@ -124,7 +124,7 @@ mod tests {
     fn errors_are_relative_and_those_of_shares_differences() {
         let measured = Figures {
             share_slower: [0.75, 0.0, 0.0, 0.0],
-            ..figures(33, 900)
+            ..figures_of(33, 900)
         };
         let error = compare(measured).error_document();
         assert!((error["calls"].as_f64().unwrap() - 0.1).abs() < 1e-9);
@@ -136,8 +136,8 @@ mod tests {
     #[test]
     fn what_was_measured_where_nothing_was_forecast_has_no_error() {
         let comparison = Comparison {
-            forecast: figures(0, 0),
-            measured: figures(3, 500),
+            forecast: figures_of(0, 0),
+            measured: figures_of(3, 500),
         };
         assert_eq!(comparison.error_document()["calls"], Value::Null);
         assert!(!comparison.is_forecast_within(100.0));

@@ -36,8 +36,9 @@ pub fn forecast(
         return Vec::new();
     }
     let expected = figure_values(&all_requests, request_stats);
-    let variance_of = |blocks: Vec<&[u32]>| variances(&blocks, expected, request_stats);
-    let variances_by_time = variance_of(blocks(&all_requests, all_requests.len()).collect());
+    let variance_of = |blocks: Vec<&[u32]>| figure_variances(&blocks, expected, request_stats);
+    let variances_by_time =
+        variance_of(request_blocks(&all_requests, all_requests.len()).collect());
     let requests_by_process = prepared
         .requests_by_instance
         .iter()
@@ -48,7 +49,7 @@ pub fn forecast(
         });
     let variances_by_process = variance_of(
         requests_by_process
-            .flat_map(|entry| blocks(entry, all_requests.len()))
+            .flat_map(|entry| request_blocks(entry, all_requests.len()))
             .collect(),
     );
     let sampling_factor = 1.0 + REQUESTS_COMPARED as f64 / all_requests.len() as f64;
@@ -67,13 +68,13 @@ pub fn forecast(
 }
 
 /// Requests that follow one another, in as many blocks as their share of `all_requests` has of [`BLOCKS`], at least one.
-fn blocks(requests: &[u32], all_requests: usize) -> impl Iterator<Item = &[u32]> {
+fn request_blocks(requests: &[u32], all_requests: usize) -> impl Iterator<Item = &[u32]> {
     let count = (requests.len() * BLOCKS / all_requests).max(1);
     requests.chunks_exact((requests.len() / count).max(BLOCK_REQUESTS_MIN))
 }
 
 /// The variance of each figure over the compared number of requests, from its deviations in blocks.
-fn variances(
+fn figure_variances(
     blocks: &[&[u32]],
     expected: FigureValues,
     request_stats: &[RequestStats],
@@ -123,7 +124,7 @@ mod tests {
     use crate::trace::log::{Items, NONE, RequestLog, Requests};
 
     /// A log of requests without items, by two processes in turn.
-    fn log(requests: usize) -> RequestLog {
+    fn log_of_requests(requests: usize) -> RequestLog {
         let request_numbers = 0..requests as u64;
         RequestLog {
             items: Items::default(),
@@ -172,7 +173,7 @@ mod tests {
     }
 
     fn forecast_of(stats: &[RequestStats]) -> Vec<Forecast> {
-        let log = log(stats.len());
+        let log = log_of_requests(stats.len());
         forecast(&PreparedLog::new(&log, |_| true), stats, 0..stats.len())
     }
 

@@ -129,7 +129,7 @@ fn latency_table(mut calls: Vec<TimedCall>) -> Result<LatencyTable, LatencyError
     spread_by_multi_gets(&mut size_rows, measured_rows, multi_gets, &cost);
     let single_pct: Map<String, Value> = size_rows
         .iter()
-        .map(|row| (row.bytes.to_string(), row.percentiles()))
+        .map(|row| (row.bytes.to_string(), row.percentiles_json()))
         .collect();
     let document = json!({
         "unit": "us", "single_us": single_us, "batch_us": extra_us_by_keys, "single_pct": single_pct,
@@ -165,7 +165,7 @@ impl SizeRow {
         }
     }
 
-    fn percentiles(&self) -> Value {
+    fn percentiles_json(&self) -> Value {
         let entries = PERCENTILES.iter().zip(self.percentiles_us);
         entries
             .map(|(&thousandths, us)| ((thousandths as f64 / 10.0).to_string(), json!(us)))

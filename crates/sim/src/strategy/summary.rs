@@ -55,7 +55,7 @@ mod tests {
     use crate::trace::log::{Items, NONE, Requests};
 
     /// Requests with this many different items, each of which has 1 ms of its own.
-    fn log(item_counts: &[usize]) -> RequestLog {
+    fn log_of_requests(item_counts: &[usize]) -> RequestLog {
         let items = item_counts.iter().copied().max().unwrap_or(0);
         let count = item_counts.len();
         let mut requests = Requests {
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_histogram_of_items_doubles_its_classes_and_ends_with_the_largest_request() {
-        let rows = items_histogram(&log(&[0, 1, 1, 2, 3, 9]));
+        let rows = items_histogram(&log_of_requests(&[0, 1, 1, 2, 3, 9]));
         let row = |items_from, items_to, requests| RequestsBySize {
             items_from,
             items_to,
@@ -99,12 +99,12 @@ mod tests {
             row(8, 15, 1),
         ];
         assert_eq!(rows, expected);
-        assert!(items_histogram(&log(&[])).is_empty());
+        assert!(items_histogram(&log_of_requests(&[])).is_empty());
     }
 
     #[test]
     fn the_share_of_the_cache_is_its_time_over_the_whole_time_of_the_requests() {
-        let log = log(&[1, 3]);
+        let log = log_of_requests(&[1, 3]);
         let cost = CostModel::new(&[(1.0, 500.0)], &[(1.0, 500.0)]).unwrap();
         let prepared = PreparedLog::new(&log, |_| true);
         let base_us = &log.requests.base_us;

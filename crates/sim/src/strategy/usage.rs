@@ -60,7 +60,7 @@ impl LogUsage {
             |(item, &requests): (u32, &u32)| u64::from(requests) * u64::from(sizes[item as usize]);
         Self {
             items,
-            prefixes: prefixes(prepared, &uses),
+            prefixes: usage_by_prefix(prepared, &uses),
             reads: uses.iter().map(|&requests| u64::from(requests)).sum(),
             read_bytes: read_items().map(bytes_of).sum(),
         }
@@ -93,7 +93,7 @@ fn fraction_of(part: u64, whole: u64) -> Option<f64> {
 }
 
 /// The use of each prefix.
-fn prefixes(prepared: &PreparedLog<'_>, uses: &[u32]) -> Vec<PrefixUsage> {
+fn usage_by_prefix(prepared: &PreparedLog<'_>, uses: &[u32]) -> Vec<PrefixUsage> {
     let (keys, sizes) = (&prepared.items.keys, &prepared.items.sizes);
     let mut index_of_prefix: HashMap<Option<&str>, usize> = HashMap::new();
     let mut prefixes: Vec<PrefixUsage> = Vec::new();
@@ -142,7 +142,7 @@ mod tests {
     use crate::trace::log::{Items, RequestLog, Requests};
 
     /// Requests that read these keys, in order; an item has as many bytes as its key.
-    fn log(requests: &[&[&str]]) -> RequestLog {
+    fn log_of_requests(requests: &[&[&str]]) -> RequestLog {
         let mut log = RequestLog {
             items: Items::default(),
             requests: Requests {
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn items_and_prefixes_count_the_requests_that_read_them_not_repeats() {
-        let log = log(&[
+        let log = log_of_requests(&[
             &["u:1", "nav", "u:1", "u:2"],
             &["nav", "u:1"],
             &["nav"],
@@ -202,11 +202,11 @@ mod tests {
 
     #[test]
     fn what_one_request_reads_is_never_repeated() {
-        let several = log(&[&["a", "b", "b"], &["a"], &["a", "c"]]);
+        let several = log_of_requests(&[&["a", "b", "b"], &["a"], &["a", "c"]]);
         let usage = LogUsage::new(&PreparedLog::new(&several, |_| true));
         assert_eq!(usage.never_repeated_items_share(), Some(2.0 / 3.0));
         assert_eq!(usage.never_repeated_reads_share(), Some(2.0 / 5.0));
-        let nothing = log(&[&[]]);
+        let nothing = log_of_requests(&[&[]]);
         let usage = LogUsage::new(&PreparedLog::new(&nothing, |_| true));
         assert_eq!(usage.never_repeated_items_share(), None);
         assert_eq!(usage.never_repeated_reads_share(), None);

@@ -56,7 +56,7 @@ impl LineParser for ColumnIndexes {
         row: u64,
         sink: &mut RowSink<'_>,
     ) -> Result<(), TraceError> {
-        let cells = split(line, self.separator);
+        let cells = split_fields(line, self.separator);
         if cells.len() != self.column_count {
             let fault = format!(
                 "expected {} fields, found {}",
@@ -83,7 +83,7 @@ impl LineParser for ColumnIndexes {
 fn find_columns(file: &str, header: &str, layout: &Layout) -> Result<ColumnIndexes, TraceError> {
     let is_in_header = |separator: &&u8| header.as_bytes().contains(separator);
     let separator = *b",\t".iter().find(is_in_header).unwrap_or(&b',');
-    let cells = split(header.as_bytes(), separator);
+    let cells = split_fields(header.as_bytes(), separator);
     let names: Vec<String> = cells
         .iter()
         .map(|cell| String::from_utf8_lossy(cell).into_owned())
@@ -113,7 +113,7 @@ fn find_columns(file: &str, header: &str, layout: &Layout) -> Result<ColumnIndex
 }
 
 /// The cells of a line, without the quotes around them.
-fn split(line: &[u8], separator: u8) -> Vec<Cow<'_, [u8]>> {
+fn split_fields(line: &[u8], separator: u8) -> Vec<Cow<'_, [u8]>> {
     if !line.contains(&b'"') {
         return line
             .split(|&byte| byte == separator)
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn fields_are_split_outside_quotes() {
         let fields = |line: &str| -> Vec<String> {
-            let fields = split(line.as_bytes(), b',');
+            let fields = split_fields(line.as_bytes(), b',');
             fields
                 .iter()
                 .map(|field| String::from_utf8_lossy(field).into_owned())

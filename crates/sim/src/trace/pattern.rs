@@ -1,6 +1,6 @@
 //! Key streams from the lines of a log, by a regular expression with named groups.
 //!
-//! The groups are `key`, `time`, `size`, `op` and `ttl`; only `key` is required. Logs have lines of other kinds, so a
+//! The groups are `key`, `time`, `size`, `parse_op` and `ttl`; only `key` is required. Logs have lines of other kinds, so a
 //! line that does not match is left out and counted; "-" and an empty group are null, as access logs write them.
 
 use super::layout::{Layout, Pattern};
@@ -52,7 +52,7 @@ fn group_text<'l>(captures: &Captures<'l>, name: &str) -> Option<&'l [u8]> {
 }
 
 /// The operation of a method of HTTP or a command of memcached.
-fn op(name: &[u8]) -> Op {
+fn parse_op(name: &[u8]) -> Op {
     match Op::parse(name) {
         Op::Other if name.eq_ignore_ascii_case(b"head") => Op::Get,
         op => op,
@@ -98,7 +98,7 @@ impl LineParser for MatchingLines {
             key: KeyCell::Text(key.as_bytes()),
             time: time_us.transpose()?,
             size: number("size")?,
-            op: group_text(&captures, "op").map(op),
+            op: group_text(&captures, "op").map(parse_op),
             ttl: number("ttl")?,
         };
         fields.push(sink);

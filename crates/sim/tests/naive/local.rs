@@ -1,7 +1,7 @@
 //! The local caches of the naive simulator, with the lists of their definitions.
 
 /// A local cache as lists.
-pub(super) enum Local {
+pub(super) enum NaiveLocalCache {
     None,
     Lru {
         capacity: usize,
@@ -19,7 +19,7 @@ pub(super) enum Local {
     },
 }
 
-impl Local {
+impl NaiveLocalCache {
     pub(super) fn new(term: &str) -> Self {
         match term.split_once(':') {
             Some(("lru", n)) => Self::Lru {
@@ -40,47 +40,52 @@ impl Local {
         }
     }
 
-    pub(super) fn has(&self, x: u32) -> bool {
+    pub(super) fn contains(&self, item: u32) -> bool {
         match self {
             Self::None => false,
-            Self::Lru { newest_last, .. } => newest_last.contains(&x),
-            Self::LruBytes { newest_last, .. } => newest_last.iter().any(|e| e.0 == x),
-            Self::S3Fifo { small, main, .. } => small.iter().chain(main).any(|e| e.0 == x),
+            Self::Lru { newest_last, .. } => newest_last.contains(&item),
+            Self::LruBytes { newest_last, .. } => newest_last.iter().any(|entry| entry.0 == item),
+            Self::S3Fifo { small, main, .. } => {
+                small.iter().chain(main).any(|entry| entry.0 == item)
+            }
         }
     }
 
-    pub(super) fn look_up(&mut self, x: u32) -> bool {
-        let had = self.has(x);
-        if had {
+    pub(super) fn look_up(&mut self, item: u32) -> bool {
+        let is_hit = self.contains(item);
+        if is_hit {
             match self {
                 Self::None => {}
                 Self::Lru { newest_last, .. } => {
-                    newest_last.retain(|&y| y != x);
-                    newest_last.push(x);
+                    newest_last.retain(|&other| other != item);
+                    newest_last.push(item);
                 }
                 Self::LruBytes { newest_last, .. } => {
-                    let at = newest_last.iter().position(|e| e.0 == x).unwrap();
-                    let entry = newest_last.remove(at);
+                    let index = newest_last
+                        .iter()
+                        .position(|entry| entry.0 == item)
+                        .unwrap();
+                    let entry = newest_last.remove(index);
                     newest_last.push(entry);
                 }
                 Self::S3Fifo { small, main, .. } => {
-                    for e in small.iter_mut().chain(main).filter(|e| e.0 == x) {
-                        e.1 = (e.1 + 1).min(3);
+                    for entry in small.iter_mut().chain(main).filter(|entry| entry.0 == item) {
+                        entry.1 = (entry.1 + 1).min(3);
                     }
                 }
             }
         }
-        had
+        is_hit
     }
 
-    pub(super) fn insert(&mut self, x: u32, size: u32) {
+    pub(super) fn insert(&mut self, item: u32, size: u32) {
         match self {
             Self::None => {}
             Self::Lru {
                 capacity,
                 newest_last,
             } => {
-                newest_last.push(x);
+                newest_last.push(item);
                 if newest_last.len() > *capacity {
                     newest_last.remove(0);
                 }
@@ -91,8 +96,8 @@ impl Local {
             } => {
                 let bytes = u64::from(size.max(1));
                 if bytes <= *capacity {
-                    newest_last.push((x, bytes));
-                    while newest_last.iter().map(|e| e.1).sum::<u64>() > *capacity {
+                    newest_last.push((item, bytes));
+                    while newest_last.iter().map(|entry| entry.1).sum::<u64>() > *capacity {
                         newest_last.remove(0);
                     }
                 }
@@ -104,7 +109,7 @@ impl Local {
                 ghost,
             } => {
                 if *capacity > 0 {
-                    insert_s3fifo(x, *capacity, small, main, ghost);
+                    insert_s3fifo(item, *capacity, small, main, ghost);
                 }
             }
         }
@@ -112,36 +117,36 @@ impl Local {
 }
 
 fn insert_s3fifo(
-    x: u32,
+    item: u32,
     capacity: usize,
     small: &mut Vec<(u32, u32)>,
     main: &mut Vec<(u32, u32)>,
     ghost: &mut Vec<u32>,
 ) {
     let share = (capacity / 10).max(1);
-    let was_ghost = ghost.contains(&x);
-    ghost.retain(|&y| y != x);
+    let was_ghost = ghost.contains(&item);
+    ghost.retain(|&other| other != item);
     while small.len() + main.len() == capacity {
         if small.len() >= share || main.is_empty() {
-            let (y, uses) = small.remove(0);
+            let (other, uses) = small.remove(0);
             if uses >= 2 {
-                main.push((y, 0));
+                main.push((other, 0));
             } else {
-                ghost.push(y);
+                ghost.push(other);
                 if ghost.len() > capacity - share {
                     ghost.remove(0);
                 }
             }
         } else {
-            let (y, uses) = main.remove(0);
+            let (other, uses) = main.remove(0);
             if uses > 0 {
-                main.push((y, uses - 1));
+                main.push((other, uses - 1));
             }
         }
     }
     if was_ghost {
-        main.push((x, 0));
+        main.push((item, 0));
     } else {
-        small.push((x, 0));
+        small.push((item, 0));
     }
 }

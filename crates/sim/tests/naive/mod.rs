@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use glasscache_sim::trace::log::{NONE, RequestLog};
 
-use local::Local;
+use local::NaiveLocalCache;
 
 /// A latency table as written, in microseconds.
 pub(crate) struct Table {
@@ -68,11 +68,11 @@ struct State<'a> {
 }
 
 impl State<'_> {
-    fn fetch(&mut self, list: &[u32], local: &mut Local) {
+    fn fetch(&mut self, list: &[u32], local: &mut NaiveLocalCache) {
         let rest: Vec<u32> = list
             .iter()
             .copied()
-            .filter(|x| !self.fixed.contains(x) && !self.held.contains(x) && !local.has(*x))
+            .filter(|x| !self.fixed.contains(x) && !self.held.contains(x) && !local.contains(*x))
             .collect();
         if rest.is_empty() {
             return;
@@ -115,7 +115,7 @@ pub(crate) fn simulate(
         terms.contains(&"children-always"),
         terms.contains(&"children"),
     );
-    let mut locals: HashMap<u16, Local> = HashMap::new();
+    let mut locals: HashMap<u16, NaiveLocalCache> = HashMap::new();
     let mut state = State {
         log,
         table,
@@ -128,9 +128,9 @@ pub(crate) fn simulate(
         let local = locals.entry(log.requests.instance[r]).or_insert_with(|| {
             terms
                 .iter()
-                .map(|p| Local::new(p))
-                .find(|l| !matches!(l, Local::None))
-                .unwrap_or(Local::None)
+                .map(|p| NaiveLocalCache::new(p))
+                .find(|l| !matches!(l, NaiveLocalCache::None))
+                .unwrap_or(NaiveLocalCache::None)
         });
         state.held.clear();
         state.stats = NaiveStats::default();

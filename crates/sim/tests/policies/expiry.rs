@@ -93,7 +93,7 @@ proptest! {
     #[test]
     fn policies_with_expiry_equal_their_naive_implementations(rows in rows(), capacity in 1..30_usize) {
         let trace = prepare(&rows, Mode::Objects, |_| 1);
-        for (policy, mut cache) in naive::caches(capacity) {
+        for (policy, mut cache) in naive::removable_caches(capacity) {
             let wanted = misses(&rows, &mut *cache);
             prop_assert_eq!(replay(policy, capacity as u64, &trace).misses, wanted, "{}", policy);
         }

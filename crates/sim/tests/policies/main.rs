@@ -66,7 +66,7 @@ proptest! {
         let trace = prepare(&requests, Mode::Bytes);
         for policy in [PolicyKind::Lru, PolicyKind::Fifo] {
             let result = replay(policy, capacity, &trace);
-            let naive = naive::by_bytes(&requests, capacity, policy == PolicyKind::Lru);
+            let naive = naive::misses_by_bytes(&requests, capacity, policy == PolicyKind::Lru);
             prop_assert_eq!((result.misses, result.missed_bytes), naive, "{}", policy);
         }
     }

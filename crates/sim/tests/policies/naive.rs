@@ -126,13 +126,13 @@ pub(crate) fn belady(keys: &[u64], capacity: usize) -> u64 {
 }
 
 /// Misses and missed bytes of LRU or FIFO over (key, size) objects; what is larger than the cache is not stored.
-pub(crate) fn by_bytes(requests: &[(u64, u32)], capacity: u64, is_lru: bool) -> (u64, u64) {
+pub(crate) fn misses_by_bytes(requests: &[(u64, u32)], capacity: u64, is_lru: bool) -> (u64, u64) {
     let (mut cache, mut misses, mut bytes): (Vec<(u64, u64)>, u64, u64) = (Vec::new(), 0, 0);
     for &(key, size) in requests {
         let object = (key, u64::from(size.max(1)));
-        if let Some(at) = cache.iter().position(|cached| *cached == object) {
+        if let Some(index) = cache.iter().position(|cached| *cached == object) {
             if is_lru {
-                cache.remove(at);
+                cache.remove(index);
                 cache.push(object);
             }
             continue;
@@ -192,14 +192,14 @@ impl Cache for List {
 
     fn remove(&mut self, key: u64) {
         if let Some(at) = self.keys.iter().position(|cached| cached.0 == key) {
-            self.take_out(at);
+            self.remove_at(at);
         }
     }
 }
 
 impl List {
     /// Removes a key; SIEVE's hand stays at its key, or moves to the next one.
-    fn take_out(&mut self, at: usize) {
+    fn remove_at(&mut self, at: usize) {
         self.keys.remove(at);
         if at < self.hand {
             self.hand -= 1;
@@ -219,7 +219,7 @@ impl List {
                 self.keys[self.hand].1 = 0;
                 self.hand = (self.hand + 1) % self.keys.len();
             }
-            PolicyKind::Sieve => self.take_out(self.hand),
+            PolicyKind::Sieve => self.remove_at(self.hand),
             PolicyKind::Lfu => {
                 // The list is in the order in which keys reached their number of uses.
                 let uses = self.keys.iter().map(|entry| entry.1);
@@ -235,7 +235,7 @@ impl List {
 }
 
 /// Caches of lists, from which keys can be removed.
-pub(crate) fn caches(capacity: usize) -> Vec<(PolicyKind, Box<dyn Cache>)> {
+pub(crate) fn removable_caches(capacity: usize) -> Vec<(PolicyKind, Box<dyn Cache>)> {
     let rules = [
         PolicyKind::Lru,
         PolicyKind::Fifo,

@@ -37,7 +37,7 @@ const SKEWED_IN_BYTES: Misses = [
 ];
 
 /// Numbers below 2^31 from Knuth's linear congruential generator.
-fn draws(count: usize) -> Vec<u64> {
+fn random_numbers(count: usize) -> Vec<u64> {
     let mut state = 9_u64;
     let draw = |_| {
         state = state
@@ -49,19 +49,23 @@ fn draws(count: usize) -> Vec<u64> {
 }
 
 /// Requests for `keys` with sizes from 1 to 10 bytes.
-fn sized(keys: impl Iterator<Item = u64>) -> Requests {
+fn with_sizes(keys: impl Iterator<Item = u64>) -> Requests {
     keys.map(|key| (key, (key * 7 % 10 + 1) as u32)).collect()
 }
 
-fn skewed() -> Requests {
-    sized(
-        draws(2000)
+fn skewed_requests() -> Requests {
+    with_sizes(
+        random_numbers(2000)
             .into_iter()
             .map(|draw| (draw % 60) * (draw / 60 % 60) / 60),
     )
 }
 
-fn misses(requests: &Requests, mode: Mode, capacities: impl Iterator<Item = u64>) -> Vec<u64> {
+fn misses_by_capacity(
+    requests: &Requests,
+    mode: Mode,
+    capacities: impl Iterator<Item = u64>,
+) -> Vec<u64> {
     let trace = prepare(requests, mode);
     capacities
         .map(|capacity| replay(PolicyKind::Slru, capacity, &trace).misses)
@@ -78,15 +82,15 @@ fn misses_equal_libcachesim_at_every_size() {
         0 => draw / 5 % 200,
         _ => at as u64 % 30,
     };
-    let noise = draws(2000).into_iter().enumerate().map(noisy);
+    let noise = random_numbers(2000).into_iter().enumerate().map(noisy);
     for (name, requests, reference) in [
-        ("loop", sized((0..900).map(|at| at % 30)), LOOP),
-        ("two loops", sized((0..1600).map(two_loops)), TWO_LOOPS),
-        ("loop with noise", sized(noise), LOOP_WITH_NOISE),
-        ("skewed", skewed(), SKEWED),
+        ("loop", with_sizes((0..900).map(|at| at % 30)), LOOP),
+        ("two loops", with_sizes((0..1600).map(two_loops)), TWO_LOOPS),
+        ("loop with noise", with_sizes(noise), LOOP_WITH_NOISE),
+        ("skewed", skewed_requests(), SKEWED),
     ] {
         assert_eq!(
-            misses(&requests, Mode::Objects, 1..=40),
+            misses_by_capacity(&requests, Mode::Objects, 1..=40),
             reference,
             "{name}"
         );
@@ -96,5 +100,8 @@ fn misses_equal_libcachesim_at_every_size() {
 #[test]
 fn misses_in_bytes_equal_libcachesim_at_every_size() {
     let capacities = (20..420).step_by(10);
-    assert_eq!(misses(&skewed(), Mode::Bytes, capacities), SKEWED_IN_BYTES);
+    assert_eq!(
+        misses_by_capacity(&skewed_requests(), Mode::Bytes, capacities),
+        SKEWED_IN_BYTES
+    );
 }

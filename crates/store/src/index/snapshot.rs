@@ -3,7 +3,7 @@
 //!
 //! Nothing in the lines is trusted. Each link must lead to an overflow line that belongs to the bucket and was not
 //! reached before, free lines must be linked, and buckets that a split will fill must be empty. What the entries name
-//! is checked by the caller, who gets each once.
+//! is checked by the caller, which gets each once.
 
 use std::sync::atomic::Ordering;
 
@@ -52,7 +52,7 @@ impl ReachedLines {
 }
 
 impl Index {
-    /// What [`Index::from_snapshot`] needs; nobody changes the index meanwhile.
+    /// The input of [`Index::from_snapshot`]; no thread changes the index meanwhile.
     pub(crate) fn snapshot(&self) -> IndexSnapshot {
         let buckets = self.bucket_count();
         let directory = self.directory.iter();

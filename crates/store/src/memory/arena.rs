@@ -40,7 +40,7 @@ pub(crate) struct Arena {
     segment_shift: u32,
     /// Below this offset huge pages were requested.
     huge_pages_end: AtomicUsize,
-    /// It is part of a file: how its pages are backed is settled where the file lies.
+    /// It is part of a file: how its pages are backed is decided where the file is opened.
     is_in_file: bool,
 }
 
@@ -167,12 +167,12 @@ impl Arena {
         Addr(u64::from(segment.0) << self.segment_shift)
     }
 
-    /// The segment that an address lies in.
+    /// The segment that contains an address.
     pub(crate) fn segment_of(&self, addr: Addr) -> SegmentId {
         SegmentId((addr.0 >> self.segment_shift) as u32)
     }
 
-    /// How far into its segment an address lies.
+    /// The offset of an address in its segment.
     pub(crate) fn offset_of(&self, addr: Addr) -> usize {
         (addr.0 as usize) & (self.segment_bytes() - 1)
     }
@@ -181,7 +181,7 @@ impl Arena {
     #[inline]
     pub(crate) fn bytes(&self, addr: Addr, len: usize) -> &[u8] {
         let from = self.pointer(addr, len);
-        // SAFETY: in bounds by `pointer`; by rules 2 to 4 nobody writes these bytes while they can be reached.
+        // SAFETY: in bounds by `pointer`; by rules 2 to 4 no thread writes these bytes while they can be reached.
         unsafe { std::slice::from_raw_parts(from, len) }
     }
 
@@ -262,14 +262,14 @@ impl Arena {
             discard_pages(from, len);
         }
         #[cfg(any(miri, loom))]
-        // SAFETY: in bounds; the segment is free, so by rule 3 nobody can reach its bytes.
+        // SAFETY: in bounds; the segment is free, so by rule 3 no thread can reach its bytes.
         unsafe {
             std::ptr::write_bytes(from, 0, len);
         }
         self.advise_segment(segment, false);
     }
 
-    /// Makes a segment that nobody can reach yet read as zeros.
+    /// Makes a segment that no thread can reach yet read as zeros.
     pub(crate) fn clear(&self, segment: SegmentId) {
         self.space(self.start(segment), self.segment_bytes())
             .fill(0);
@@ -371,7 +371,7 @@ fn map_file(file: MappedFile<'_>, bytes: usize) -> Result<NonNull<u8>, Error> {
 fn discard_pages(from: *mut u8, len: usize) {
     use rustix::mm::{Advice, MlockFlags, madvise, mlock_with, munlock};
     let from = from.cast();
-    // SAFETY: page-aligned and in bounds by the caller, whose segment is free: by rule 3 nobody reaches its bytes.
+    // SAFETY: page-aligned and in bounds by the caller, whose segment is free: by rule 3 no thread reaches its bytes.
     let advise = |advice| unsafe { madvise(from, len, advice) };
     let is_refused = advise(Advice::LinuxDontNeed).is_err();
     if is_refused && advise(Advice::LinuxDontneedLocked).is_err() {

@@ -60,7 +60,7 @@ fn parse_mapping(line: &str) -> Option<((usize, usize), bool)> {
 
 fn release_pages(from: usize, to: usize) {
     let pages = ptr::with_exposed_provenance_mut::<core::ffi::c_void>(from);
-    // SAFETY: the kernel's own map says that this range is private, file-backed, not writable, and has no
+    // SAFETY: by the kernel's own map this range is private, file-backed, not writable, and has no
     // anonymous page: its pages are clean copies of the file, so a page let go is read again unchanged. It
     // stays so, for only the loader makes such ranges writable, and it is done with them.
     let _ = unsafe { rustix::mm::madvise(pages, to - from, rustix::mm::Advice::LinuxDontNeed) };

@@ -38,7 +38,7 @@ impl Lines {
         Lines { arena }
     }
 
-    /// The line with this number. The caller knows that it lies in a segment that holds lines, or that
+    /// The line with this number. The caller knows that it is in a segment that holds lines, or that
     /// held lines when its epoch began.
     #[inline]
     pub(crate) fn line(&self, id: LineId) -> &Line {

@@ -1,5 +1,5 @@
 //! The only folder with `unsafe`: the arena's bytes, the index lines that live in it, and the epochs
-//! that say when a segment may be written again; beside them, what gives back the start's code pages.
+//! that decide when a segment may be written again; beside them, what gives back the start's code pages.
 //!
 //! The rules that its safe faces rely on are kept by the rest of the crate and stand here once.
 //!
@@ -8,7 +8,7 @@
 //! 2. Published bytes never change until the segment is reused; the two mutable bytes at the head of an
 //!    item are atomics and are never read in another way.
 //! 3. A segment is reused only after nothing in the index names it and every online worker has passed
-//!    (`epoch`), and while nobody holds it by reference.
+//!    (`epoch`), and while no thread holds it by reference.
 //! 4. Whoever reads bytes is online, or holds the segment.
 #![allow(
     unsafe_code,

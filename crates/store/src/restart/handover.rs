@@ -1,7 +1,7 @@
 //! A store that passes from one running process to the next: both have the memory mapped, one after the other uses it.
 //!
-//! The next process maps the memory and its pages ahead of time, so that at the handover only a [`MemoryHandover`] has to
-//! pass: what a snapshot has, with live bytes and counters instead of checksums. Nothing is checked item by item,
+//! The next process maps the memory and its pages ahead of time, so that at the handover only a [`MemoryHandover`] has
+//! to pass: what a snapshot has, with live bytes and counters instead of checksums. Nothing is checked item by item,
 //! because the memory was in use until this moment and never lay on a disk (docs/decisions/0104). Values that are still
 //! being uploaded stay behind: their bytes belong to no item of the next process.
 
@@ -51,7 +51,7 @@ impl MemorySize {
 pub struct MappedMemory(Arc<Arena>);
 
 impl MappedMemory {
-    /// Maps `file_bytes` of the file, and asks the system for its pages, which changes no byte.
+    /// Maps `file_bytes` of the file, and requests its pages from the system, which changes no byte.
     ///
     /// # Errors
     /// Settings that no store can have, or a mapping that the system refuses.

@@ -21,7 +21,7 @@ use std::collections::HashMap;
 
 use glasscache_store::{Config, Expiry, Item, Listing, PolicyKind, Seconds, Store, Worker};
 
-use map::{Model, Rng, bytes_of};
+use map::{Model, Rng, stored_item};
 use operations::operate;
 
 struct Shape {
@@ -33,8 +33,8 @@ struct Shape {
     policy: PolicyKind,
 }
 
-fn run(seed: u64, shape: &Shape) {
-    let mut rng = Rng::seeded(seed);
+fn run_seed(seed: u64, shape: &Shape) {
+    let mut rng = Rng::from_seed(seed);
     let config = Config {
         memory_bytes: shape.memory_bytes,
         item_bytes_max: 1 << 20,
@@ -80,12 +80,15 @@ fn check_all(workers: &[Worker; 2], model: &mut Model) {
     for key in keys {
         model.remove_if_evicted(&workers[0], &key);
         let now = model.now;
-        let found = bytes_of(&workers[1], &key, now);
-        match model.alive(&key) {
+        let found = stored_item(&workers[1], &key, now);
+        match model.live_entry(&key) {
             None => assert!(found.is_none(), "found what had expired"),
             Some(entry) => {
                 let (value, flags, unique, expiry) = found.expect("peeked a moment ago");
-                assert!(entry.may_have(unique), "a unique that was told changed");
+                assert!(
+                    entry.allows_unique(unique),
+                    "a unique that was told changed"
+                );
                 (entry.unique, entry.is_unique_exposed) = (unique, true);
                 assert_eq!(
                     (value, flags, expiry),
@@ -138,7 +141,7 @@ fn seeds(default_runs: u64) -> Vec<u64> {
 
 fn search(shape: &Shape, runs: u64) {
     for seed in seeds(runs) {
-        let outcome = std::panic::catch_unwind(|| run(seed, shape));
+        let outcome = std::panic::catch_unwind(|| run_seed(seed, shape));
         assert!(outcome.is_ok(), "failed with MODEL_SEED={seed}");
     }
 }

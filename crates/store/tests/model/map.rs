@@ -13,7 +13,7 @@ pub(crate) struct Rng {
 #[allow(dead_code, reason = "the fuzz target runs programs, the test seeds")]
 impl Rng {
     /// A run determined by its seed.
-    pub(crate) fn seeded(seed: u64) -> Rng {
+    pub(crate) fn from_seed(seed: u64) -> Rng {
         Rng {
             state: seed,
             program: Vec::new().into_iter(),
@@ -21,7 +21,7 @@ impl Rng {
     }
 
     /// A run determined by a program's bytes.
-    pub(crate) fn of_program(bytes: &[u8]) -> Rng {
+    pub(crate) fn from_program(bytes: &[u8]) -> Rng {
         Rng {
             state: 1,
             program: Vec::from(bytes).into_iter(),
@@ -29,7 +29,7 @@ impl Rng {
     }
 
     /// Whether the program is at its end.
-    pub(crate) fn is_spent(&self) -> bool {
+    pub(crate) fn is_at_end(&self) -> bool {
         self.program.as_slice().is_empty()
     }
 
@@ -73,7 +73,7 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// Whether this can be the item's unique.
-    pub(crate) fn may_have(&self, unique: CasUnique) -> bool {
+    pub(crate) fn allows_unique(&self, unique: CasUnique) -> bool {
         unique == self.unique || !self.is_unique_exposed && unique > self.unique
     }
 }
@@ -85,7 +85,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    pub(crate) fn alive(&mut self, key: &[u8]) -> Option<&mut Entry> {
+    pub(crate) fn live_entry(&mut self, key: &[u8]) -> Option<&mut Entry> {
         let now = self.now;
         if self
             .entries
@@ -99,9 +99,12 @@ impl Model {
 
     /// Reads the unique of a key, which from then on must stay.
     pub(crate) fn read_unique(&mut self, worker: &Worker, key: &[u8]) {
-        let found = bytes_of(worker, key, self.now);
-        if let (Some(entry), Some((_, _, unique, _))) = (self.alive(key), found) {
-            assert!(entry.may_have(unique), "a unique that was read changed");
+        let found = stored_item(worker, key, self.now);
+        if let (Some(entry), Some((_, _, unique, _))) = (self.live_entry(key), found) {
+            assert!(
+                entry.allows_unique(unique),
+                "a unique that was read changed"
+            );
             (entry.unique, entry.is_unique_exposed) = (unique, true);
         }
     }
@@ -111,7 +114,7 @@ impl Model {
         let hash = worker.store().hash(key);
         let now = self.now;
         let there = worker.peek(key, hash, now).is_some();
-        if self.alive(key).is_some() && !there {
+        if self.live_entry(key).is_some() && !there {
             assert!(
                 self.may_evict,
                 "lost {:?} at {:?} although memory is free: {:?}",
@@ -147,7 +150,7 @@ pub(crate) fn expiry_of(rng: &mut Rng, now: Seconds) -> Expiry {
     }
 }
 
-pub(crate) fn bytes_of(
+pub(crate) fn stored_item(
     worker: &Worker,
     key: &[u8],
     now: Seconds,

@@ -5,7 +5,7 @@ use glasscache_store::{
     Seconds, SetMode, SetOptions, SetOutcome, Worker,
 };
 
-use crate::map::{Entry, Model, Rng, bytes_of, expiry_of, value_of};
+use crate::map::{Entry, Model, Rng, expiry_of, stored_item, value_of};
 
 /// Reads as the server does a batch of keys, also with the hint for another key.
 fn read_hinted(rng: &mut Rng, worker: &Worker, key: &[u8], now: Seconds, old: Option<&Entry>) {
@@ -45,9 +45,9 @@ pub(crate) fn operate(
     if rng.below(3) == 0 {
         model.read_unique(worker, &key);
     }
-    let old = model.alive(&key).cloned();
+    let old = model.live_entry(&key).cloned();
     match rng.below(20) {
-        0..=7 => write(rng, worker, model, &key, old, large),
+        0..=7 => write_once(rng, worker, model, &key, old, large),
         8..=10 => {
             read_hinted(rng, worker, &key, now, old.as_ref());
         }
@@ -64,7 +64,10 @@ pub(crate) fn operate(
             match found {
                 Some((item, _)) => {
                     let (unique, entry) = (item.unique(), model.entries.get_mut(&key).unwrap());
-                    assert!(old.may_have(unique), "touch inherited_marks the unique");
+                    assert!(
+                        old.allows_unique(unique),
+                        "touch inherited_marks the unique"
+                    );
                     assert_eq!(item.expiry(), expiry);
                     (entry.unique, entry.is_unique_exposed, entry.expiry) = (unique, true, expiry);
                 }
@@ -77,7 +80,7 @@ pub(crate) fn operate(
         12..=13 => {
             let options = DeleteOptions {
                 required_cas: (rng.below(3) == 0)
-                    .then(|| compared(rng, old.as_ref()))
+                    .then(|| cas_to_require(rng, old.as_ref()))
                     .flatten(),
                 invalidate: rng.below(4) == 0,
                 ..DeleteOptions::default()
@@ -91,7 +94,7 @@ pub(crate) fn operate(
             }
             assert_eq!(outcome, DeleteOutcome::Deleted);
             if options.invalidate {
-                let Some((_, _, unique, _)) = bytes_of(worker, &key, now) else {
+                let Some((_, _, unique, _)) = stored_item(worker, &key, now) else {
                     assert!(model.may_evict);
                     model.entries.remove(&key);
                     return;
@@ -116,7 +119,7 @@ pub(crate) fn operate(
                 model.entries.remove(&key);
             }
         }
-        14..=16 => count(rng, worker, model, &key, old),
+        14..=16 => change_counter(rng, worker, model, &key, old),
         17 if rng.below(200) == 0 => {
             worker.store().flush(now, now);
             model.entries.clear();
@@ -128,12 +131,12 @@ pub(crate) fn operate(
             worker.store().flush_prefix(prefix, now).unwrap();
             model.entries.retain(|key, _| !key.starts_with(prefix));
         }
-        _ => upload(rng, worker, model, &key, old, large),
+        _ => upload_in_parts(rng, worker, model, &key, old, large),
     }
 }
 
 /// A unique to compare with: the item's own or another one, which an item can have only if its unique was exposed.
-fn compared(rng: &mut Rng, old: Option<&Entry>) -> Option<CasUnique> {
+fn cas_to_require(rng: &mut Rng, old: Option<&Entry>) -> Option<CasUnique> {
     match old {
         None => Some(CasUnique(7)),
         Some(old) => old
@@ -142,14 +145,14 @@ fn compared(rng: &mut Rng, old: Option<&Entry>) -> Option<CasUnique> {
     }
 }
 
-fn stored(model: &mut Model, key: &[u8], entry: Entry, old: Option<&Entry>) {
+fn record_write(model: &mut Model, key: &[u8], entry: Entry, old: Option<&Entry>) {
     if let Some(old) = old {
         assert!(entry.unique > old.unique, "a new write has a larger unique");
     }
     model.entries.insert(key.to_vec(), entry);
 }
 
-fn write(
+fn write_once(
     rng: &mut Rng,
     worker: &mut Worker,
     model: &mut Model,
@@ -169,7 +172,7 @@ fn write(
         _ => SetMode::Set,
     };
     let required_cas = (rng.below(6) == 0)
-        .then(|| compared(rng, old.as_ref()))
+        .then(|| cas_to_require(rng, old.as_ref()))
         .flatten();
     let options = SetOptions {
         mode,
@@ -217,7 +220,7 @@ fn check_write(
             }
             assert!(options.mode != SetMode::Add || old.is_none());
             assert!(options.mode != SetMode::Replace || old.is_some());
-            stored(model, key, entry, old.as_ref());
+            record_write(model, key, entry, old.as_ref());
             model.remove_if_evicted(worker, key);
         }
         SetOutcome::Exists => assert!(mismatch && (extends || replaces)),
@@ -244,7 +247,13 @@ fn check_write(
     }
 }
 
-fn count(rng: &mut Rng, worker: &mut Worker, model: &mut Model, key: &[u8], old: Option<Entry>) {
+fn change_counter(
+    rng: &mut Rng,
+    worker: &mut Worker,
+    model: &mut Model,
+    key: &[u8],
+    old: Option<Entry>,
+) {
     let now = model.now;
     let options = ArithOptions {
         is_decrement: rng.below(2) == 0,
@@ -266,7 +275,7 @@ fn count(rng: &mut Rng, worker: &mut Worker, model: &mut Model, key: &[u8], old:
                 expiry_before,
                 old.as_ref().map_or(Expiry::Never, |old| old.expiry)
             );
-            let (text, _, found_unique, _) = bytes_of(worker, key, now).expect("just written");
+            let (text, _, found_unique, _) = stored_item(worker, key, now).expect("just written");
             assert_eq!(found_unique, unique);
             // This exposed it.
             assert_eq!(
@@ -295,7 +304,7 @@ fn count(rng: &mut Rng, worker: &mut Worker, model: &mut Model, key: &[u8], old:
                 );
             }
             let flags = old.as_ref().map_or(0, |o| o.flags);
-            stored(
+            record_write(
                 model,
                 key,
                 Entry {
@@ -315,7 +324,7 @@ fn count(rng: &mut Rng, worker: &mut Worker, model: &mut Model, key: &[u8], old:
     }
 }
 
-fn upload(
+fn upload_in_parts(
     rng: &mut Rng,
     worker: &mut Worker,
     model: &mut Model,
@@ -352,7 +361,7 @@ fn upload(
         }
     }
     model.remove_if_evicted(worker, key);
-    let old = model.alive(key).cloned().or(old.filter(|_| false));
+    let old = model.live_entry(key).cloned().or(old.filter(|_| false));
     let outcome = worker.commit(reservation, now);
     check_write(model, worker, key, old, value, &options, outcome);
 }

@@ -32,9 +32,9 @@ pub enum Invariant {
     AdditionsCountOnce,
     /// A comparison and write succeeds only if nothing has changed.
     CasSeesChanges,
-    /// A reply says what the server did.
+    /// A reply matches what the server did.
     RepliesAreTrue,
-    /// What was certainly not done, as its caller was told, was not done.
+    /// A request that was reported to its caller as certainly not executed was not executed.
     RefusedHasNoEffect,
     /// Each call ends once.
     CallEndsOnce,
@@ -95,7 +95,7 @@ pub(crate) struct Checker {
     generations: Vec<ClientGeneration>,
     /// The longest value that each server takes.
     value_bytes_limits: Vec<u32>,
-    /// Requests that were certainly not done, as their callers were told.
+    /// Requests that were reported to their callers as certainly not executed.
     reported_unexecuted: Vec<RequestId>,
 }
 
@@ -324,7 +324,7 @@ impl Checker {
         }
     }
 
-    /// A reply says that something was under a key.
+    /// A reply reports that a key had an item.
     pub(crate) fn check_existed(&mut self, id: RequestId, key: Key, network: &Network) {
         if network.has_misbehaved(self.history.request(id).server) {
             return;
@@ -374,7 +374,7 @@ impl Checker {
         }
     }
 
-    /// The caller of a request was told that it was certainly not done.
+    /// The caller of a request got the report that it was certainly not executed.
     pub(crate) fn record_unexecuted(&mut self, id: RequestId) {
         if !self.history.request(id).is_repeatable {
             self.reported_unexecuted.push(id);
@@ -401,7 +401,7 @@ impl Checker {
         }
     }
 
-    /// A client has said that it removed a key.
+    /// A client has reported that it removed a key.
     pub(crate) fn record_removal(
         &mut self,
         id: RequestId,
@@ -431,7 +431,7 @@ impl Checker {
         }
     }
 
-    /// The caller of a quiet write was told of its failure.
+    /// The failure of a quiet write was reported to its caller.
     pub(crate) fn forget_quiet_write(&mut self, id: RequestId) {
         let generation = self.history.request(id).generation;
         self.generations[generation]

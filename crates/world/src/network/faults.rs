@@ -106,7 +106,7 @@ impl Network {
             InjectedFault::Misbehave(server, misbehaviour, one_in) => {
                 self.hosts[server].misbehaviour = Some((misbehaviour, one_in));
             }
-            InjectedFault::Fill(server) => self.hosts[server].fill(now),
+            InjectedFault::Fill(server) => self.hosts[server].fill_store(now),
             InjectedFault::ServerClock(server, seconds) => {
                 self.hosts[server].advance_clock(seconds);
             }

@@ -173,7 +173,7 @@ impl Host {
     }
 
     /// What the proxy before it does with the first bytes of a connection: how many it takes, its reply, and whether
-    /// it closes; `None`: there are too few to tell.
+    /// it closes; `None`: there are too few to decide.
     pub(super) fn apply_proxy(&self, input: &[u8]) -> Option<(usize, &'static [u8], bool)> {
         const PROBE: &[u8] = b"mn\r\n";
         if self.plan.proxy == Proxy::None {
@@ -233,8 +233,8 @@ impl Host {
         }
     }
 
-    /// Fills its memory with values that nobody reads.
-    pub(super) fn fill(&mut self, now: Micros) {
+    /// Fills its memory with values that are not read.
+    pub(super) fn fill_store(&mut self, now: Micros) {
         let second = self.clock_second(now);
         let Some(worker) = self.workers.first_mut() else {
             return;

@@ -58,7 +58,7 @@ impl Pipe {
 /// One connection.
 pub(super) struct Link {
     pub(super) server: usize,
-    /// The client's end: made, and by whom it ended.
+    /// The client's end: whether it is connected, and which side ended it.
     pub(super) is_connected: bool,
     pub(super) client_end: Option<End>,
     /// The client has closed its end.

@@ -77,7 +77,7 @@ impl Network {
         }
     }
 
-    /// A random sequence for somebody else.
+    /// A random sequence for another part of the world.
     pub(crate) fn random(&mut self) -> &mut Random {
         &mut self.random
     }
@@ -291,7 +291,7 @@ impl Network {
         }
     }
 
-    /// What happens by itself; returns a connection of which its client should be told.
+    /// What happens by itself; returns a connection whose client should be notified.
     pub(crate) fn handle(&mut self, event: Event) -> Option<LinkId> {
         match event {
             Event::Connected(link) => self.finish_connect(link),

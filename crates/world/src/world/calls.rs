@@ -1,4 +1,4 @@
-//! Calls from start to end: attempts, replies, failures, deadlines, callers who give up.
+//! Calls from start to end: attempts, replies, failures, deadlines, cancellations.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::Ordering;
@@ -81,7 +81,7 @@ impl World {
         let is_owned = client_connection.owner.is_some();
         let (ticket, is_repeatable) = part_operation.with_requests(has_quiet, |requests| {
             let is_repeatable = requests.iter().all(ClientRequest::is_repeatable);
-            // A driver that has the connection for itself sends a long body from where it lies.
+            // A driver that has the connection for itself sends a long body from its own buffer.
             let ticket = if is_owned {
                 engine.submit_without_body(requests, attempt)
             } else {

@@ -39,7 +39,7 @@ impl World {
         let pool = &mut self.processes[process].servers[server];
         if pool.open_count < connections_max {
             pool.open_count += 1;
-            let connection = self.dial(process, server);
+            let connection = self.open_connection(process, server);
             self.connections[connection].owner = Some(part);
             self.parts[part].connection = Some(connection);
         } else {
@@ -47,7 +47,7 @@ impl World {
         }
     }
 
-    /// Whether an idle connection was not closed by its peer, and nothing came that nobody asked for.
+    /// Whether an idle connection was not closed by its peer, and received no byte that was not requested.
     fn is_reusable(&mut self, connection: ConnectionId) -> bool {
         let client_connection = &mut self.connections[connection];
         let Some(engine) = &mut client_connection.engine_connection else {
@@ -95,7 +95,7 @@ impl World {
                 || client_connection.engine_connection.is_some() && !client_connection.is_ready
         });
         let connection = usable_connection.unwrap_or_else(|| {
-            let connection = self.dial(process, server);
+            let connection = self.open_connection(process, server);
             self.processes[process].servers[server].shared_connection = Some(connection);
             connection
         });
@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    fn dial(&mut self, process: usize, server: usize) -> ConnectionId {
+    fn open_connection(&mut self, process: usize, server: usize) -> ConnectionId {
         let link = self.network.connect(server);
         let connection = self.connections.len();
         self.set_receiver(link, EventReceiver::Connection(connection));
@@ -140,7 +140,7 @@ impl World {
         connection
     }
 
-    /// Those who wait for a connection that is being made or opened.
+    /// The parts that wait for a connection that is being made or opened.
     pub(super) fn waiting_on(&self, connection: ConnectionId) -> Vec<PartId> {
         let client_connection = &self.connections[connection];
         client_connection
@@ -286,12 +286,12 @@ impl World {
         let (process, server) = (client_connection.process, client_connection.server);
         self.close_connection(connection);
         self.processes[process].servers[server].open_count += 1;
-        let new_connection = self.dial(process, server);
+        let new_connection = self.open_connection(process, server);
         self.connections[new_connection].owner = Some(part);
         self.parts[part].connection = Some(new_connection);
     }
 
-    /// Closes the connections of a pool that nobody uses.
+    /// Closes the idle connections of a pool.
     pub(super) fn close_idle(&mut self, process: usize, server: usize) {
         for connection in
             std::mem::take(&mut self.processes[process].servers[server].idle_connections)

@@ -271,7 +271,7 @@ fn handle_set_many_reply(
     context: &mut ReplyContext<'_>,
 ) -> Result<ReplyEffect, Error> {
     if let Reply::Quiet(failed_writes, refusals) = reply {
-        // A refusal does not say which value it was.
+        // A refusal does not contain which value it was.
         let known = if refusals.is_empty() {
             KnownOutcome::Done(None)
         } else {

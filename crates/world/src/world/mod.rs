@@ -292,7 +292,7 @@ impl World {
         }
     }
 
-    /// Ends a task; after the last one no more faults happen, and final calls show whether the world recovers.
+    /// Ends a task; after the last one no more faults happen, and final calls check whether the world recovers.
     fn finish_task(&mut self) {
         self.tasks_left -= 1;
         if self.tasks_left > 0 || self.are_faults_over {

@@ -1,4 +1,4 @@
-//! What a driver does with a connection: moves bytes, hands out replies, tells the time.
+//! The driver of a connection: moves bytes, hands out replies, passes the time to the engine.
 
 use glasscache_client::engine::connection::{self, Connection, ConnectionEvent, Ticket};
 use glasscache_client::pipeline::Reply;
@@ -15,7 +15,7 @@ use crate::plan::{Micros, Sabotage};
 const ACKNOWLEDGEMENTS_MAX: usize = 2;
 /// An event loop sends what its calls wrote after so long at most.
 const SEND_DELAY_MAX_MICROS: Micros = 50;
-/// What a connection may have to send, at most: the requests of all tasks, and what is asked before them.
+/// What a connection may have to send, at most: the requests of all tasks, and those of login and probe before them.
 const OUTPUT_BYTES_MAX: usize = 4 << 20;
 /// The longest reply, which has a value for each key; the longest value has 70 KiB.
 const REPLY_BYTES_MAX: usize = 1 << 20;
@@ -151,7 +151,7 @@ impl World {
             }
         }
         // Whoever has a connection for itself reads when a reply is due: what a server did not do of quiet writes
-        // is left in the socket until it is asked for.
+        // is left in the socket until the engine requests it.
         let is_reply_due = client_connection.owner.is_none() || engine.awaits_replies();
         let received = match end {
             Some(end) => Received::End(end),
@@ -188,7 +188,7 @@ impl World {
         }
     }
 
-    /// Whoever waits until quiet writes are sent is told that they are not.
+    /// Reports to the calls that wait for the sending of quiet writes that these are not sent.
     fn fail_unsent_quiet(&mut self, connection: ConnectionId, is_orderly: bool, reason: &str) {
         let Some(part) = self.connections[connection].owner else {
             return;
@@ -302,7 +302,7 @@ impl World {
         }
     }
 
-    /// Closes a connection that takes no more requests, and for whose replies nobody waits.
+    /// Closes a connection that takes no more requests, and for whose replies no call waits.
     pub(super) fn close_unawaited(&mut self, connection: ConnectionId) {
         let client_connection = &self.connections[connection];
         let is_unused = client_connection
@@ -322,7 +322,7 @@ impl World {
         self.network.random().below(SEND_DELAY_MAX_MICROS)
     }
 
-    /// An event loop sends what its calls wrote when they have all had their turn.
+    /// An event loop sends what its calls wrote after all of them have run in this iteration.
     pub(super) fn schedule_send(&mut self, connection: ConnectionId) {
         if std::mem::replace(&mut self.connections[connection].is_send_scheduled, true) {
             return;

@@ -1,4 +1,4 @@
-//! What a call asks of one server: its requests, one exchange after the other, and what their replies mean.
+//! The operation of a call on one server: its requests, one exchange after the other, and what their replies mean.
 
 use glasscache_client::engine::operation::Store;
 use glasscache_client::engine::{Counter, RefusedValueSteps, Steps};
@@ -11,7 +11,7 @@ use crate::plan::{Key, is_base64, wire_key};
 /// A CAS unique that a task has read, whose value it was, and by which request.
 pub(super) type ReadUnique = (u64, Source, RequestId);
 
-/// What a call asks of one server.
+/// The operation of a call on one server.
 #[derive(Debug)]
 pub(super) enum PartOperation {
     /// Something about one key.

@@ -1,4 +1,4 @@
-//! Starting calls: what a call asks of which server.
+//! Starts calls: splits each into operations on the servers.
 
 use glasscache_client::StoreMode;
 use glasscache_client::engine::{Counter, InitialNumber};
@@ -82,7 +82,7 @@ impl World {
         }
     }
 
-    /// What a call asks of which server.
+    /// The operations of a call, by server.
     fn operations_by_server(&mut self, task: usize, call: &Call) -> Vec<(usize, PartOperation)> {
         let write = call.number.wrapping_mul(WRITES_PER_CALL_MAX);
         let value_bytes_max = self.processes[self.process_of(task)].plan.value_bytes_max;

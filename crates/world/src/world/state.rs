@@ -152,7 +152,7 @@ pub(super) fn new_server_pool(
     requires_login: bool,
     protocol: Protocol,
 ) -> ServerPool {
-    let login = requires_login.then(login);
+    let login = requires_login.then(test_login);
     ServerPool {
         requires_login,
         server_state: Arc::new(
@@ -172,7 +172,7 @@ pub(super) fn new_server_pool(
 
 /// The login of one process at one server: after the first connection the password is wrong twice, as one that has
 /// just been changed.
-pub(super) fn login() -> Login {
+pub(super) fn test_login() -> Login {
     let connections = AtomicU32::new(0);
     Login::with_provider(USER, move || {
         let is_wrong = WRONG_PASSWORD_LOGINS.contains(&connections.fetch_add(1, Ordering::Relaxed));

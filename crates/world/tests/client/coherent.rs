@@ -13,7 +13,7 @@ use crate::either_client::{EitherClient, long_timeout, plain, with_both};
 use crate::server_methods::Server;
 
 /// What reports may take on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(1);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A near cache that forgets nothing by itself.
 fn options() -> Options {
@@ -29,10 +29,10 @@ fn options() -> Options {
     }
 }
 
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+fn wait_until(description: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + WAIT_TIMEOUT;
     while !is_so() {
-        assert!(Instant::now() < end, "{what}");
+        assert!(Instant::now() < end, "{description}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -81,12 +81,12 @@ fn every_change_of_another_client_is_seen() {
         ("delete", |other| _ = other.delete("n:a").unwrap(), None),
         (
             "flush_all",
-            |other| request(other, &Request::Flush { delay_s: 0 }),
+            |other| send_request(other, &Request::Flush { delay_s: 0 }),
             None,
         ),
         (
             "flush_prefix",
-            |other| request(other, &Request::FlushPrefix { prefix: plain("n") }),
+            |other| send_request(other, &Request::FlushPrefix { prefix: plain("n") }),
             None,
         ),
     ];
@@ -101,15 +101,15 @@ fn every_change_of_another_client_is_seen() {
     });
 }
 
-fn request(either_client: &EitherClient, request: &Request<'_>) {
-    let budget = Budget::new(PATIENCE);
+fn send_request(either_client: &EitherClient, request: &Request<'_>) {
+    let budget = Budget::new(WAIT_TIMEOUT);
     for (_, reply) in either_client.core().request_all(*request, &budget).unwrap() {
         reply.unwrap();
     }
 }
 
 /// How many connections of a server are watchers.
-fn watchers(server: &Server) -> String {
+fn watcher_count(server: &Server) -> String {
     let mut stream = TcpStream::connect(&server.address).unwrap();
     stream.write_all(b"stats\r\n").unwrap();
     let lines = BufReader::new(stream).lines().map(Result::unwrap);
@@ -205,14 +205,14 @@ fn watch_begins_with_the_first_read_and_ends_with_the_client() {
         .set("n:a", b"1")
         .unwrap();
     with_both(&server.address, &options(), |either_client| {
-        assert_eq!(watchers(&server), "0");
+        assert_eq!(watcher_count(&server), "0");
         read_until_kept(either_client, "n:a");
-        assert_eq!(watchers(&server), "1");
+        assert_eq!(watcher_count(&server), "1");
         either_client.close();
-        wait_until("a closed client watches", || watchers(&server) == "0");
+        wait_until("a closed client watches", || watcher_count(&server) == "0");
     });
     let either_client = EitherClient::blocking(&server.address, options());
     read_until_kept(&either_client, "n:a");
     drop(either_client);
-    wait_until("a dropped client watches", || watchers(&server) == "0");
+    wait_until("a dropped client watches", || watcher_count(&server) == "0");
 }

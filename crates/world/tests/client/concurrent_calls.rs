@@ -7,20 +7,20 @@ use glasscache_client::error::Phase;
 use glasscache_client::{Budget, Error, Options};
 
 use crate::either_client::{EitherClient, long_timeout, plain};
-use crate::faulty_server::{Behaviour, FaultyServer, LATE, value_of};
+use crate::faulty_server::{Behaviour, FaultyServer, LATE_REPLY_DELAY, value_of};
 
 fn keys() -> Vec<String> {
     (0..20).map(|number| format!("k{number}")).collect()
 }
 
 /// Waits until the server has this many connections open.
-fn wait_for_open(server: &FaultyServer, open: usize) {
+fn wait_for_open_connections(server: &FaultyServer, open: usize) {
     let begin = Instant::now();
-    while server.open() != open {
+    while server.open_connections() != open {
         assert!(
             begin.elapsed() < Duration::from_secs(10),
             "{} open",
-            server.open()
+            server.open_connections()
         );
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -35,11 +35,12 @@ fn a_cancelled_call_closes_its_connection_and_the_next_gets_its_own_value() {
     };
     for turn in 0..5 {
         assert_eq!(either_client.bytes("k0").unwrap(), value_of("k0"));
-        let accepted = server.accepted();
+        let accepted = server.accepted_connections();
         server.set_behaviour(Behaviour::Late);
         let budget = Budget::new(Duration::from_secs(20));
         let call = client.get(plain("k1"), false, &budget);
-        let cut = either_client.block_on(async { tokio::time::timeout(LATE / 8, call).await });
+        let cut = either_client
+            .block_on(async { tokio::time::timeout(LATE_REPLY_DELAY / 8, call).await });
         assert!(cut.is_err(), "the call was cancelled");
         server.set_behaviour(Behaviour::Correct);
         for key in keys() {
@@ -50,11 +51,11 @@ fn a_cancelled_call_closes_its_connection_and_the_next_gets_its_own_value() {
             );
         }
         assert_eq!(
-            server.accepted(),
+            server.accepted_connections(),
             accepted + 1,
             "its connection was not used again"
         );
-        wait_for_open(&server, 1);
+        wait_for_open_connections(&server, 1);
     }
 }
 
@@ -105,7 +106,11 @@ fn a_hundred_tasks_share_two_connections() {
     for task in tasks {
         runtime.block_on(task).unwrap();
     }
-    assert!(server.accepted() <= 2, "{} connections", server.accepted());
+    assert!(
+        server.accepted_connections() <= 2,
+        "{} connections",
+        server.accepted_connections()
+    );
 }
 
 #[test]
@@ -150,7 +155,10 @@ fn slow_servers_are_waited_for_together() {
         let begin = Instant::now();
         assert_eq!(either_client.get_many(&names).unwrap().0.len(), 20);
         let took = begin.elapsed();
-        assert!(took < LATE * 2, "four servers of {LATE:?} took {took:?}");
+        assert!(
+            took < LATE_REPLY_DELAY * 2,
+            "four servers of {LATE_REPLY_DELAY:?} took {took:?}"
+        );
         for server in &servers {
             server.set_behaviour(Behaviour::Correct);
         }

@@ -64,10 +64,10 @@ pub(crate) fn item<'a>(key: &'a str, body: &'a [u8]) -> Item<'a> {
 }
 
 macro_rules! both {
-    ($either_client:expr, $($word:ident).+ ( $($argument:expr),* )) => {
+    ($either_client:expr, $($flag:ident).+ ( $($argument:expr),* )) => {
         match $either_client {
-            EitherClient::Blocking(client) => client.$($word).+($($argument),*),
-            EitherClient::Tokio(client, runtime) => runtime.block_on(client.$($word).+($($argument),*)),
+            EitherClient::Blocking(client) => client.$($flag).+($($argument),*),
+            EitherClient::Tokio(client, runtime) => runtime.block_on(client.$($flag).+($($argument),*)),
         }
     };
 }
@@ -137,11 +137,11 @@ impl EitherClient {
 
     pub(crate) fn store(
         &self,
-        word: StoreMode,
+        flag: StoreMode,
         key: &str,
         body: &[u8],
     ) -> Result<WriteOutcome, Error> {
-        both!(self, store(word, item(key, body), 0, false, &self.budget()))
+        both!(self, store(flag, item(key, body), 0, false, &self.budget()))
     }
 
     pub(crate) fn set(&self, key: &str, body: &[u8]) -> Result<WriteOutcome, Error> {

@@ -26,14 +26,14 @@ fn keys() -> Vec<String> {
     (0..20).map(|number| format!("k{number}")).collect()
 }
 
-fn assert_right(key: &str, value: Option<&Value>) {
+fn assert_own_value_or_none(key: &str, value: Option<&Value>) {
     if let Some(value) = value {
         assert!(value.bytes == value_of(key), "{key}: {value:?}");
     }
 }
 
 /// Calls of every shape; each value is checked, and how long each call took.
-fn try_all(either_client: &EitherClient, keys: &[String], behaviour: Behaviour) {
+fn try_all_calls(either_client: &EitherClient, keys: &[String], behaviour: Behaviour) {
     let timed = |what: &str, call: &dyn Fn()| {
         let begin = Instant::now();
         call();
@@ -47,7 +47,7 @@ fn try_all(either_client: &EitherClient, keys: &[String], behaviour: Behaviour) 
     for key in &keys[..4] {
         timed("get", &|| {
             if let Ok(value) = either_client.get(key) {
-                assert_right(key, value.as_ref());
+                assert_own_value_or_none(key, value.as_ref());
             }
         });
     }
@@ -65,7 +65,7 @@ fn try_all(either_client: &EitherClient, keys: &[String], behaviour: Behaviour) 
     timed("delete", &|| drop(either_client.delete("k19")));
 }
 
-fn wait_until_good(either_client: &EitherClient) {
+fn wait_until_recovered(either_client: &EitherClient) {
     let begin = Instant::now();
     while either_client.get("k5").is_err() {
         assert!(begin.elapsed() < Duration::from_secs(5), "never used again");
@@ -81,15 +81,15 @@ fn no_fault_causes_a_wrong_value_or_a_return_after_the_deadline() {
                 let keys = keys();
                 let server = FaultyServer::with_keys(&keys);
                 with_both(&server.address, &short_timeout(), |either_client| {
-                    wait_until_good(either_client);
+                    wait_until_recovered(either_client);
                     server.set_behaviour(behaviour);
-                    try_all(either_client, &keys, behaviour);
+                    try_all_calls(either_client, &keys, behaviour);
                     server.set_behaviour(Behaviour::Correct);
-                    wait_until_good(either_client);
+                    wait_until_recovered(either_client);
                     for key in keys.iter().cycle().take(60) {
                         let value = either_client.get(key);
                         if let Ok(value) = value {
-                            assert_right(key, value.as_ref());
+                            assert_own_value_or_none(key, value.as_ref());
                         }
                     }
                 });
@@ -108,11 +108,11 @@ fn a_write_without_a_reply_leaves_no_older_value() {
         let keys = keys();
         let server = FaultyServer::with_keys(&keys);
         with_both(&server.address, &short_timeout(), |either_client| {
-            wait_until_good(either_client);
+            wait_until_recovered(either_client);
             server.set_behaviour(behaviour);
             assert!(either_client.set("k0", b"new").is_err());
             server.set_behaviour(Behaviour::Correct);
-            wait_until_good(either_client);
+            wait_until_recovered(either_client);
             assert_eq!(either_client.get("k0"), Ok(None), "{behaviour:?}");
         });
     }
@@ -137,8 +137,8 @@ fn a_connection_past_a_deadline_is_closed_and_never_used_again() {
     let keys = keys();
     let server = FaultyServer::with_keys(&keys);
     with_both(&server.address, &short_timeout(), |either_client| {
-        wait_until_good(either_client);
-        let before = server.accepted();
+        wait_until_recovered(either_client);
+        let before = server.accepted_connections();
         server.set_behaviour(Behaviour::Late);
         assert!(matches!(either_client.get("k3"), Err(Error::Deadline(_))));
         server.set_behaviour(Behaviour::Correct);
@@ -151,7 +151,10 @@ fn a_connection_past_a_deadline_is_closed_and_never_used_again() {
             }
         };
         assert_eq!(value, Some(value_of("k4")));
-        assert!(server.accepted() > before, "the late connection was used");
+        assert!(
+            server.accepted_connections() > before,
+            "the late connection was used"
+        );
     });
 }
 
@@ -184,7 +187,7 @@ fn tasks_and_threads_share_a_client_through_every_fault() {
                         let key = &keys[round % keys.len()];
                         round += 7;
                         if let Ok(value) = either_client.get(key) {
-                            assert_right(key, value.as_ref());
+                            assert_own_value_or_none(key, value.as_ref());
                         }
                     }
                 });

@@ -58,7 +58,7 @@ pub(crate) const BEHAVIOURS: [Behaviour; 20] = [
 ];
 
 /// How late [`Behaviour::Late`] is.
-pub(crate) const LATE: Duration = Duration::from_millis(400);
+pub(crate) const LATE_REPLY_DELAY: Duration = Duration::from_millis(400);
 
 /// The only right value of a key.
 pub(crate) fn value_of(key: &str) -> Vec<u8> {
@@ -69,8 +69,8 @@ struct Shared {
     behaviour: Mutex<Behaviour>,
     is_open: AtomicBool,
     /// Connections that are open at this moment.
-    open: AtomicUsize,
-    accepted: AtomicUsize,
+    open_connections: AtomicUsize,
+    accepted_connections: AtomicUsize,
     store: Mutex<HashMap<String, Vec<u8>>>,
     previous: Mutex<Vec<u8>>,
     streams: Mutex<Vec<TcpStream>>,
@@ -89,8 +89,8 @@ impl FaultyServer {
         let shared = Arc::new(Shared {
             behaviour: Mutex::new(Behaviour::Correct),
             is_open: AtomicBool::new(true),
-            open: AtomicUsize::new(0),
-            accepted: AtomicUsize::new(0),
+            open_connections: AtomicUsize::new(0),
+            accepted_connections: AtomicUsize::new(0),
             store: Mutex::default(),
             previous: Mutex::new(b"END\r\n".to_vec()),
             streams: Mutex::default(),
@@ -103,8 +103,8 @@ impl FaultyServer {
                 }
                 let shared = of_thread.clone();
                 stream.set_nodelay(true).unwrap();
-                shared.accepted.fetch_add(1, Ordering::SeqCst);
-                shared.open.fetch_add(1, Ordering::SeqCst);
+                shared.accepted_connections.fetch_add(1, Ordering::SeqCst);
+                shared.open_connections.fetch_add(1, Ordering::SeqCst);
                 shared
                     .streams
                     .lock()
@@ -113,7 +113,7 @@ impl FaultyServer {
                 thread::spawn(move || {
                     let _ = shared.serve(&stream); // the end of a connection is its story
                     let _ = stream.shutdown(Shutdown::Both);
-                    shared.open.fetch_sub(1, Ordering::SeqCst);
+                    shared.open_connections.fetch_sub(1, Ordering::SeqCst);
                 });
             }
         });
@@ -132,12 +132,12 @@ impl FaultyServer {
         *self.shared.behaviour.lock().unwrap() = behaviour;
     }
 
-    pub(crate) fn open(&self) -> usize {
-        self.shared.open.load(Ordering::SeqCst)
+    pub(crate) fn open_connections(&self) -> usize {
+        self.shared.open_connections.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn accepted(&self) -> usize {
-        self.shared.accepted.load(Ordering::SeqCst)
+    pub(crate) fn accepted_connections(&self) -> usize {
+        self.shared.accepted_connections.load(Ordering::SeqCst)
     }
 
     /// Closes what is connected, as a restart does.
@@ -213,22 +213,22 @@ impl Shared {
     /// Sends a reply as the mode has it; false ends the connection.
     fn send(&self, mut stream: &TcpStream, reply: &[u8]) -> std::io::Result<bool> {
         let previous = std::mem::replace(&mut *self.previous.lock().unwrap(), reply.to_vec());
-        let half = &reply[..reply.len() / 2];
+        let first_half = &reply[..reply.len() / 2];
         let text = String::from_utf8_lossy(reply).into_owned();
         let behaviour = self.behaviour();
         match behaviour {
             Behaviour::Correct => stream.write_all(reply)?,
             Behaviour::Hang => return Ok(self.hang(behaviour)),
             Behaviour::Late => {
-                thread::sleep(LATE);
+                thread::sleep(LATE_REPLY_DELAY);
                 stream.write_all(reply)?;
             }
             Behaviour::HalfThenHang => {
-                stream.write_all(half)?;
+                stream.write_all(first_half)?;
                 return Ok(self.hang(behaviour));
             }
             Behaviour::HalfThenClose => {
-                stream.write_all(half)?;
+                stream.write_all(first_half)?;
                 return Ok(false);
             }
             Behaviour::Close => return Ok(false),

@@ -17,7 +17,7 @@ use glasscache_sim::trace::log::{NONE, RequestLog};
 use crate::either_client::{EitherClient, both, item, long_timeout, plain, with_both};
 use crate::server_methods::Server;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Ends the recording, however long a busy machine takes for it, and reads the log.
 fn read_log(recorder: &Recorder, folder: &Path) -> RequestLog {
@@ -57,16 +57,16 @@ fn each_call_is_recorded_once_whatever_requests_it_takes() {
             let request = recorder.begin_request().unwrap();
             both!(
                 either_client,
-                delete(plain("n:number"), false, &Budget::new(PATIENCE))
+                delete(plain("n:number"), false, &Budget::new(WRITE_TIMEOUT))
             )
             .unwrap();
             record_calls(
                 either_client,
-                &Budget::new(PATIENCE).recorded_by(Some(&request)),
+                &Budget::new(WRITE_TIMEOUT).recorded_by(Some(&request)),
             );
             both!(
                 either_client,
-                get(plain("n:unrecorded"), false, &Budget::new(PATIENCE))
+                get(plain("n:unrecorded"), false, &Budget::new(WRITE_TIMEOUT))
             )
             .unwrap();
             drop(request);
@@ -174,7 +174,7 @@ fn expected_keys(task: usize) -> Vec<String> {
 async fn run_request(client: Arc<AsyncClient>, recorder: Recorder, task: usize) {
     let request = recorder.begin_request().unwrap();
     request.set_route(&task.to_string());
-    let budget = Budget::new(PATIENCE).recorded_by(Some(&request));
+    let budget = Budget::new(WRITE_TIMEOUT).recorded_by(Some(&request));
     let keys = expected_keys(task);
     let (single, many) = keys.split_at(task % 5);
     for key in single {
@@ -200,7 +200,7 @@ fn a_call_that_is_given_up_is_no_longer_pending() {
     let request = recorder.begin_request().unwrap();
     let pause = Duration::from_millis(50);
     runtime.block_on(async {
-        let budget = Budget::new(PATIENCE).recorded_by(Some(&request));
+        let budget = Budget::new(WRITE_TIMEOUT).recorded_by(Some(&request));
         let mut call = Box::pin(client.get(plain("k"), false, &budget));
         let first_poll = poll_fn(|context| Poll::Ready(call.as_mut().poll(context)));
         assert!(first_poll.await.is_pending());

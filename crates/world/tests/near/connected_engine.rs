@@ -110,7 +110,7 @@ impl ConnectedEngine {
         second: u32,
     ) -> (FetchedItems, Vec<(usize, Error)>) {
         let keys = fetch.keys();
-        self.submit(&Request::Fetch { keys: &keys });
+        self.submit(&Request::GetWithTtls { keys: &keys });
         self.serve(worker, second);
         self.fetched(keys.len())
     }

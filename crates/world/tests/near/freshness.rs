@@ -19,11 +19,11 @@ const OPERATIONS: usize = 200_000;
 
 /// Clients, and calls that each makes at the same time.
 const CLIENTS: usize = 3;
-const CALLS: usize = 4;
+const CALLS_IN_FLIGHT_MAX: usize = 4;
 
 /// Keys; the first ones are the fixed set.
 const KEYS: usize = 40;
-const FIXED: usize = 5;
+const FIXED_KEYS: usize = 5;
 
 const NEAR_TTL: Duration = Duration::from_millis(1500);
 
@@ -98,8 +98,8 @@ fn key_name(key: usize) -> String {
 impl Simulation {
     fn new(seed: u64, notation: &str) -> Self {
         let now = Instant::now();
-        let mut text = format!("glasscache-strategy 1\nstrategy fixed:{FIXED}+{notation}\n");
-        (0..FIXED).for_each(|key| _ = writeln!(text, "key {}", key_name(key)));
+        let mut text = format!("glasscache-strategy 1\nstrategy fixed:{FIXED_KEYS}+{notation}\n");
+        (0..FIXED_KEYS).for_each(|key| _ = writeln!(text, "key {}", key_name(key)));
         let options = StrategyOptions {
             near_ttl: Some(NEAR_TTL),
             ..StrategyOptions::new(text.parse().unwrap())
@@ -118,7 +118,7 @@ impl Simulation {
                 operation: None,
                 replies: None,
             };
-            let calls = (0..CALLS).map(call).collect();
+            let calls = (0..CALLS_IN_FLIGHT_MAX).map(call).collect();
             Client {
                 near,
                 _state: state,
@@ -151,7 +151,7 @@ impl Simulation {
             n => n * 5,
         };
         self.now += Duration::from_micros(pause_us as u64);
-        let (client, call) = (self.rng.below(CLIENTS), self.rng.below(CALLS));
+        let (client, call) = (self.rng.below(CLIENTS), self.rng.below(CALLS_IN_FLIGHT_MAX));
         let call_state = &mut self.clients[client].calls[call];
         match (&call_state.operation, call_state.replies.take()) {
             (None, _) => self.begin(client, call),
@@ -202,23 +202,29 @@ impl Simulation {
     }
 
     /// Makes the next call of a read, or ends it.
-    fn continue_read(&mut self, client: usize, call: usize, mut read: NearRead, begun: Instant) {
+    fn continue_read(
+        &mut self,
+        client: usize,
+        call: usize,
+        mut read: NearRead,
+        started_at: Instant,
+    ) {
         let call_state = &mut self.clients[client].calls[call];
         if let Some(fetch) = read.step(self.now) {
-            call_state.connected_engine.submit(&Request::Fetch {
+            call_state.connected_engine.submit(&Request::GetWithTtls {
                 keys: &fetch.keys(),
             });
-            call_state.operation = Some(Operation::Read(Box::new(read), fetch, begun));
+            call_state.operation = Some(Operation::Read(Box::new(read), fetch, started_at));
             return;
         }
-        let is_hit = read.hits().0 > 0;
+        let is_hit = read.hit_keys_and_bytes().0 > 0;
         let key = call_state.key;
         let (values, _) = read.finish();
         let text = values[0].as_ref().map(|value| {
             let text = String::from_utf8(value.bytes.to_vec()).unwrap();
             text.parse::<u32>().unwrap()
         });
-        self.check(client, key, text, begun, is_hit);
+        self.check(client, key, text, started_at, is_hit);
     }
 
     fn execute(&mut self, client: usize, call: usize) {
@@ -256,10 +262,10 @@ impl Simulation {
         let call_state = &mut self.clients[client].calls[call];
         call_state.connected_engine.engine.feed(replies);
         match call_state.operation.take() {
-            Some(Operation::Read(mut read, fetch, begun)) => {
+            Some(Operation::Read(mut read, fetch, started_at)) => {
                 let (fetched, failures) = call_state.connected_engine.fetched(fetch.keys().len());
                 read.finish_fetch(&fetch, fetched, failures, self.now);
-                self.continue_read(client, call, *read, begun);
+                self.continue_read(client, call, *read, started_at);
             }
             Some(Operation::Write(_, made)) => {
                 call_state.connected_engine.replies(|_, _| {});
@@ -271,13 +277,13 @@ impl Simulation {
         }
     }
 
-    /// Holds a read that began at `begun` to the promises.
+    /// Holds a read that began at `started_at` to the promises.
     fn check(
         &mut self,
         client: usize,
         key: usize,
         value: Option<u32>,
-        begun: Instant,
+        started_at: Instant,
         is_hit: bool,
     ) {
         let Some(value) = value else { return };
@@ -301,7 +307,7 @@ impl Simulation {
                 .push(format!("k{key} is served past its TTL"));
         }
         let stale = versions[index + 1..].iter().find_map(|later| {
-            let age = begun.checked_duration_since(later.acknowledged?)?;
+            let age = started_at.checked_duration_since(later.acknowledged?)?;
             (later.client == client || age > self.near_ttl).then_some((later.client, age))
         });
         if let Some((writer, age)) = stale {

@@ -109,13 +109,13 @@ impl<'s> Process<'s> {
                 fetched.record_item(index, Some(value), Some(-1));
             }
             let keys = keys.len() as u64;
-            let call_ns = self.drawn_ns(keys, bytes);
+            let call_ns = self.drawn_latency_ns(keys, bytes);
             self.now += Duration::from_nanos(call_ns);
             read.finish_fetch(&fetch, fetched, Vec::new(), self.now);
         }
     }
 
-    fn drawn_ns(&mut self, keys: u64, bytes: u64) -> u64 {
+    fn drawn_latency_ns(&mut self, keys: u64, bytes: u64) -> u64 {
         let number = self.random();
         match self.site.cost.quantiles() {
             Some(quantiles) => {
@@ -191,7 +191,7 @@ fn bad_strategies_are_disabled_within_2000_requests_in_95_of_100_processes() {
     let mut other_site = site.file("fixed:100");
     let items = site.log.items.keys.len();
     other_site.fixed_keys = site.log.items.keys[items - 100..].to_vec();
-    // Rules that fetch what nobody reads, with the forecast of a strategy without them.
+    // Rules that fetch items that are not read, with the forecast of a strategy without them.
     let mut useless_rules = site.file("children-always+subtree:3");
     useless_rules.forecast = site.file("children").forecast;
     let mut disabled = 0;

@@ -7,7 +7,7 @@ use glasscache_client::StoreMode;
 use glasscache_client::engine::server::ServerState;
 use glasscache_client::key::{KeyEncoder, KeyEncoding};
 use glasscache_client::near::{
-    ClientNearCache, CountedBytes, NearRead, RequestScope, StrategyOptions,
+    ByteAccounting, ClientNearCache, NearRead, RequestScope, StrategyOptions,
 };
 use glasscache_client::request::{Item, Request};
 use glasscache_server::InMemoryWorker;
@@ -130,7 +130,7 @@ impl Process {
     fn new(file: &StrategyFile, worker: &mut InMemoryWorker, now: Instant) -> Self {
         let options = StrategyOptions {
             near_ttl: None,
-            counted_bytes: CountedBytes::Value,
+            byte_accounting: ByteAccounting::Value,
             ..StrategyOptions::new(file.clone())
         };
         let keys = KeyEncoder {

@@ -27,8 +27,8 @@ pub(super) fn text(names: &[String], result: &LoadResult) -> String {
             text,
             "\n{}\n{}\n{}",
             wrap(name),
-            latencies(measured),
-            costs(measured)
+            latency_table(measured),
+            cost_table(measured)
         );
     }
     if let Some((_, tried_rates)) = &result.objective {
@@ -105,7 +105,7 @@ pub(super) fn sentence(names: &[String], result: &LoadResult) -> String {
     sentence + &steadiness
 }
 
-fn latencies(measured: &LoadMeasurement) -> Table {
+fn latency_table(measured: &LoadMeasurement) -> Table {
     let mut table = Table::new(&["latency, us", "p50", "p90", "p99", "p99.9", "p99.99", "max"]);
     let mut row = |name: &str, percentiles: &Latencies| {
         let cells = [
@@ -135,7 +135,7 @@ fn latencies(measured: &LoadMeasurement) -> Table {
     table
 }
 
-fn costs(measured: &LoadMeasurement) -> Table {
+fn cost_table(measured: &LoadMeasurement) -> Table {
     let mut table = Table::new(&["us of CPU per request", "server", "generator"]);
     let server = measured
         .server_cpu_us

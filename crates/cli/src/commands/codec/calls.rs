@@ -2,26 +2,26 @@
 
 use std::time::Instant;
 
-use glasscache_lab::codec::{Choice, Packer, PieceStore, Sample, WireTime, WireTimes};
+use glasscache_lab::codec::{BlockStore, CallTime, CallTimes, Choice, Compressor, Sample};
 use glasscache_lab::profile::CallError;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::packers::{COMPRESSORS, ClientStore, CodecPacker};
+use super::compressors::{COMPRESSORS, ClientStore, CodecCompressor};
 use super::python::{PythonFailure, PythonWorker};
 use crate::live_target::LiveTarget;
 use crate::output::Failure;
 
 /// Sizes at which a call is measured.
-const WIRE_SIZES: [usize; 9] = [
+const VALUE_SIZES: [usize; 9] = [
     1, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000,
 ];
 
 /// Keys of these calls: as many as a small application has, so that neither side finds everything in its caches.
-const WIRE_KEYS: usize = 100;
+const KEYS_PER_SIZE: usize = 100;
 
 /// Passes over these keys that count.
-const WIRE_PASSES: usize = 5;
+const PASSES_PER_SIZE: usize = 5;
 
 /// Passes over the values with the recommended codec, the first of which warms up.
 const CODEC_PASSES: usize = 21;
@@ -58,26 +58,26 @@ impl Caller<'_> {
     }
 
     /// The time of calls by size, up to the first size of at least `bytes_max`.
-    pub(super) fn measure_wire_times(&mut self, bytes_max: usize) -> Result<WireTimes, CallError> {
-        let mut times = WireTimes::default();
-        let last_size_index = WIRE_SIZES.iter().position(|bytes| *bytes >= bytes_max);
-        for &bytes in WIRE_SIZES
+    pub(super) fn measure_call_times(&mut self, bytes_max: usize) -> Result<CallTimes, CallError> {
+        let mut times = CallTimes::default();
+        let last_size_index = VALUE_SIZES.iter().position(|bytes| *bytes >= bytes_max);
+        for &bytes in VALUE_SIZES
             .iter()
-            .take(last_size_index.map_or(WIRE_SIZES.len(), |last_size_index| last_size_index + 1))
+            .take(last_size_index.map_or(VALUE_SIZES.len(), |last_size_index| last_size_index + 1))
         {
             let meter_before = self.target.meter.read();
             let [set_us, get_us] = self.calls_without_conversion(bytes)?;
             let used_cpu = self.target.meter.read().since(&meter_before);
             let is_server_cpu_visible = self.target.meter.workers() > 0;
-            let calls = (2 * WIRE_KEYS * (1 + WIRE_PASSES)) as f64;
+            let calls = (2 * KEYS_PER_SIZE * (1 + PASSES_PER_SIZE)) as f64;
             let server_us = used_cpu.server.cpu_s() * 1e6 / calls;
-            let wire_time = |us: f64| WireTime {
+            let call_time = |us: f64| CallTime {
                 bytes,
                 us,
                 server_us: is_server_cpu_visible.then(|| server_us.min(us)),
             };
-            times.set.push(wire_time(set_us));
-            times.get.push(wire_time(get_us));
+            times.set.push(call_time(set_us));
+            times.get.push(call_time(get_us));
         }
         Ok(times)
     }
@@ -85,19 +85,20 @@ impl Caller<'_> {
     /// The median times of a set and a get of bytes that need no conversion, over many keys, the first pass not
     /// counted.
     fn calls_without_conversion(&mut self, bytes: usize) -> Result<[f64; 2], CallError> {
-        let key = format!("{}wire:", self.key_prefix);
+        let key = format!("{}calls:", self.key_prefix);
         let server = self.target.address();
         if let Some(python) = self.python() {
             let request = json!({ "do": "calls_without_conversion", "server": server, "key": key, "bytes": bytes,
-                "keys": WIRE_KEYS, "passes": WIRE_PASSES });
+                "keys": KEYS_PER_SIZE, "passes": PASSES_PER_SIZE });
             let reply = python.request(&request).map_err(call_error)?;
             return Ok(["set_us", "get_us"].map(|name| reply[name].as_f64().unwrap_or(0.0)));
         }
-        let values = vec![vec![0; bytes]; WIRE_KEYS];
+        let values = vec![vec![0; bytes]; KEYS_PER_SIZE];
         let values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
-        let mut packer = CodecPacker::new(("none", None))
+        let mut compressor = CodecCompressor::new(("none", None))
             .map_err(|_| CallError::BadData("no codec without compression".to_owned()))?;
-        let measured = self.call_rust_client(&mut packer, &values, &key, 1 + WIRE_PASSES)?;
+        let measured =
+            self.call_rust_client(&mut compressor, &values, &key, 1 + PASSES_PER_SIZE)?;
         Ok([measured.set_us, measured.get_us])
     }
 
@@ -125,9 +126,9 @@ impl Caller<'_> {
                 .find(|(name, _)| *name == choice.compressor);
             let threshold = choice.threshold_bytes.unwrap_or(usize::MAX);
             let compressor = compressor.copied().unwrap_or(("none", None));
-            let mut packer = CodecPacker::with_threshold(compressor, threshold, 10)?;
+            let mut compressor = CodecCompressor::with_threshold(compressor, threshold, 10)?;
             let values: Vec<&[u8]> = samples.iter().map(|sample| &sample.bytes[..]).collect();
-            self.call_rust_client(&mut packer, &values, &key, CODEC_PASSES)
+            self.call_rust_client(&mut compressor, &values, &key, CODEC_PASSES)
         };
         measured.map_err(|error| super::failure(&error))
     }
@@ -135,7 +136,7 @@ impl Caller<'_> {
     /// Sets and gets of values by the Rust client; the first of the passes is not counted.
     fn call_rust_client(
         &mut self,
-        packer: &mut CodecPacker,
+        compressor: &mut CodecCompressor,
         values: &[&[u8]],
         key_prefix: &str,
         passes: usize,
@@ -145,11 +146,12 @@ impl Caller<'_> {
             for (index, value) in values.iter().enumerate() {
                 let key = format!("{key_prefix}{index}");
                 let started = Instant::now();
-                self.rust_client.set(&key, &packer.pack(value))?;
+                self.rust_client.set(&key, &compressor.compress(value))?;
                 let set_ns = started.elapsed().as_nanos() as u64;
                 let started = Instant::now();
                 let found_value = self.rust_client.get(&key)?;
-                let found_value = found_value.and_then(|packed| packer.unpack(&packed));
+                let found_value =
+                    found_value.and_then(|compressed| compressor.decompress(&compressed));
                 let get_ns = started.elapsed().as_nanos() as u64;
                 wrong += u64::from(found_value.as_deref() != Some(*value));
                 if pass > 0 {

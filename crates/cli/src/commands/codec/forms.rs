@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use glasscache_lab::codec::{
-    CodecObjective, DictionaryPacker, PackerCosts, Sample, SerialiserCosts, ValueKind,
+    CodecObjective, CompressorCosts, DictionaryCompressor, Sample, SerialiserCosts, ValueKind,
     candidate_costs, measure,
 };
 use indicatif::ProgressBar;
 
 use super::CodecResult;
-use super::packers::{COMPRESSORS, CodecPacker};
+use super::compressors::{COMPRESSORS, CodecCompressor};
 use super::python::{PythonWorker, SERIALISERS};
 use crate::output::Failure;
 
@@ -18,7 +18,7 @@ use crate::output::Failure;
 const DICTIONARY_LEVEL: i32 = 3;
 
 /// A serialiser's costs with those of every compressor.
-pub(super) type FormCosts = (SerialiserCosts, Vec<PackerCosts>);
+pub(super) type FormCosts = (SerialiserCosts, Vec<CompressorCosts>);
 
 /// Every serialiser with every compressor.
 pub(super) fn measure_forms(
@@ -31,18 +31,18 @@ pub(super) fn measure_forms(
     let measurement_count = (serialiser_costs.len() * COMPRESSORS.len()).max(1);
     let mut forms: Vec<FormCosts> = Vec::new();
     for serialiser in serialiser_costs {
-        let mut packers = Vec::new();
+        let mut compressors = Vec::new();
         for compressor in COMPRESSORS {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            let measured_count = forms.len() * COMPRESSORS.len() + packers.len();
+            let measured_count = forms.len() * COMPRESSORS.len() + compressors.len();
             bar.set_position((600 * measured_count / measurement_count) as u64);
-            let costs = measure(&mut CodecPacker::new(compressor)?, &serialiser.bodies);
+            let costs = measure(&mut CodecCompressor::new(compressor)?, &serialiser.bodies);
             result.compressor_mismatches += costs.wrong;
-            packers.push(costs);
+            compressors.push(costs);
         }
-        forms.push((serialiser, packers));
+        forms.push((serialiser, compressors));
     }
     Ok(forms)
 }
@@ -103,8 +103,8 @@ pub(super) fn add_dictionary(
     let first_half_len = serialiser.bodies.len() / 2;
     let (training_bodies, held_out_bodies) = serialiser.bodies.split_at(first_half_len);
     let training_bodies: Vec<&[u8]> = training_bodies.iter().map(Vec::as_slice).collect();
-    let mut packer = match DictionaryPacker::train(&training_bodies, DICTIONARY_LEVEL) {
-        Ok(packer) => packer,
+    let mut compressor = match DictionaryCompressor::train(&training_bodies, DICTIONARY_LEVEL) {
+        Ok(compressor) => compressor,
         Err(reason) => {
             result
                 .left_out
@@ -112,7 +112,7 @@ pub(super) fn add_dictionary(
             return;
         }
     };
-    let costs = measure(&mut packer, held_out_bodies);
+    let costs = measure(&mut compressor, held_out_bodies);
     result.compressor_mismatches += costs.wrong;
     let plain_bytes = measured_samples
         .iter()
@@ -130,7 +130,7 @@ pub(super) fn add_dictionary(
         &held_out_costs,
         &costs,
         plain_bytes,
-        &result.wire_times,
+        &result.call_times,
         objective,
     );
     result.candidates.push(dictionary_costs);

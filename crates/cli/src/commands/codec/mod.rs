@@ -3,8 +3,8 @@
 //! The lab combines what is measured; this module reads the values, runs compressors, serialisers and calls, and prints.
 
 mod calls;
+mod compressors;
 mod forms;
-mod packers;
 mod page;
 mod prefixes;
 mod python;
@@ -17,8 +17,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use glasscache_lab::access::Protocol;
 use glasscache_lab::codec::{
-    Candidate, Choice, CodecObjective, PackerCosts, PiecesRun, Sample, SampleError, Samples,
-    SerialiserCosts, StorageRow, WireTimes, candidate_costs, choose, pieces, store_pieces,
+    CallTimes, Candidate, Choice, CodecObjective, CompressorCosts, Sample, SampleError, Samples,
+    SerialiserCosts, StorageRow, StorageRun, blocks, candidate_costs, choose,
+    store_and_read_blocks,
 };
 use glasscache_lab::profile::CallError;
 use indicatif::ProgressBar;
@@ -29,8 +30,8 @@ use crate::live_target::{LiveTarget, progress_bar, stop_flag};
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
 use calls::{Caller, MeasuredCalls};
+use compressors::{ClientStore, CodecCompressor, STORAGE_COMPRESSORS};
 use forms::{FormCosts, add_dictionary, measure_forms};
-use packers::{ClientStore, CodecPacker, STORAGE_COMPRESSORS};
 use prefixes::PrefixRow;
 use python::PythonWorker;
 
@@ -141,7 +142,7 @@ struct CodecResult {
     measured_calls: Option<MeasuredCalls>,
     prefix_rows: Vec<PrefixRow>,
     storage_rows: Vec<StorageRow>,
-    wire_times: WireTimes,
+    call_times: CallTimes,
     /// Values that came back as others from a compressor.
     compressor_mismatches: u64,
     left_out: Vec<String>,
@@ -270,8 +271,8 @@ impl Args {
             .iter()
             .map(|sample| sample.bytes.len())
             .max();
-        let wire = caller.measure_wire_times(bytes_max.unwrap_or(0));
-        result.wire_times = wire.map_err(|error| failure(&error))?;
+        let call_times = caller.measure_call_times(bytes_max.unwrap_or(0));
+        result.call_times = call_times.map_err(|error| failure(&error))?;
         let forms = measure_forms(
             &measured_samples,
             caller.python.as_mut(),
@@ -303,14 +304,14 @@ impl Args {
             .iter()
             .map(|sample| sample.bytes.len())
             .sum();
-        for (serialiser, packers) in forms {
-            let packer_costs = packers.iter();
-            result.candidates.extend(packer_costs.map(|packer| {
+        for (serialiser, compressors) in forms {
+            let compressor_costs = compressors.iter();
+            result.candidates.extend(compressor_costs.map(|compressor| {
                 candidate_costs(
                     serialiser,
-                    packer,
+                    compressor,
                     plain_bytes,
-                    &result.wire_times,
+                    &result.call_times,
                     &objective,
                 )
             }));
@@ -319,14 +320,14 @@ impl Args {
         result
             .candidates
             .sort_by(|a, b| a.call_us.total_cmp(&b.call_us));
-        let by_serialiser: Vec<(&SerialiserCosts, &[PackerCosts])> = forms
+        let by_serialiser: Vec<(&SerialiserCosts, &[CompressorCosts])> = forms
             .iter()
             .filter(|(serialiser, _)| {
                 serialiser.name.is_empty() || serialiser.name.starts_with("Codec")
             })
-            .map(|(serialiser, packers)| (serialiser, packers.as_slice()))
+            .map(|(serialiser, compressors)| (serialiser, compressors.as_slice()))
             .collect();
-        if let Some((baseline, best)) = choose(&by_serialiser, &result.wire_times, &objective) {
+        if let Some((baseline, best)) = choose(&by_serialiser, &result.call_times, &objective) {
             result.measured_calls = Some(caller.measure(&best, measured_samples)?);
             (result.baseline, result.recommended) = (Some(baseline), Some(best));
         }
@@ -345,16 +346,16 @@ impl Args {
         let joined: Vec<u8> = values
             .flat_map(|sample| sample.bytes.iter().copied())
             .collect();
-        let pieces = pieces(&joined);
+        let blocks = blocks(&joined);
         for (index, row) in STORAGE_COMPRESSORS.into_iter().enumerate() {
             bar.set_position(600 + 80 * index as u64);
-            let run = PiecesRun {
-                pieces: &pieces,
+            let run = StorageRun {
+                blocks: &blocks,
                 key_prefix: format!("glasscache-codec:{:x}:{}:", self.seed, row.0),
                 seed: self.seed,
                 stop,
             };
-            let stored = store_pieces(&run, &mut CodecPacker::new(row)?, store);
+            let stored = store_and_read_blocks(&run, &mut CodecCompressor::new(row)?, store);
             let Some(stored) = stored.map_err(|error| failure(&error))? else {
                 return Ok(());
             };
@@ -394,7 +395,7 @@ impl Args {
             "before": result.baseline,
             "rows": result.storage_rows,
             "by_prefix": result.prefix_rows,
-            "wire": result.wire_times,
+            "wire": result.call_times,
             "wrong_values": result.wrong_values(),
             "left_out": result.left_out,
             "seed": self.seed,

@@ -163,7 +163,7 @@ fn storage_table(result: &CodecResult) -> Table {
         cells.into_iter().chain(reads).collect()
     });
     table(
-        "All values in pieces of 512 KiB, stored and read three times in random order",
+        "All values in blocks of 512 KiB, stored and read three times in random order",
         &[
             "codec", "bytes", "ratio", "write s", "read s", "read s", "read s",
         ],

@@ -1,10 +1,10 @@
 //! What the recommended compression saves by key prefix.
 
-use glasscache_lab::codec::{Packer, Samples};
+use glasscache_lab::codec::{Compressor, Samples};
 use serde::Serialize;
 
 use super::CodecResult;
-use super::packers::{COMPRESSORS, CodecPacker};
+use super::compressors::{COMPRESSORS, CodecCompressor};
 use crate::output::Failure;
 
 /// Values of a prefix that are compressed; the rest is taken to be like them.
@@ -38,7 +38,7 @@ pub(super) fn prefix_rows(
         .find(|(name, _)| *name == choice.compressor);
     let compressor = compressor.copied().unwrap_or(("none", None));
     let threshold = choice.threshold_bytes.unwrap_or(usize::MAX);
-    let mut packer = CodecPacker::with_threshold(compressor, threshold, 10)?;
+    let mut compressor = CodecCompressor::with_threshold(compressor, threshold, 10)?;
     let mut rows: Vec<PrefixRow> = groups
         .into_iter()
         .map(|(prefix, indices)| {
@@ -46,11 +46,11 @@ pub(super) fn prefix_rows(
                 .iter()
                 .filter_map(|&index| Some(&samples.values.get(index)?.bytes[..]))
                 .collect();
-            let values_to_pack = values.iter().take(VALUES_MAX);
+            let values_to_compress = values.iter().take(VALUES_MAX);
             let (mut bytes_before, mut bytes_after) = (0, 0);
-            for value in values_to_pack {
+            for value in values_to_compress {
                 bytes_before += value.len();
-                bytes_after += packer.pack(value).bytes.len();
+                bytes_after += compressor.compress(value).bytes.len();
             }
             PrefixRow {
                 prefix,

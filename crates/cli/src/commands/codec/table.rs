@@ -70,7 +70,7 @@ pub(super) fn text(result: &CodecResult, prints_all: bool) -> String {
     }
     if !result.storage_rows.is_empty() {
         let title = format!(
-            "All values in pieces of 512 KiB, stored in {} and read three times in random order:",
+            "All values in blocks of 512 KiB, stored in {} and read three times in random order:",
             result.server_name
         );
         let _ = write!(

@@ -66,13 +66,13 @@ fn chart(args: &Args, trace: &PreparedTrace, results: &CurveResults, summary: &S
         series: std::iter::once(lru)
             .chain(other_policy_series(results))
             .collect(),
-        marks: marks(trace, summary),
+        marks: chart_marks(trace, summary),
         ..Chart::default()
     }
 }
 
 /// The knee, the size that has the wanted miss ratio, and the size at which memory and policies are compared.
-fn marks(trace: &PreparedTrace, summary: &Summary) -> Vec<Mark> {
+fn chart_marks(trace: &PreparedTrace, summary: &Summary) -> Vec<Mark> {
     let mark = |name: &str, size: u64| Mark {
         x: size as f64,
         label: format!("{name}: {}", size_text(trace.mode(), size)),

@@ -30,10 +30,10 @@ pub(super) fn inspect(folder: &Path) -> Result<Contents, Failure> {
     let prepared = PreparedLog::new(&log, |_| true);
     let usage = LogUsage::new(&prepared);
     let rows = items_histogram(&log);
-    let mut facts = counts(&log);
+    let mut facts = count_facts(&log);
     facts.push(cache_share(folder, &log, &prepared)?);
     facts.extend(usage_facts(&log, &usage, file_bytes(folder)));
-    facts.extend(ends(&log));
+    facts.extend(range_facts(&log));
     facts.push(left_out_fact(&left_out));
     facts.push(Fact::in_table(
         "requests_by_items",
@@ -76,7 +76,7 @@ fn sentence(log: &RequestLog, usage: &LogUsage) -> String {
 }
 
 /// The counts of the log.
-fn counts(log: &RequestLog) -> Vec<Fact> {
+fn count_facts(log: &RequestLog) -> Vec<Fact> {
     let (items, requests) = (&log.items, &log.requests);
     let is_root = |parent: &&u32| **parent == NONE;
     let roots = items.parents.iter().filter(is_root).count();
@@ -97,7 +97,7 @@ fn counts(log: &RequestLog) -> Vec<Fact> {
 }
 
 /// When the log begins and ends, and whether its end is missing.
-fn ends(log: &RequestLog) -> [Fact; 3] {
+fn range_facts(log: &RequestLog) -> [Fact; 3] {
     let times = &log.requests.time_us;
     [
         Fact::new("first_time_us", times.first().copied().unwrap_or(0)),

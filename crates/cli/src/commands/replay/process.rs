@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use glasscache_client::near::{
-    ClientNearCache, CountedBytes, NearRead, RequestScope, StrategyOptions,
+    ByteAccounting, ClientNearCache, NearRead, RequestScope, StrategyOptions,
 };
 use glasscache_client::{Address, Budget, Client, Error, Options, Placement, WireKey};
 use glasscache_sim::strategy::StrategyFile;
@@ -39,7 +39,7 @@ impl Process {
             strategy: Some(StrategyOptions {
                 // The log does not say when values change, and the forecast counts the bytes of values.
                 near_ttl: None,
-                counted_bytes: CountedBytes::Value,
+                byte_accounting: ByteAccounting::Value,
                 ..StrategyOptions::new(file.clone())
             }),
             ..Options::default()

@@ -38,7 +38,7 @@ fn sentence(results: &Results) -> String {
         let measured = measured.added_ns_pct.get(percentile_index).copied();
         format!(
             "{} ms ({})",
-            milliseconds(measured),
+            format_milliseconds(measured),
             signed_percent(half.added_error(percentile_index))
         )
     };
@@ -125,8 +125,8 @@ fn table(title: &str, comparison: &Comparison) -> Table {
         if ["50", "95", "99"].contains(name) {
             rows.push([
                 format!("added ms, p{name}"),
-                milliseconds(forecast.added_ns_pct.get(percentile_index).copied()),
-                milliseconds(measured.added_ns_pct.get(percentile_index).copied()),
+                format_milliseconds(forecast.added_ns_pct.get(percentile_index).copied()),
+                format_milliseconds(measured.added_ns_pct.get(percentile_index).copied()),
                 signed_percent(comparison.added_error(percentile_index)),
             ]);
         }
@@ -180,7 +180,7 @@ fn chart(results: &Results) -> Chart {
     }
 }
 
-fn milliseconds(ns: Option<u64>) -> String {
+fn format_milliseconds(ns: Option<u64>) -> String {
     ns.map_or_else(|| "-".to_owned(), |ns| format!("{:.3}", ns as f64 / 1e6))
 }
 

@@ -104,7 +104,7 @@ fn figures_table(name: &str, object: &Map<String, Value>) -> Option<Table> {
             map.is_some_and(|map| !map.is_empty() && map.values().all(Value::is_object))
         };
         if !is_map(value) {
-            flatten(key, value, &mut cells);
+            flatten_json(key, value, &mut cells);
         }
     }
     let rows: Vec<Vec<String>> = cells
@@ -168,13 +168,13 @@ fn table(title: &str, rows: &[Vec<(String, String)>]) -> Option<Table> {
 fn named_cells(value: &Value) -> Vec<(String, String)> {
     let mut cells = Vec::new();
     for (key, value) in value.as_object().into_iter().flatten() {
-        flatten(key, value, &mut cells);
+        flatten_json(key, value, &mut cells);
     }
     cells
 }
 
 /// The scalars of a value with their names; a figure with an interval is one number.
-fn flatten(key: &str, value: &Value, cells: &mut Vec<(String, String)>) {
+fn flatten_json(key: &str, value: &Value, cells: &mut Vec<(String, String)>) {
     let text = match value {
         Value::Null => "-".to_owned(),
         Value::Bool(flag) => if *flag { "yes" } else { "no" }.to_owned(),
@@ -208,7 +208,7 @@ fn flatten(key: &str, value: &Value, cells: &mut Vec<(String, String)>) {
                         } else {
                             format!("{key} {inner_key}")
                         };
-                        flatten(&name, value, cells);
+                        flatten_json(&name, value, cells);
                     }
                     return;
                 }

@@ -54,7 +54,7 @@ pub(super) fn describe(strategy: &Strategy, kept: &KeptSizes) -> String {
 mod tests {
     use super::*;
 
-    fn words(notation: &str) -> String {
+    fn notation_in_words(notation: &str) -> String {
         let kept = KeptSizes {
             fixed_items: 312,
             fixed_bytes: 4 << 20,
@@ -65,21 +65,24 @@ mod tests {
 
     #[test]
     fn every_term_of_the_notation_has_its_words() {
-        assert_eq!(words("remote"), "keep nothing, fetch each item alone");
         assert_eq!(
-            words("fixed-bytes:4m+s3fifo:584+subtree:1"),
+            notation_in_words("remote"),
+            "keep nothing, fetch each item alone"
+        );
+        assert_eq!(
+            notation_in_words("fixed-bytes:4m+s3fifo:584+subtree:1"),
             "keep 312 items (4.00 MiB); S3-FIFO for 584 others; fetch children with the page"
         );
         assert_eq!(
-            words("lru:1+children"),
+            notation_in_words("lru:1+children"),
             "LRU for 1 item; fetch children with a missing item"
         );
         assert_eq!(
-            words("lru-bytes:1m+children-always+subtree:3"),
+            notation_in_words("lru-bytes:1m+children-always+subtree:3"),
             "LRU for 1.00 MiB; fetch the children of every item; fetch 3 levels below the page with it"
         );
         assert_eq!(
-            words("together:80"),
+            notation_in_words("together:80"),
             "fetch with an item what 80 % of its requests also read"
         );
     }

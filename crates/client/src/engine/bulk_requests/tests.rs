@@ -10,7 +10,7 @@ fn failure(decision: RetryDecision) -> Failure {
     Failure { error, decision }
 }
 
-fn unsent(requests: &BulkRequests) -> Vec<(usize, usize)> {
+fn unsent_partitions(requests: &BulkRequests) -> Vec<(usize, usize)> {
     requests.unsent().collect()
 }
 
@@ -23,7 +23,7 @@ fn a_request_waits_for_three_connections_and_not_beyond_its_deadline() {
         let times = (now, deadline);
         let begun = requests.begin_attempt(0, false, times, || Error::Closed);
         assert!(begun.is_none());
-        assert_eq!(unsent(&requests), [(0, 7), (1, 8)]);
+        assert_eq!(unsent_partitions(&requests), [(0, 7), (1, 8)]);
     }
     let begun = requests.begin_attempt(0, false, (now, deadline), || Error::Closed);
     assert!(begun.is_none());
@@ -39,9 +39,9 @@ fn a_request_whose_connection_was_stale_is_sent_again_as_a_retry() {
     let times = (now, now + Duration::from_secs(1));
     let mut requests = BulkRequests::new([7].into_iter());
     let first = requests.begin_attempt(0, true, times, || Error::Closed);
-    assert!(!first.unwrap().is_retry && unsent(&requests).is_empty());
+    assert!(!first.unwrap().is_retry && unsent_partitions(&requests).is_empty());
     requests.record_failure(0, failure(RetryDecision::Retry));
-    assert_eq!(unsent(&requests), [(0, 7)]);
+    assert_eq!(unsent_partitions(&requests), [(0, 7)]);
     let second = requests.begin_attempt(0, true, times, || Error::Closed);
     assert!(second.unwrap().is_retry);
     requests.record_failure(0, failure(RetryDecision::Fail(HealthEffect::Bad)));
@@ -72,7 +72,7 @@ fn a_refusal_ends_its_request_and_no_other() {
     let begun = requests.begin_attempt(0, true, times, || Error::Closed);
     assert!(begun.is_some());
     requests.record_reply_result(0, Err(Error::Closed), false);
-    assert_eq!(unsent(&requests), [(1, 8)]);
+    assert_eq!(unsent_partitions(&requests), [(1, 8)]);
     requests.record_reply_result(1, Ok(()), true);
     assert!(!requests.have_ended(), "its last reply is to come");
     requests.record_reply_result(0, Ok(()), true);

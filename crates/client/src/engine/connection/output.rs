@@ -3,7 +3,7 @@
 /// Room that an idle connection keeps for requests.
 const RETAINED_CAPACITY_MAX: usize = 1 << 20;
 
-/// The bytes of requests, of which the last may have a body that is sent from where it lies.
+/// The bytes of requests, of which the last may have a body that is sent from its own buffer.
 #[derive(Debug)]
 pub(super) struct Output {
     pub(super) bytes: Vec<u8>,

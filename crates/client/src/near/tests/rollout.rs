@@ -8,7 +8,7 @@ use super::super::RequestScope;
 use super::super::watch::{ReportLevel, WatchEvent};
 use super::TestClient;
 
-fn rolled_out(lines: &str, share: f64, by: ShareBy) -> TestClient {
+fn client_under_rollout(lines: &str, share: f64, by: ShareBy) -> TestClient {
     TestClient::with_options(lines, |options| {
         options.share = Some(RolloutShare {
             fraction: share,
@@ -31,7 +31,7 @@ fn read_all(client: &mut TestClient, scope: &Arc<RequestScope>, keys: &[&str]) {
 
 #[test]
 fn a_control_request_fetches_every_key_that_it_reads_as_without_a_strategy() {
-    let mut client = rolled_out("strategy fixed:1+lru:9\nkey f", 0.5, ShareBy::Request);
+    let mut client = client_under_rollout("strategy fixed:1+lru:9\nkey f", 0.5, ShareBy::Request);
     let control_scope = scope_of(&client, Group::Control);
     read_all(&mut client, &control_scope, &["a", "a", "f"]);
     client.read_while(&["a", "b", "b"], Some(&control_scope), |_| {});
@@ -45,7 +45,7 @@ fn a_control_request_fetches_every_key_that_it_reads_as_without_a_strategy() {
 
 #[test]
 fn what_a_control_request_read_is_in_the_near_cache_for_requests_of_the_strategy() {
-    let mut client = rolled_out("strategy lru:9", 0.5, ShareBy::Request);
+    let mut client = client_under_rollout("strategy lru:9", 0.5, ShareBy::Request);
     let control_scope = scope_of(&client, Group::Control);
     read_all(&mut client, &control_scope, &["a", "b"]);
     client.take_fetched_keys();
@@ -57,7 +57,7 @@ fn what_a_control_request_read_is_in_the_near_cache_for_requests_of_the_strategy
 
 #[test]
 fn an_own_write_is_seen_by_both_groups() {
-    let mut client = rolled_out("strategy lru:9", 0.5, ShareBy::Request);
+    let mut client = client_under_rollout("strategy lru:9", 0.5, ShareBy::Request);
     let control_scope = scope_of(&client, Group::Control);
     read_all(&mut client, &control_scope, &["a"]);
     client.set("a", "new");
@@ -68,11 +68,11 @@ fn an_own_write_is_seen_by_both_groups() {
 
 #[test]
 fn reads_outside_requests_go_to_the_server_where_only_some_requests_run_the_strategy() {
-    let mut client = rolled_out("strategy lru:9", 0.5, ShareBy::Request);
+    let mut client = client_under_rollout("strategy lru:9", 0.5, ShareBy::Request);
     client.read("a");
     client.read("a");
     assert_eq!(client.take_fetched_keys(), ["a", "a"]);
-    let mut client = rolled_out("strategy lru:9", 1.0, ShareBy::Request);
+    let mut client = client_under_rollout("strategy lru:9", 1.0, ShareBy::Request);
     client.read("a");
     client.read("a");
     assert_eq!(client.take_fetched_keys(), ["a"]);
@@ -80,7 +80,7 @@ fn reads_outside_requests_go_to_the_server_where_only_some_requests_run_the_stra
 
 #[test]
 fn a_process_of_the_control_group_keeps_and_loads_nothing() {
-    let mut client = rolled_out("strategy fixed:1+lru:9\nkey f", 0.0, ShareBy::Process);
+    let mut client = client_under_rollout("strategy fixed:1+lru:9\nkey f", 0.0, ShareBy::Process);
     let scope = client.scope(None);
     assert_eq!(scope.group(), Group::Control);
     read_all(&mut client, &scope, &["a", "f", "a"]);
@@ -92,7 +92,7 @@ fn a_process_of_the_control_group_keeps_and_loads_nothing() {
 
 #[test]
 fn a_process_of_the_control_group_counts_its_requests_from_the_first_on() {
-    let mut client = rolled_out("strategy fixed:1+lru:9\nkey f", 0.0, ShareBy::Process);
+    let mut client = client_under_rollout("strategy fixed:1+lru:9\nkey f", 0.0, ShareBy::Process);
     for _ in 0..3 {
         let scope = client.scope(None);
         read_all(&mut client, &scope, &["a", "f"]);
@@ -111,7 +111,7 @@ fn a_process_of_the_control_group_counts_its_requests_from_the_first_on() {
 
 #[test]
 fn requests_are_counted_once_in_their_group_and_failed_ones_apart() {
-    let mut client = rolled_out("strategy remote", 0.5, ShareBy::Request);
+    let mut client = client_under_rollout("strategy remote", 0.5, ShareBy::Request);
     for number in 0..4 {
         let scope = client.scope(None);
         client.read_while(&["a", "b"], Some(&scope), |client| client.wait(3));
@@ -134,7 +134,7 @@ fn requests_are_counted_once_in_their_group_and_failed_ones_apart() {
 #[test]
 fn a_strategy_that_misses_its_forecast_keeps_nothing_from_then_on_and_warns_once() {
     let lines = "strategy fixed:1+lru:1\nforecast calls 0.5 0.4 0.6\nkey f";
-    let mut client = rolled_out(lines, 0.1, ShareBy::Request);
+    let mut client = client_under_rollout(lines, 0.1, ShareBy::Request);
     let disabled_after = (1..=2000).find(|_| {
         let scope = client.scope(None);
         read_all(&mut client, &scope, &["a", "b", "c", "f"]);
@@ -176,7 +176,7 @@ fn a_strategy_without_share_stays_enabled_whatever_its_requests_need() {
 #[test]
 fn a_process_that_cannot_load_its_fixed_set_is_not_warm() {
     let lines = "strategy fixed:1\nforecast calls 0 0 0\nkey f";
-    let mut client = rolled_out(lines, 1.0, ShareBy::Request);
+    let mut client = client_under_rollout(lines, 1.0, ShareBy::Request);
     client.is_down = true;
     for _ in 0..600 {
         let scope = client.scope(None);
@@ -212,7 +212,7 @@ fn a_strategy_whose_watch_is_lost_over_and_over_is_disabled() {
 
 #[test]
 fn requests_after_an_own_flush_are_excluded_from_the_comparison() {
-    let mut client = rolled_out(
+    let mut client = client_under_rollout(
         "strategy lru:9\nforecast calls 0.02 0.01 0.03",
         1.0,
         ShareBy::Request,

@@ -35,11 +35,11 @@ impl DialectFormat for Dalli {
     }
 
     fn compression_for_method(&self, method: Method) -> Option<(u32, CompressionFormat)> {
-        (method == Method::Zlib).then_some((COMPRESSED, CompressionFormat::bare(method)))
+        (method == Method::Zlib).then_some((COMPRESSED, CompressionFormat::without_frame(method)))
     }
 
     fn compression_of_flags(&self, flags: u32) -> Option<CompressionFormat> {
-        (flags & COMPRESSED != 0).then_some(CompressionFormat::bare(Method::Zlib))
+        (flags & COMPRESSED != 0).then_some(CompressionFormat::without_frame(Method::Zlib))
     }
 
     fn read<'b>(
@@ -52,7 +52,7 @@ impl DialectFormat for Dalli {
             0 => Ok(Decoded::Bytes(body)),
             UTF8 => decode_text(body),
             SERIALIZED if body.first() != Some(&MARSHAL_MAJOR) => Ok(Decoded::Json(body)),
-            SERIALIZED => marshal::read_scalar(&body).ok_or(ValueRefusal::of(
+            SERIALIZED => marshal::read_scalar(&body).ok_or(ValueRefusal::new(
                 "Ruby Marshal of an object or container, which can build objects (use Dalli's serializer: JSON)",
             )),
             _ => refuse("another client's flags"),

@@ -145,7 +145,7 @@ impl DialectFormat for Glasscache {
             .find(|(_, candidate)| *candidate == method)?;
         Some((
             DIALECT_MARK | compression_number << COMPRESSION_SHIFT,
-            CompressionFormat::bare(method),
+            CompressionFormat::without_frame(method),
         ))
     }
 
@@ -154,7 +154,7 @@ impl DialectFormat for Glasscache {
         let (_, method) = COMPRESSIONS
             .iter()
             .find(|(candidate, _)| is_glasscache(flags) && *candidate == compression_number)?;
-        Some(CompressionFormat::bare(*method))
+        Some(CompressionFormat::without_frame(*method))
     }
 
     fn read<'b>(
@@ -186,17 +186,17 @@ impl DialectFormat for Glasscache {
             NONE if body.is_empty() => Ok(Decoded::None),
             INTS => unpack(&body, limits.bytes_max)
                 .map(Decoded::Ints)
-                .ok_or(ValueRefusal::of(
+                .ok_or(ValueRefusal::new(
                     "a list of whole numbers that is cut or too long",
                 )),
             ARRAY => read_array(parameter, body)
                 .map(Decoded::Array)
-                .ok_or(ValueRefusal::of(
+                .ok_or(ValueRefusal::new(
                     "an array whose header contradicts its length",
                 )),
             PACKED_ARRAY => read_packed_array(parameter, &body, limits.bytes_max)
                 .map(Decoded::Array)
-                .ok_or(ValueRefusal::of(
+                .ok_or(ValueRefusal::new(
                     "an array of whole numbers that is cut or too long",
                 )),
             JSON => Ok(Decoded::Json(body)),
@@ -220,7 +220,7 @@ impl DialectFormat for Glasscache {
 fn decode_float<'b>(body: &[u8]) -> Result<Decoded<'b>, ValueRefusal> {
     let bytes = body
         .try_into()
-        .map_err(|_| ValueRefusal::of("a float that is not 8 bytes"))?;
+        .map_err(|_| ValueRefusal::new("a float that is not 8 bytes"))?;
     Ok(Decoded::Float(f64::from_le_bytes(bytes)))
 }
 

@@ -222,7 +222,7 @@ pub(super) struct CompressionFormat {
 }
 
 impl CompressionFormat {
-    fn bare(method: Method) -> Self {
+    fn without_frame(method: Method) -> Self {
         Self {
             method,
             frame: Frame::Bare,
@@ -245,18 +245,18 @@ pub(super) enum Frame {
 pub(super) struct ValueRefusal(pub(super) Cow<'static, str>);
 
 impl ValueRefusal {
-    pub(super) fn of(problem: &'static str) -> Self {
+    pub(super) fn new(problem: &'static str) -> Self {
         Self(Cow::Borrowed(problem))
     }
 }
 
 fn refuse<T>(problem: &'static str) -> Result<T, ValueRefusal> {
-    Err(ValueRefusal::of(problem))
+    Err(ValueRefusal::new(problem))
 }
 
 /// The name of a value's type in a refusal to write it.
 fn unsupported_type(value: &ValueRef<'_>) -> ValueRefusal {
-    ValueRefusal::of(match value {
+    ValueRefusal::new(match value {
         ValueRef::Str(_) => "text",
         ValueRef::Bytes(_) => "bytes",
         ValueRef::Int(_) | ValueRef::BigInt(_) => "a whole number of this size",
@@ -282,7 +282,7 @@ fn decode_text(body: Cow<'_, [u8]>) -> Result<Decoded<'_>, ValueRefusal> {
         Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
     };
     text.map(Decoded::Str)
-        .ok_or(ValueRefusal::of("text that is not UTF-8"))
+        .ok_or(ValueRefusal::new("text that is not UTF-8"))
 }
 
 /// The body as a whole number in decimal. memcached's `decr` leaves blanks after a number that got shorter.

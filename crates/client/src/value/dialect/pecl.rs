@@ -41,11 +41,11 @@ impl DialectFormat for Pecl {
     }
 
     fn compression_for_method(&self, method: Method) -> Option<(u32, CompressionFormat)> {
-        (method == Method::Zlib).then_some((COMPRESSED, CompressionFormat::bare(method)))
+        (method == Method::Zlib).then_some((COMPRESSED, CompressionFormat::without_frame(method)))
     }
 
     fn compression_of_flags(&self, flags: u32) -> Option<CompressionFormat> {
-        (flags & COMPRESSED != 0).then_some(CompressionFormat::bare(Method::Zlib))
+        (flags & COMPRESSED != 0).then_some(CompressionFormat::without_frame(Method::Zlib))
     }
 
     fn read<'b>(

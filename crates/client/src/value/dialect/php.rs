@@ -113,7 +113,7 @@ pub(super) fn decode_float<'b>(body: &[u8]) -> Result<Decoded<'b>, ValueRefusal>
     let text = std::str::from_utf8(body).unwrap_or_default();
     text.parse()
         .map(Decoded::Float)
-        .map_err(|_| ValueRefusal::of("a float that is not decimal"))
+        .map_err(|_| ValueRefusal::new("a float that is not decimal"))
 }
 
 pub(super) fn format_float(number: f64) -> String {

@@ -100,7 +100,7 @@ impl DialectFormat for Python {
 
     fn compression_for_method(&self, method: Method) -> Option<(u32, CompressionFormat)> {
         match method {
-            Method::Zlib => Some((ZLIB, CompressionFormat::bare(method))),
+            Method::Zlib => Some((ZLIB, CompressionFormat::without_frame(method))),
             Method::Zstd if self.has_zstd => Some((ZSTD, MAGICLESS_ZSTD)),
             _ => None,
         }
@@ -108,7 +108,7 @@ impl DialectFormat for Python {
 
     fn compression_of_flags(&self, flags: u32) -> Option<CompressionFormat> {
         match flags & (ZLIB | ZSTD) {
-            ZLIB => Some(CompressionFormat::bare(Method::Zlib)),
+            ZLIB => Some(CompressionFormat::without_frame(Method::Zlib)),
             ZSTD if self.has_zstd => Some(MAGICLESS_ZSTD),
             _ => None,
         }

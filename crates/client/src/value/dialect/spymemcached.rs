@@ -48,11 +48,11 @@ impl DialectFormat for Spymemcached {
     }
 
     fn compression_for_method(&self, method: Method) -> Option<(u32, CompressionFormat)> {
-        (method == Method::Gzip).then_some((COMPRESSED, CompressionFormat::bare(method)))
+        (method == Method::Gzip).then_some((COMPRESSED, CompressionFormat::without_frame(method)))
     }
 
     fn compression_of_flags(&self, flags: u32) -> Option<CompressionFormat> {
-        (flags & COMPRESSED != 0).then_some(CompressionFormat::bare(Method::Gzip))
+        (flags & COMPRESSED != 0).then_some(CompressionFormat::without_frame(Method::Gzip))
     }
 
     fn read<'b>(

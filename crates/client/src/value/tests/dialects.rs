@@ -8,7 +8,7 @@ fn pickles_are_read_and_written_only_by_name() {
     for dialect in [Dialect::Pymemcache, Dialect::Pylibmc, Dialect::Bmemcached] {
         let refused = decode(dialect, 1, pickle).unwrap_err();
         assert!(refused.to_string().contains("pickle=True"), "{refused}");
-        assert!(codec(dialect).encode(&ValueRef::Pickle(pickle)).is_err());
+        assert!(codec_of(dialect).encode(&ValueRef::Pickle(pickle)).is_err());
         let allowed = Codec::new(CodecOptions {
             pickle: true,
             ..CodecOptions::of(dialect)
@@ -52,7 +52,7 @@ fn foreign_flags_are_refused_by_the_own_dialect() {
 
 #[test]
 fn spymemcached_numbers_have_no_leading_zeros() {
-    let codec = codec(Dialect::Spymemcached);
+    let codec = codec_of(Dialect::Spymemcached);
     let wire = |number| {
         codec
             .encode(&ValueRef::Int(number))
@@ -109,7 +109,7 @@ fn migrating_reads_the_old_and_writes_our_own() {
 
 #[test]
 fn caller_flags_are_written_and_read() {
-    let codec = codec(Dialect::Flagged);
+    let codec = codec_of(Dialect::Flagged);
     let encoded = codec.encode(&ValueRef::Flagged(77, b"x")).unwrap();
     assert_eq!((encoded.flags, &encoded.bytes[..]), (77, &b"x"[..]));
     assert_eq!(

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn own_containers_arrays_and_lists_come_back() {
-    let codec = codec(Dialect::Glasscache);
+    let codec = codec_of(Dialect::Glasscache);
     let numbers: Vec<i64> = (0..5000).map(|i| i * i).collect();
     let encoded = codec.encode(&ValueRef::Ints(&numbers)).unwrap();
     assert_eq!(
@@ -50,7 +50,7 @@ fn own_containers_arrays_and_lists_come_back() {
 
 #[test]
 fn typed_values_come_back_whole_and_are_refused_otherwise() {
-    let codec = codec(Dialect::Glasscache);
+    let codec = codec_of(Dialect::Glasscache);
     let whole = [9, 2, 3, 14, 6, 1, b'a'];
     let encoded = codec.encode(&ValueRef::Typed(&whole)).unwrap();
     assert_eq!(
@@ -66,19 +66,19 @@ fn typed_values_come_back_whole_and_are_refused_otherwise() {
         let refused = codec.decode(encoded.flags, wrong);
         assert!(matches!(refused, Err(ValueError::Unreadable { .. })));
     }
-    let php = super::codec(Dialect::PhpMemcached).encode(&ValueRef::Typed(&whole));
+    let php = super::codec_of(Dialect::PhpMemcached).encode(&ValueRef::Typed(&whole));
     assert!(matches!(php, Err(ValueError::Unwritable { .. })));
 }
 
 #[test]
 fn plain_bytes_are_neither_copied_nor_flagged() {
-    let encoded = codec(Dialect::Glasscache)
+    let encoded = codec_of(Dialect::Glasscache)
         .encode(&ValueRef::Bytes(b"abc"))
         .unwrap();
     assert!(matches!(encoded.bytes, std::borrow::Cow::Borrowed(b"abc")));
     assert_eq!(encoded.flags, 0);
     assert_eq!(
-        codec(Dialect::Glasscache).encode_unchanged(&ValueRef::Bytes(b"abc")),
+        codec_of(Dialect::Glasscache).encode_unchanged(&ValueRef::Bytes(b"abc")),
         Some((0, &b"abc"[..]))
     );
 }
@@ -91,13 +91,13 @@ fn a_value_that_compression_hardly_shortens_stays_plain() {
     };
     let noise: Vec<u8> = (0..4000).scan(7u64, |word, _| step(word)).collect();
     for method in [Method::Zlib, Method::Zstd, Method::Lz4, Method::QuickLz] {
-        let encoded = compressing(Dialect::Glasscache, method)
+        let encoded = compressing_codec(Dialect::Glasscache, method)
             .encode(&ValueRef::Bytes(&noise))
             .map(|e| e.bytes.len());
         assert_eq!(encoded, Ok(4000), "{method:?}");
     }
-    let short = codec(Dialect::Glasscache)
-        .encode(&ValueRef::Str(&text_of(1000)))
+    let short = codec_of(Dialect::Glasscache)
+        .encode(&ValueRef::Str(&text_of_length(1000)))
         .map(|e| e.bytes.len());
     assert_eq!(short, Ok(1000));
 }
@@ -116,7 +116,7 @@ fn array<'v>(typecode: u8, itemsize: u8, shape: &'v [u64; 1], bytes: &'v [u8]) -
 
 /// Encodes and decodes an array; returns the bytes on the wire and the elements that came back.
 fn round_trip(value: Array<'_>) -> (usize, Vec<u8>) {
-    let codec = codec(Dialect::Glasscache);
+    let codec = codec_of(Dialect::Glasscache);
     let encoded = codec.encode(&ValueRef::Array(value)).unwrap();
     let Decoded::Array(back) = codec.decode(encoded.flags, &encoded.bytes).unwrap().0 else {
         panic!()
@@ -159,7 +159,7 @@ fn a_packed_array_whose_numbers_do_not_fit_its_element_is_refused() {
         .map(|i| i + 70_000)
         .flat_map(u32::to_le_bytes)
         .collect();
-    let codec = codec(Dialect::Glasscache);
+    let codec = codec_of(Dialect::Glasscache);
     let encoded = codec.encode(&ValueRef::Array(array(b'I', 4, &[1000], &bytes)));
     let encoded = encoded.unwrap();
     let mut wrong = encoded.bytes.to_vec();
@@ -191,14 +191,14 @@ proptest! {
 
 #[test]
 fn a_manifest_has_flags_of_its_own_and_no_other_dialect_writes_one() {
-    let codec = super::codec(Dialect::Glasscache);
+    let codec = super::codec_of(Dialect::Glasscache);
     let encoded = codec.encode(&ValueRef::Manifest(b"manifest")).unwrap();
     assert_eq!(encoded.flags, 0x9c00_000e);
     let decoded = codec.decode(encoded.flags, &encoded.bytes).unwrap().0;
     assert_eq!(decoded, Decoded::Manifest(b"manifest"[..].into()));
     for (dialect, _) in DIALECTS {
         if dialect != Dialect::Glasscache {
-            let refused = super::codec(dialect).encode(&ValueRef::Manifest(b"manifest"));
+            let refused = super::codec_of(dialect).encode(&ValueRef::Manifest(b"manifest"));
             assert!(refused.is_err(), "{dialect}");
         }
     }
@@ -206,7 +206,7 @@ fn a_manifest_has_flags_of_its_own_and_no_other_dialect_writes_one() {
 
 #[test]
 fn a_value_with_compute_info_reads_as_the_value() {
-    let codec = codec(Dialect::Glasscache);
+    let codec = codec_of(Dialect::Glasscache);
     let compute_info = ComputeInfo {
         made_at_ms: 1_700_000_000_123,
         cost_us: 50_000,
@@ -235,12 +235,12 @@ fn a_value_with_compute_info_reads_as_the_value() {
         assert!(codec.decode(nested.0, &nested.1).is_err());
     }
     assert!(
-        super::codec(Dialect::Pymemcache)
+        super::codec_of(Dialect::Pymemcache)
             .with_compute_info(compute_info, 0, b"x")
             .is_none()
     );
     assert!(
-        super::codec(Dialect::Pymemcache)
+        super::codec_of(Dialect::Pymemcache)
             .compute_info(0x9c00_000f, &[0; 20])
             .is_none()
     );

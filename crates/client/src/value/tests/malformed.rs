@@ -14,7 +14,7 @@ fn a_decompression_bomb_is_refused_at_the_limit() {
         .chain(php)
         .chain([(Dialect::Spymemcached, Method::Gzip)])
     {
-        let writer = compressing(dialect, method);
+        let writer = compressing_codec(dialect, method);
         let encoded = writer.encode(&ValueRef::Bytes(&zeros)).unwrap();
         assert!(encoded.bytes.len() < 20_000, "{method:?}");
         for (limit, is_read) in [(zeros.len(), true), (zeros.len() - 1, false)] {
@@ -41,9 +41,9 @@ fn a_decompression_bomb_is_refused_at_the_limit() {
 
 #[test]
 fn a_cut_or_lengthened_stream_is_refused() {
-    let text = text_of(3000);
+    let text = text_of_length(3000);
     for method in [Method::Zlib, Method::Zstd, Method::Lz4, Method::QuickLz] {
-        let codec = compressing(Dialect::Glasscache, method);
+        let codec = compressing_codec(Dialect::Glasscache, method);
         let encoded = codec.encode(&ValueRef::Str(&text)).unwrap();
         let cut = &encoded.bytes[..encoded.bytes.len() - 3];
         let refused = codec.decode(encoded.flags, cut);
@@ -56,14 +56,14 @@ fn a_cut_or_lengthened_stream_is_refused() {
 
 #[test]
 fn a_zstd_frame_without_its_length_is_read() {
-    let frame = zstd::stream::encode_all(text_of(9000).as_bytes(), 3).unwrap();
-    let flags = codec(Dialect::Glasscache)
-        .encode(&ValueRef::Str(&text_of(9000)))
+    let frame = zstd::stream::encode_all(text_of_length(9000).as_bytes(), 3).unwrap();
+    let flags = codec_of(Dialect::Glasscache)
+        .encode(&ValueRef::Str(&text_of_length(9000)))
         .unwrap()
         .flags;
     assert_eq!(
         decode(Dialect::Glasscache, flags, &frame),
-        Ok(Decoded::Str(text_of(9000).into()))
+        Ok(Decoded::Str(text_of_length(9000).into()))
     );
     let options = CodecOptions {
         decompressed_bytes_max: 8999,

@@ -8,11 +8,11 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn codec(dialect: Dialect) -> Codec {
+fn codec_of(dialect: Dialect) -> Codec {
     Codec::new(CodecOptions::of(dialect)).unwrap()
 }
 
-fn compressing(dialect: Dialect, method: Method) -> Codec {
+fn compressing_codec(dialect: Dialect, method: Method) -> Codec {
     let compression = Some(Compression {
         threshold_bytes: 1,
         ..Compression::new(method)
@@ -25,17 +25,17 @@ fn compressing(dialect: Dialect, method: Method) -> Codec {
 }
 
 fn decode(dialect: Dialect, flags: u32, bytes: &[u8]) -> Result<Decoded<'_>, ValueError> {
-    codec(dialect)
+    codec_of(dialect)
         .decode(flags, bytes)
         .map(|(decoded, _)| decoded)
 }
 
-fn text_of(len: usize) -> String {
+fn text_of_length(len: usize) -> String {
     let rows = (0..len / 8).flat_map(|i| ["row 00", ["1 ", "2 ", "3 "][i % 3]]);
     rows.collect()
 }
 
-/// Whether `decoded` is `value` as far as this dialect can represent it.
+/// Whether `decoded` is `any_value_ref` as far as this dialect can represent it.
 fn is_same(dialect: Dialect, value: &ValueRef<'_>, decoded: &Decoded<'_>) -> bool {
     let has_one_string_type = matches!(dialect, Dialect::PhpMemcached | Dialect::PeclMemcache);
     match (value, decoded) {
@@ -84,7 +84,7 @@ impl AnyValue {
 fn any_value() -> impl Strategy<Value = AnyValue> {
     prop_oneof![
         ".{0,200}".prop_map(AnyValue::Str),
-        (0usize..5000).prop_map(|len| AnyValue::Str(text_of(len))),
+        (0usize..5000).prop_map(|len| AnyValue::Str(text_of_length(len))),
         prop::collection::vec(any::<u8>(), 0..3000).prop_map(AnyValue::Bytes),
         any::<i64>().prop_map(AnyValue::Int),
         (-300i64..300).prop_map(AnyValue::Int),
@@ -102,9 +102,9 @@ proptest! {
         for method in methods.into_iter().filter(|_| packed) {
             let options = CodecOptions { compression: Some(Compression::new(method)), ..CodecOptions::of(dialect) };
             if Codec::new(options).is_err() { continue }
-            check(&compressing(dialect, method), dialect, &any)?;
+            check_round_trip(&compressing_codec(dialect, method), dialect, &any)?;
         }
-        check(&codec(dialect), dialect, &any)?;
+        check_round_trip(&codec_of(dialect), dialect, &any)?;
     }
 
     #[test]
@@ -122,7 +122,7 @@ proptest! {
     }
 }
 
-fn check(codec: &Codec, dialect: Dialect, any: &AnyValue) -> Result<(), TestCaseError> {
+fn check_round_trip(codec: &Codec, dialect: Dialect, any: &AnyValue) -> Result<(), TestCaseError> {
     let value = any.value();
     let Ok(encoded) = codec.encode(&value) else {
         prop_assert!(matches!(

@@ -146,7 +146,7 @@ impl Connection {
         }
     }
 
-    /// Whether pending output lies in the memory of the store.
+    /// Whether pending output is in the memory of the store.
     pub(crate) fn needs_store(&self) -> bool {
         let output = self.pending_output.as_ref();
         output.is_some_and(|output| output.has_held_values())

@@ -140,7 +140,7 @@ impl PendingOutput {
         bytes
     }
 
-    /// Whether some of it lies in the memory of the store.
+    /// Whether some of it is in the memory of the store.
     pub(crate) fn has_held_values(&self) -> bool {
         self.held_bytes > 0
     }

@@ -28,7 +28,7 @@ const HANDSHAKE_BYTES_MAX: usize = 32 << 10;
 pub(crate) struct TlsStream {
     socket: OwnedFd,
     session: ServerConnection,
-    /// Decrypted bytes that nobody has taken.
+    /// Decrypted bytes that have not been read.
     decrypted_bytes: usize,
     /// Bytes of an incomplete record, as far as known.
     incomplete_bytes: usize,
@@ -69,7 +69,7 @@ impl TlsStream {
         &self.socket
     }
 
-    /// Goes on with the handshake as far as the socket allows; the error says why it failed.
+    /// Goes on with the handshake as far as the socket allows; the error is the reason of a failure.
     pub(crate) fn handshake(&mut self) -> Result<Handshake, String> {
         loop {
             match self.write_records() {
@@ -100,7 +100,7 @@ impl TlsStream {
             match self.session.process_new_packets() {
                 Ok(state) => self.decrypted_bytes = state.plaintext_bytes_to_read(),
                 Err(error) => {
-                    // The alert that tells the client.
+                    // The alert for the client.
                     let _ = self.write_records();
                     return Err(error.to_string());
                 }
@@ -179,7 +179,7 @@ impl TlsStream {
     ) -> Result<usize, Errno> {
         self.flush(counters)?;
         let written = self.session.writer().write_vectored(pieces);
-        let written = written.map_err(|error| errno(&error))?;
+        let written = written.map_err(|error| errno_of(&error))?;
         counters.bytes_written.add(written as u64);
         match self.flush(counters) {
             Ok(()) | Err(Errno::AGAIN) => Ok(written),
@@ -262,7 +262,7 @@ impl TlsStream {
                 Ok(0) => return Err(Errno::PIPE),
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(errno(&error)),
+                Err(error) => return Err(errno_of(&error)),
             }
         }
         Ok(())
@@ -286,7 +286,7 @@ impl TlsStream {
 const UNSENT_CHARGE_BYTES: usize = 16 << 10;
 
 impl TlsStream {
-    /// The client can tell the end from a cut. A socket that does not accept it is closed without.
+    /// The client can distinguish the end from a cut connection. A socket that does not accept it is closed without.
     pub(super) fn end_output(&mut self) {
         self.session.send_close_notify();
         let _ = self.write_records();
@@ -299,7 +299,7 @@ impl Drop for TlsStream {
     }
 }
 
-fn errno(error: &io::Error) -> Errno {
+fn errno_of(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 

@@ -47,7 +47,7 @@ impl Worker {
                 rustix::buffer::spare_capacity(events),
                 Some(&poll_timeout),
             );
-            self.iterate(events);
+            self.run_iteration(events);
         }
     }
 

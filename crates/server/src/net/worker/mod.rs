@@ -153,7 +153,7 @@ impl Worker {
             self.wait(&mut events, has_work);
             let (cpu_time_before, examined_before) =
                 (self.cpu_time(), self.counters.examined.get());
-            self.iterate(&events);
+            self.run_iteration(&events);
             has_work = self.store.maintain(self.now);
             self.publish_evictions();
             if self.shared.store.needs_backing() {
@@ -201,7 +201,7 @@ impl Worker {
         } else {
             SLEEP_MAX
         };
-        let sleep = match self.watching.sleep() {
+        let sleep = match self.watching.sleep_time() {
             Some(next) if sleep.tv_sec > 0 || next.tv_nsec < sleep.tv_nsec => next,
             _ => sleep,
         };
@@ -215,7 +215,7 @@ impl Worker {
         self.store.go_online();
     }
 
-    fn iterate(&mut self, events: &[epoll::Event]) {
+    fn run_iteration(&mut self, events: &[epoll::Event]) {
         let began_at = Instant::now();
         self.deferred.begin_iteration(began_at);
         let now = self.shared.clock.now();

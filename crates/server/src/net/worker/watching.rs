@@ -34,7 +34,7 @@ impl WatchingConnections {
     }
 
     /// How long the worker may sleep at most; `None` if it has no watcher.
-    pub(super) fn sleep(&self) -> Option<Timespec> {
+    pub(super) fn sleep_time(&self) -> Option<Timespec> {
         if self.slot_keys.is_empty() {
             return None;
         }

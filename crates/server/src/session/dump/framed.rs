@@ -10,7 +10,7 @@ use crate::session::output::Output;
 /// name, whose values are its text when joined.
 const ROW_NAME: &[u8] = b"detailed";
 
-/// A listing and the request that it answers.
+/// A listing and the request that it belongs to.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FramedDump {
     id: RequestId,

@@ -152,7 +152,7 @@ fn text_get_short<'w>(
     true
 }
 
-/// The value of a plain item if nobody watches reads, counted as a hit of its class.
+/// The value of a plain item if no watcher observes reads, counted as a hit of its class.
 #[inline]
 fn get_short<'w>(key: &[u8], hint: LookupHint<'w>, context: &Context<'w>) -> Option<&'w [u8]> {
     if context.shared.are_reads_observed() {

@@ -28,7 +28,7 @@ pub(super) fn meta_flush(line: &MetaLine<'_>, context: &Context<'_>, out: &mut V
     }
 }
 
-/// Removes the items, or returns the reply that says why not.
+/// Removes the items, or returns the reply with the reason.
 fn remove(prefix: &[u8], command: &str, context: &Context<'_>) -> Result<(), &'static [u8]> {
     context.counters.flush_prefix_cmds.bump();
     if !context.shared.config.flush_enabled {

@@ -22,7 +22,7 @@ pub(super) fn write(context: &Context<'_>, out: &mut Vec<u8>) {
 pub(crate) const ITERATIONS_BELOW: &str = "iteration_us_below_";
 
 /// The largest value of a counter among the workers.
-fn largest(snapshot: &Snapshot<'_>, counter: fn(&Counters) -> &Counter) -> u64 {
+fn largest_of_workers(snapshot: &Snapshot<'_>, counter: fn(&Counters) -> &Counter) -> u64 {
     let workers = snapshot.context.shared.workers.iter();
     let values = workers.map(|(counters, _)| counter(counters).get());
     values.max().unwrap_or(0)
@@ -67,7 +67,7 @@ pub(crate) static GLASSCACHE_ROWS: &[Row] = &[
     Row::new("upload_tries", "", "times that an upload that waits for memory tried again", |s| s.totals.upload_tries.into()),
     Row::new("invariants_broken", "", "broken invariants, each of which closed a connection", |s| s.totals.invariant_broken.into()),
     Row::new("connections_total", "", "connections accepted since the start", |s| s.context.shared.connections.total.load(Ordering::Relaxed).into()),
-    Row::new("iteration_us_max", "us", "longest iteration of an event loop", |s| largest(s, |counters| &counters.iteration_us_max).into()),
-    Row::new("iteration_examined_max", "", "most items, connections and prefixes examined in one iteration", |s| largest(s, |counters| &counters.iteration_examined_max).into()),
-    Row::new("iteration_cpu_us_max", "us", "CPU time of the longest iteration; only with `MEMCACHED_DEBUG=1`", |s| Value::only_if(s.context.shared.config.debug, largest(s, |counters| &counters.iteration_cpu_us_max))),
+    Row::new("iteration_us_max", "us", "longest iteration of an event loop", |s| largest_of_workers(s, |counters| &counters.iteration_us_max).into()),
+    Row::new("iteration_examined_max", "", "most items, connections and prefixes examined in one iteration", |s| largest_of_workers(s, |counters| &counters.iteration_examined_max).into()),
+    Row::new("iteration_cpu_us_max", "us", "CPU time of the longest iteration; only with `MEMCACHED_DEBUG=1`", |s| Value::only_if(s.context.shared.config.debug, largest_of_workers(s, |counters| &counters.iteration_cpu_us_max))),
 ];

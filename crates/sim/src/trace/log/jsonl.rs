@@ -99,9 +99,9 @@ fn append_request(
     let page = row.text("page")?;
     let route = row.text("route")?;
     let keys = request_keys(row)?;
-    let page = page.map_or(NONE, |key| number(key, items, numbers));
+    let page = page.map_or(NONE, |key| number_of_key(key, items, numbers));
     for key in keys {
-        let item = number(key, items, numbers);
+        let item = number_of_key(key, items, numbers);
         log.items.push(item);
     }
     log.request.push(request);
@@ -128,7 +128,7 @@ fn request_keys<'a>(row: &'a JsonRow<'_>) -> Result<Vec<&'a str>, TraceError> {
 }
 
 /// The number of a key, a new item at its first use.
-fn number(key: &str, items: &mut Items, numbers: &mut NumberByName) -> u32 {
+fn number_of_key(key: &str, items: &mut Items, numbers: &mut NumberByName) -> u32 {
     if let Some(&number) = numbers.get(key) {
         return number;
     }

@@ -1,9 +1,9 @@
-//! The compressors of our client as the lab measures them, and the client as its store of pieces.
+//! The compressors of our client as the lab measures them, and the client as its store of blocks.
 
 use glasscache_client::request::Item;
 use glasscache_client::value::{Codec, CodecOptions, Compression, Decoded, Method, ValueRef};
 use glasscache_client::{Client, StoreMode};
-use glasscache_lab::codec::{Packed, Packer, PieceStore};
+use glasscache_lab::codec::{BlockStore, Compressed, Compressor};
 use glasscache_lab::profile::CallError;
 
 use crate::live_client::{call_budget, call_error, connect, plain_key};
@@ -36,15 +36,15 @@ pub(super) const STORAGE_COMPRESSORS: [NamedCompressor; 5] = [
 ];
 
 /// Values through our codec with one compressor, which is used wherever it saves anything.
-pub(super) struct CodecPacker {
+pub(super) struct CodecCompressor {
     name: &'static str,
     codec: Codec,
 }
 
-impl CodecPacker {
-    /// The packer of a row of [`COMPRESSORS`] or [`STORAGE_COMPRESSORS`].
-    pub(super) fn new(compressor: NamedCompressor) -> Result<CodecPacker, Failure> {
-        CodecPacker::with_threshold(compressor, 1, 0)
+impl CodecCompressor {
+    /// The compressor of a row of [`COMPRESSORS`] or [`STORAGE_COMPRESSORS`].
+    pub(super) fn new(compressor: NamedCompressor) -> Result<CodecCompressor, Failure> {
+        CodecCompressor::with_threshold(compressor, 1, 0)
     }
 
     /// The same, with the bounds of a client.
@@ -52,7 +52,7 @@ impl CodecPacker {
         (name, method): NamedCompressor,
         threshold_bytes: usize,
         min_saving_percent: u8,
-    ) -> Result<CodecPacker, Failure> {
+    ) -> Result<CodecCompressor, Failure> {
         let compression = method.map(|(method, level)| Compression {
             method,
             level,
@@ -65,31 +65,36 @@ impl CodecPacker {
             ..CodecOptions::default()
         };
         let codec = Codec::new(options);
-        Ok(CodecPacker {
+        Ok(CodecCompressor {
             name,
             codec: codec.map_err(|error| Failure::new(Exit::BadData, error.to_string()))?,
         })
     }
 }
 
-impl Packer for CodecPacker {
+impl Compressor for CodecCompressor {
     fn name(&self) -> &str {
         self.name
     }
 
-    fn pack(&mut self, plain: &[u8]) -> Packed {
+    fn compress(&mut self, plain: &[u8]) -> Compressed {
         let encoded = self.codec.encode(&ValueRef::Bytes(plain));
         encoded.map_or_else(
-            |_| Packed::default(),
-            |encoded| Packed {
+            |_| Compressed::default(),
+            |encoded| Compressed {
                 flags: encoded.flags,
                 bytes: encoded.bytes.into_owned(),
             },
         )
     }
 
-    fn unpack(&mut self, packed: &Packed) -> Option<Vec<u8>> {
-        match self.codec.decode(packed.flags, &packed.bytes).ok()?.0 {
+    fn decompress(&mut self, compressed: &Compressed) -> Option<Vec<u8>> {
+        match self
+            .codec
+            .decode(compressed.flags, &compressed.bytes)
+            .ok()?
+            .0
+        {
             Decoded::Bytes(bytes) => Some(bytes.into_owned()),
             _ => None,
         }
@@ -112,12 +117,12 @@ impl<'t> ClientStore<'t> {
     }
 }
 
-impl PieceStore for ClientStore<'_> {
-    fn set(&mut self, key: &str, piece: &Packed) -> Result<(), CallError> {
+impl BlockStore for ClientStore<'_> {
+    fn set(&mut self, key: &str, block: &Compressed) -> Result<(), CallError> {
         let item = Item {
             key: plain_key(key),
-            flags: piece.flags,
-            body: &piece.bytes,
+            flags: block.flags,
+            body: &block.bytes,
         };
         let stored = self
             .client
@@ -125,10 +130,10 @@ impl PieceStore for ClientStore<'_> {
         stored.map(|_| ()).map_err(|error| call_error(&error))
     }
 
-    fn get(&mut self, key: &str) -> Result<Option<Packed>, CallError> {
+    fn get(&mut self, key: &str) -> Result<Option<Compressed>, CallError> {
         let found_value = self.client.get(plain_key(key), false, &call_budget());
         let found_value = found_value.map_err(|error| call_error(&error))?;
-        Ok(found_value.map(|found_value| Packed {
+        Ok(found_value.map(|found_value| Compressed {
             flags: found_value.flags,
             bytes: found_value.bytes,
         }))

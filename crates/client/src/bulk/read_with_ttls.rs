@@ -19,9 +19,9 @@ use crate::value::MANIFEST_FLAGS;
 
 /// A bulk read of wire keys, partitioned by server.
 #[derive(Debug)]
-pub struct BulkFetch(Vec<Partition>);
+pub struct BulkReadWithTtls(Vec<Partition>);
 
-impl BulkFetch {
+impl BulkReadWithTtls {
     /// Partitions keys.
     pub fn new(client: &Client, keys: &[WireKey<'_>]) -> Self {
         client.membership.watch();
@@ -75,7 +75,7 @@ fn cacheable_ttl_s(meta: &MetaReply, found: Option<&FoundValue>) -> Option<i64> 
         .filter(|_| !meta.stale && !meta.won && !is_manifest)
 }
 
-impl Partitioned for BulkFetch {
+impl Partitioned for BulkReadWithTtls {
     type Entry<'a> = WireKey<'a>;
 
     fn partitions(&self) -> &[Partition] {
@@ -83,7 +83,7 @@ impl Partitioned for BulkFetch {
     }
 
     fn request<'a>(&'a self, _: usize, keys: &'a [WireKey<'a>]) -> Request<'a> {
-        Request::Fetch { keys }
+        Request::GetWithTtls { keys }
     }
 }
 
@@ -112,7 +112,7 @@ impl Client {
 
     /// Counts the keys of a read that the process had.
     pub fn count_near_hits(&self, read: &NearRead) {
-        let (keys, bytes) = read.hits();
+        let (keys, bytes) = read.hit_keys_and_bytes();
         if keys > 0 && self.options().costs {
             self.costs().count_near(keys, bytes);
         }
