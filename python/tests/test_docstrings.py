@@ -5,6 +5,8 @@ from __future__ import annotations
 import doctest
 import importlib
 import inspect
+import pydoc
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +57,14 @@ def test_examples_in_native_docstrings_hold(client: Client) -> None:
             count += 1
     assert count >= 6
     assert runner.summarize(verbose=False).failed == 0
+
+
+def test_every_name_in_the_reference_exists() -> None:
+    page = Path(__file__).parents[2] / "docs/reference/python.md"
+    names = re.findall(r"^::: (\S+)$", page.read_text(), flags=re.MULTILINE)
+    assert len(names) >= 10
+    for name in names:
+        assert pydoc.locate(name) is not None, name
 
 
 def test_the_stubs_are_the_module() -> None:
