@@ -1,4 +1,4 @@
-"""The end of a process: the quiet writes that its clients have gathered are sent before it.
+"""The end of a process: what its clients and recorders hold back is sent and written before it.
 
 `atexit` covers a program and the children that `multiprocessing` spawns. A child that it forks ends by
 `os._exit`, and calls its own finalizers before.
@@ -12,19 +12,24 @@ import sys
 import weakref
 from typing import Any
 
-__all__ = ["clients"]
+__all__ = ["clients", "recorders"]
 
 clients: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Those that are in use; a client that is collected sends what it has by itself."""
+"""Those that are in use; a client that is collected sends the quiet writes that it has gathered by itself."""
+
+recorders: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Those that are in use; a recorder that is collected completes its log by itself."""
 
 
-def _flush_all_clients() -> None:
+def _flush_all() -> None:
     for client in list(clients):
         client.send_gathered()
+    for recorder in list(recorders):
+        recorder.close()
 
 
 def _register_finalizer(util: Any) -> None:
-    util.Finalize(None, _flush_all_clients, exitpriority=0)
+    util.Finalize(None, _flush_all, exitpriority=0)
 
 
 def _after_fork_in_child() -> None:
@@ -34,7 +39,7 @@ def _after_fork_in_child() -> None:
         util.register_after_fork(util, _register_finalizer)
 
 
-atexit.register(_flush_all_clients)
+atexit.register(_flush_all)
 os.register_at_fork(after_in_child=_after_fork_in_child)
 if "multiprocessing.util" in sys.modules:  # this may be such a child already
     _register_finalizer(sys.modules["multiprocessing.util"])

@@ -19,7 +19,7 @@ import inspect
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from glasscache import _native
+from glasscache import _at_exit, _native
 from glasscache.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ class Recorder:
             current_request=self._current_request,
             blocks=self._blocks,
         )
+        _at_exit.recorders.add(self)
 
     def request(
         self, page: Key | None = None, route: str | None = None

@@ -239,6 +239,32 @@ def test_http_requests_are_recorded(server: Any, tmp_path: Path) -> None:
     assert rows[1]["page"] == "p"
 
 
+WORKERS = """
+import multiprocessing, sys
+from glasscache import Client
+address, folder = sys.argv[1:]
+def work():
+    client = Client(address, timeout=5)
+    client.recorder(folder, format="jsonl")
+    with client.request():
+        client.get("k")
+workers = [multiprocessing.get_context("fork").Process(target=work) for _ in range(2)]
+for worker in workers:
+    worker.start()
+for worker in workers:
+    worker.join()
+"""
+
+
+def test_a_worker_of_multiprocessing_that_ends_completes_its_log(
+    server: Any, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", WORKERS, server.address, str(tmp_path)]
+    subprocess.run(command, check=True, timeout=60)
+    rows, _ = read_log(tmp_path)
+    assert [row["items"] for row in rows] == [["k"], ["k"]]
+
+
 @pytest.mark.parametrize("name", [lambda _: 1 / 0, lambda _: 5, lambda _: "not a key " * 30])
 def test_a_page_or_route_function_that_fails_fails_no_request(
     server: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: Callable[[Any], Any]

@@ -272,6 +272,9 @@ def test_rollout_refuses_what_is_no_report(
     ):
         file.write_text(text)
         assert why in run_rollout_command(file, code=4)[1]
+    file.write_text("")  # by a process that was killed
+    other.write_text(Client(**settings, strategy=save("strategy lru:1")).report(json=True))
+    assert "stats.json: no report" in run_rollout_command(other, file, code=4)[1]
     for path, lines in ((file, "strategy lru:1"), (other, "strategy lru:2")):
         path.write_text(Client(**settings, strategy=save(lines)).report(json=True))
     assert "different strategies: lru:" in run_rollout_command(file, other, code=4)[1]

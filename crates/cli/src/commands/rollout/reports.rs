@@ -100,7 +100,12 @@ impl Reports {
     pub(super) fn read(paths: &[PathBuf]) -> Result<Self, Failure> {
         let mut by_process: BTreeMap<String, (&Path, RollOut)> = BTreeMap::new();
         for path in paths {
-            for rollout in read_file(path)? {
+            let rollouts = read_file(path)?;
+            if rollouts.is_empty() {
+                let message = format!("{}: no report is in it", path.display());
+                return Err(Failure::new(Exit::BadData, message).hint(HINT));
+            }
+            for rollout in rollouts {
                 let known_rollout = by_process.get(&rollout.process);
                 if known_rollout
                     .is_none_or(|(_, known_rollout)| known_rollout.requests() <= rollout.requests())
