@@ -4,12 +4,15 @@ use serde_json::{Map, Value, json};
 
 use super::measured::{CellPercentiles, ProfileMeasurement};
 
-/// The table of a profile as JSON; `None` without both sizes and widths.
+/// The table of a profile as JSON; `None` without both sizes (from one byte on) and widths.
 ///
 /// Microseconds are rounded to three decimals. All percentiles are those of the samples, even where there are too few
 /// for an interval: a model must have them.
 pub fn latency_file(measured: &ProfileMeasurement) -> Option<Value> {
-    if measured.by_size.is_empty() || measured.by_width.is_empty() {
+    // The table begins at one byte: an empty value counts as one.
+    let has_bytes = |cell: &&CellPercentiles| cell.bytes > Some(0);
+    let mut sizes: Vec<&CellPercentiles> = measured.by_size.iter().filter(has_bytes).collect();
+    if sizes.is_empty() || measured.by_width.is_empty() {
         return None;
     }
     let rounded_us = |us: f64| (us * 1e3).round() / 1e3;
@@ -29,7 +32,6 @@ pub fn latency_file(measured: &ProfileMeasurement) -> Option<Value> {
         });
         entries.collect()
     };
-    let mut sizes: Vec<&CellPercentiles> = measured.by_size.iter().collect();
     sizes.sort_by_key(|cell| cell.bytes);
     let mut widths: Vec<&CellPercentiles> = measured.by_width.iter().collect();
     widths.sort_by_key(|cell| cell.keys);
@@ -59,13 +61,14 @@ mod tests {
     fn measured() -> ProfileMeasurement {
         let settings = Settings {
             calls: 1000,
-            sizes: vec![1, 1000],
+            sizes: vec![0, 1, 1000],
             widths: vec![1, 100],
             run_for: None,
             stop: Arc::default(),
         };
         let mut measured = ProfileMeasurement::new(&settings);
         for (cell, us) in [
+            (Cell::Bytes(0), 20),
             (Cell::Bytes(1), 20),
             (Cell::Bytes(1000), 30),
             (Cell::Keys(1), 20),
@@ -87,6 +90,7 @@ mod tests {
     #[test]
     fn simulate_reads_the_table_of_a_profile() {
         let table = latency_file(&measured()).unwrap();
+        assert_eq!(table["single_us"][0][0], 1, "an empty value has no row");
         assert_eq!(table["batch_us"][1][0], 100);
         assert!(table["single_pct"]["1000"]["50"].as_f64().unwrap() > 30.0);
         assert_eq!(table["single_pct"]["1"]["99.9"], 20.998);

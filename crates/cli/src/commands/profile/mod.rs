@@ -260,7 +260,7 @@ impl Args {
             eprintln!("latency table written to {}", self.latency_out.display());
         } else {
             eprintln!(
-                "note: {} is not written, for a latency table needs sizes and widths that the server stores",
+                "note: {} is not written, for a latency table needs sizes from 1 byte on and widths that the server stores",
                 self.latency_out.display()
             );
         }
