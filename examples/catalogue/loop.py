@@ -100,7 +100,7 @@ class LoopSteps:
         return best, remote
 
     def deploy(self, best: dict[str, Any]) -> None:
-        """Run the application with the strategy, for visitors that nobody has seen before."""
+        """Run the application with the strategy, for visitors that were not recorded."""
         environment = {**self.environment, "CATALOGUE_STRATEGY": str(self.strategy)}
         counters = visit_in_processes(environment, self.requests, seed=3)
         requests = sum(process["requests"] for process in counters)

@@ -5,25 +5,25 @@
 use glasscache_record::proxy::{CommandScanner, ReplyEvent, ReplyScanner, CommandEvent};
 use libfuzzer_sys::fuzz_target;
 
-fn sent(pieces: &[&[u8]]) -> (Vec<CommandEvent>, bool) {
-    let (mut scanner, mut found) = (CommandScanner::default(), Vec::new());
+fn command_events(pieces: &[&[u8]]) -> (Vec<CommandEvent>, bool) {
+    let (mut scanner, mut events) = (CommandScanner::default(), Vec::new());
     for piece in pieces {
-        scanner.scan(piece, &mut |event| found.push(event));
+        scanner.scan(piece, &mut |event| events.push(event));
     }
-    (found, scanner.is_out_of_sync())
+    (events, scanner.is_out_of_sync())
 }
 
-fn received(pieces: &[&[u8]]) -> Vec<ReplyEvent> {
-    let (mut scanner, mut found) = (ReplyScanner::default(), Vec::new());
+fn reply_events(pieces: &[&[u8]]) -> Vec<ReplyEvent> {
+    let (mut scanner, mut events) = (ReplyScanner::default(), Vec::new());
     for piece in pieces {
-        scanner.scan(piece, &mut |event| found.push(event));
+        scanner.scan(piece, &mut |event| events.push(event));
     }
-    found
+    events
 }
 
 fuzz_target!(|input: &[u8]| {
     let Some((&cut, bytes)) = input.split_first() else { return };
     let pieces: Vec<&[u8]> = bytes.chunks(usize::from(cut) + 1).collect();
-    assert_eq!(sent(&[bytes]), sent(&pieces));
-    assert_eq!(received(&[bytes]), received(&pieces));
+    assert_eq!(command_events(&[bytes]), command_events(&pieces));
+    assert_eq!(reply_events(&[bytes]), reply_events(&pieces));
 });

@@ -1,7 +1,8 @@
 //! Replies through a real socket that takes little at a time: every byte arrives once, in order, however it is cut.
 //!
 //! The client's receive buffer is small and it reads pieces whose lengths the input chooses, so that the server's sends
-//! end short in rendered bytes, in values sent from where they lie, and in values that were copied for lack of room.
+//! end short in rendered bytes, in values sent directly from the store, and in values that were copied because memory
+//! was short.
 //! The input also chooses what is requested, and for which keys the value is overwritten while its reply is under way.
 
 #![no_main]
@@ -15,7 +16,7 @@ use glasscache_server::{Address, Config, Listen, RunningServer, start};
 use libfuzzer_sys::fuzz_target;
 use socket2::{Domain, Socket, Type};
 
-/// Around the sizes from which values are sent from where they lie, and are cut into pieces of their own.
+/// Around the sizes from which values are sent directly from the store, and are cut into pieces of their own.
 const SIZES: [usize; 8] = [1, 900, 8 << 10, (8 << 10) + 1, 40_000, 64 << 10, 150_000, 400_000];
 
 /// Requests of one input at most: a reply of some ten megabytes takes long.
@@ -44,13 +45,13 @@ fn connect() -> TcpStream {
     stream
 }
 
-/// Every value of a size has the same bytes, whoever wrote it last.
-fn value(size: usize) -> Vec<u8> {
+/// Every value of a size has the same bytes, whichever write was last.
+fn value_of_size(size: usize) -> Vec<u8> {
     (0..size).map(|at| (at.wrapping_mul(2_654_435_761) >> 7) as u8 | 1).collect()
 }
 
-fn store(stream: &mut TcpStream, index: usize) {
-    let value = value(SIZES[index]);
+fn store_value(stream: &mut TcpStream, index: usize) {
+    let value = value_of_size(SIZES[index]);
     let head = format!("set k{index} 5 0 {}\r\n", value.len());
     stream.write_all(&[head.as_bytes(), &value, b"\r\n"].concat()).expect("a set");
     let mut reply = [0; 8];
@@ -59,16 +60,16 @@ fn store(stream: &mut TcpStream, index: usize) {
 }
 
 /// The reply to one request, where its value is present.
-fn reply(index: usize, form: u8) -> (String, Vec<u8>) {
-    let value = value(SIZES[index]);
+fn request_and_reply(index: usize, form: u8) -> (String, Vec<u8>) {
+    let value = value_of_size(SIZES[index]);
     let length = value.len();
-    let (request, head, tail): (_, _, &[u8]) = match form {
+    let (request, head, line_end): (_, _, &[u8]) = match form {
         0 => (format!("get k{index}\r\n"), format!("VALUE k{index} 5 {length}\r\n"), b"\r\nEND\r\n"),
         1 => (format!("mg k{index} v f k\r\n"), format!("VA {length} f5 kk{index}\r\n"), b"\r\n"),
         2 => (format!("gat 0 k{index}\r\n"), format!("VALUE k{index} 5 {length}\r\n"), b"\r\nEND\r\n"),
         _ => return ("mn\r\n".to_owned(), b"MN\r\n".to_vec()),
     };
-    (request, [head.as_bytes(), &value, tail].concat())
+    (request, [head.as_bytes(), &value, line_end].concat())
 }
 
 fuzz_target!(|input: &[u8]| {
@@ -79,11 +80,11 @@ fuzz_target!(|input: &[u8]| {
     }
     let mut writer = connect();
     for index in 0..SIZES.len() {
-        store(&mut writer, index);
+        store_value(&mut writer, index);
     }
     let (mut requests, mut expected) = (Vec::new(), Vec::new());
     for byte in chosen_requests {
-        let (request, reply) = reply(usize::from(byte & 7), byte >> 3 & 3);
+        let (request, reply) = request_and_reply(usize::from(byte & 7), byte >> 3 & 3);
         requests.extend(request.into_bytes());
         expected.extend(reply);
     }
@@ -96,15 +97,16 @@ fuzz_target!(|input: &[u8]| {
             break;
         }
         // From a byte to all that there is; now and then a value is overwritten before the next piece.
-        let most = piece.len().min(1 << (cut & 31).min(16)).min(expected.len() - read);
+        let read_bytes_max = piece.len().min(1 << (cut & 31).min(16)).min(expected.len() - read);
         if cut >> 5 == 7 && expected.len() < 2 << 20 {
-            store(&mut writer, usize::from(cut & 7));
+            store_value(&mut writer, usize::from(cut & 7));
         }
-        let most = if most < 512 && expected.len() > 1 << 20 { 512.min(expected.len() - read) } else { most };
-        let got = reader.read(&mut piece[..most]).expect("bytes within the time-out");
-        assert!(got > 0, "closed after {read} of {} bytes", expected.len());
-        let position = piece[..got].iter().zip(&expected[read..]).position(|(got, wanted)| got != wanted);
+        let is_slow = read_bytes_max < 512 && expected.len() > 1 << 20;
+        let read_bytes_max = if is_slow { 512.min(expected.len() - read) } else { read_bytes_max };
+        let read_now = reader.read(&mut piece[..read_bytes_max]).expect("bytes within the time-out");
+        assert!(read_now > 0, "closed after {read} of {} bytes", expected.len());
+        let position = piece[..read_now].iter().zip(&expected[read..]).position(|(actual_byte, expected_byte)| actual_byte != expected_byte);
         assert_eq!(position, None, "a wrong byte in the piece from {read}");
-        read += got;
+        read += read_now;
     }
 });

@@ -1,6 +1,6 @@
 //! Two sessions on one store, their bytes interleaved in random pieces, beside a client whose values are checked.
 //!
-//! The random sessions may evict, flush or delete what the checked client stored, index it then misses; what it finds must
+//! The random sessions may evict, flush or delete what the checked client stored, which it then misses; what it finds must
 //! be what it wrote last. Its values are small, or uploads that are under way while the random sessions go on.
 
 #![no_main]
@@ -13,7 +13,7 @@ use libfuzzer_sys::fuzz_target;
 /// The longest unfinished command: a value below the upload size and its line.
 const PENDING_MAX: usize = (64 << 10) + 4096;
 
-/// Larger than what is received in one piece, so that it is written where it will lie.
+/// Larger than what is received in one piece, so that it is received directly into the store.
 const UPLOAD_BYTES: usize = 100_000;
 
 /// A key that no random session guesses.
@@ -58,7 +58,7 @@ impl CheckedClient {
             b"" => self.is_waiting = true,
             // Refused: the earlier value may have gone.
             refused if refused.starts_with(b"SERVER_ERROR") => self.read(now),
-            other => panic!("a set was answered {:?}", String::from_utf8_lossy(other)),
+            other => panic!("a set had the reply {:?}", String::from_utf8_lossy(other)),
         }
     }
 
@@ -98,7 +98,7 @@ struct Group {
     checked_client: CheckedClient,
 }
 
-fn group() -> Group {
+fn new_group() -> Group {
     let config = Config {
         hash_seed: Some(1),
         memory_bytes: 4 << 20,
@@ -121,7 +121,7 @@ thread_local! {
 fuzz_target!(|input: &[u8]| {
     let Some((steps, streams)) = input.split_first_chunk::<8>() else { return };
     // Making a store takes long: one serves until a random session is closed or left in the middle of a command.
-    let mut group = REUSED_SERVER.take().unwrap_or_else(group);
+    let mut group = REUSED_SERVER.take().unwrap_or_else(new_group);
     let (first, second) = streams.split_at(streams.len() / 2);
     let mut rests = [first, second];
     let mut upload = None;
@@ -129,15 +129,15 @@ fuzz_target!(|input: &[u8]| {
         group.now += u32::from(number.is_multiple_of(64));
         let now = group.now;
         // The other one if this one has sent everything, so that the loop ends.
-        let chosen = usize::from(step & 1);
-        let index = if rests[chosen].is_empty() { 1 - chosen } else { chosen };
+        let chosen_session = usize::from(step & 1);
+        let index = if rests[chosen_session].is_empty() { 1 - chosen_session } else { chosen_session };
         let (piece, tail) = rests[index].split_at(usize::from(step >> 1).max(1).min(rests[index].len()));
         rests[index] = tail;
         group.random_sessions[index].feed(piece, now);
         assert!(group.random_sessions[index].pending_bytes() <= PENDING_MAX);
         let checked_client = &mut group.checked_client;
         match (step >> 1 & 7, upload.take()) {
-            (_, Some(begun)) => checked_client.finish(begun, now),
+            (_, Some(begun_upload)) => checked_client.finish(begun_upload, now),
             (0, None) => upload = Some(checked_client.begin(UPLOAD_BYTES, now)),
             (1, None) => upload = Some(checked_client.begin(100, now)),
             (2, None) => checked_client.append(now),
@@ -151,8 +151,8 @@ fuzz_target!(|input: &[u8]| {
             break;
         }
     }
-    if let Some(begun) = upload {
-        group.checked_client.finish(begun, group.now);
+    if let Some(begun_upload) = upload {
+        group.checked_client.finish(begun_upload, group.now);
         if group.checked_client.is_waiting {
             return;
         }

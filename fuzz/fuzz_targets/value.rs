@@ -11,11 +11,11 @@ use libfuzzer_sys::fuzz_target;
 const BYTES_MAX: usize = 1 << 16;
 
 fuzz_target!(|input: (u8, u32, bool, &[u8])| {
-    let (which, flags, is_own, bytes) = input;
+    let (dialect_index, flags, is_own, bytes) = input;
     if let Some(typed) = Typed::parse(bytes, BYTES_MAX) {
         assert!(Typed::parse(&typed.to_bytes(), BYTES_MAX).is_some());
     }
-    let (dialect, _) = DIALECTS[usize::from(which) % DIALECTS.len()];
+    let (dialect, _) = DIALECTS[usize::from(dialect_index) % DIALECTS.len()];
     let options = CodecOptions { decompressed_bytes_max: BYTES_MAX, pickle: true, ..CodecOptions::of(dialect) };
     let codec = Codec::new(options).expect("the options of a dialect hold");
     let flags = if is_own { 0x9c00_0000 | flags & 0x00f0_ffff } else { flags };

@@ -8,7 +8,7 @@ use glasscache_client::near::watch::{WatchConversation, WatchEvent};
 use libfuzzer_sys::fuzz_target;
 
 /// What was received, and whether the stream was refused.
-fn received(bytes: &[u8], piece_bytes: usize, now: Instant) -> (Vec<WatchEvent>, bool) {
+fn events_of(bytes: &[u8], piece_bytes: usize, now: Instant) -> (Vec<WatchEvent>, bool) {
     let mut conversation = WatchConversation::new(b"a:", None);
     let mut events = Vec::new();
     for piece in bytes.chunks(piece_bytes) {
@@ -24,7 +24,7 @@ fuzz_target!(|input: (bool, u8, &[u8])| {
     let (is_admitted, piece_bytes, bytes) = input;
     let bytes = if is_admitted { [b"OK\r\n", bytes].concat() } else { bytes.to_vec() };
     let now = Instant::now();
-    let (pieces, is_refused) = received(&bytes, usize::from(piece_bytes).max(1), now);
+    let (pieces, is_refused) = events_of(&bytes, usize::from(piece_bytes).max(1), now);
     for event in &pieces {
         if let WatchEvent::Changed(key) = event {
             assert!(key.len() <= bytes.len());
@@ -32,7 +32,7 @@ fuzz_target!(|input: (bool, u8, &[u8])| {
     }
     // A line is refused as soon as it is too long, which depends on the cut.
     if !is_refused {
-        let (whole, is_refused) = received(&bytes, bytes.len().max(1), now);
+        let (whole, is_refused) = events_of(&bytes, bytes.len().max(1), now);
         assert!(is_refused || whole == pieces);
     }
 });

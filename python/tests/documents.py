@@ -35,7 +35,7 @@ class Block(NamedTuple):
 
 @dataclass
 class Step:
-    """A command of a `console` block and what it is to print."""
+    """A command of a `console` block and its expected output."""
 
     command: str
     expected: list[str] = field(default_factory=list)

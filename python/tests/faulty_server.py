@@ -1,8 +1,8 @@
 """A faulty cache server: wrong replies, hangs and broken connections, one mode at a time.
 
-It keeps a real store and answers `get`, `mg`, `ms`, `set`, `md`, `mn` and `version` rightly until a mode is
-set; then each reply goes through that mode. Values say which key they belong to, so that a client
-that gives out another key's value is found out.
+It keeps a real store and replies to `get`, `mg`, `ms`, `set`, `md`, `mn` and `version` correctly until a mode
+is set; then each reply goes through that mode. Values contain their key, so that a client that returns the
+value of another key is detected.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ def value_of(key: bytes, size: int = 40) -> bytes:
 
 
 class FaultyServer:
-    """Listens on a free port; `mode` decides how it answers from the next request on."""
+    """Listens on a free port; `mode` decides its replies from the next request on."""
 
     def __init__(self) -> None:
         self.mode = "ok"
         self.ignores_writes = False
-        """Whether writes are answered as the mode has it and not done."""
+        """Whether writes get the reply of the mode and are not executed."""
         self._store: dict[bytes, tuple[bytes, bytes]] = {}
         self._previous = b"END\r\n"
         self._listener = socket.create_server(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""Servers in every form that a configuration has; what names no server is refused when a client is made."""
+"""Servers in every form that a configuration has; other texts are refused when a client is made."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def silent_port(server: Server) -> Iterator[int]:
     with contextlib.ExitStack() as stack:
         port = int(server.address.rpartition(":")[2])
         full = stack.enter_context(socket.create_server(("127.0.0.2", port), backlog=0))
-        for _ in range(2):  # one more than the backlog; what comes then gets no answer
+        for _ in range(2):  # one more than the backlog; later connections get no reply
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(full.getsockname())
@@ -161,7 +161,7 @@ def silent_port(server: Server) -> Iterator[int]:
 
 
 def _resolve_to_both(loop: asyncio.AbstractEventLoop) -> None:
-    """Have every name stand for the silent address and the one that answers, in this order."""
+    """Resolve every name to the silent address and the one that replies, in this order."""
 
     async def both(_: str, port: int, **__: Any) -> list[Any]:
         kind = (socket.AF_INET, socket.SOCK_STREAM, 6, "")

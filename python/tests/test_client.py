@@ -81,7 +81,7 @@ def test_a_pipeline_gives_each_outcome_in_order(client: Client) -> None:
 
 
 def test_threads_and_forked_children_share_connections_fairly(client: Client) -> None:
-    """A turn at the interpreter lock that was taken by a thread of the parent holds nobody up."""
+    """A thread of the parent that waited for the interpreter lock at the fork does not block the child."""
     wrong: list[object] = []
     is_over = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Values through a codec, without a server: what is encoded comes back as it was, or is refused."""
+"""Values through a codec, without a server: an encoded value is decoded unchanged, or refused."""
 
 from __future__ import annotations
 

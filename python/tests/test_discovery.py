@@ -19,7 +19,7 @@ class Recorder:
 
 
 def _name_server(replies: bytes, count: int, code: int = 0) -> tuple[str, threading.Thread]:
-    """A name server for one question, which answers with these records."""
+    """A name server for one query, which replies with these records."""
     peer = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     peer.bind(("127.0.0.1", 0))
 

@@ -69,7 +69,7 @@ class Findings:
 
 
 def _read_and_write(client: Client, name: str, stop: threading.Event, findings: Findings) -> None:
-    """Write and read keys of its own until told to stop."""
+    """Write and read keys of its own until `stop` is set."""
     written: dict[str, int] = {}
     round_number = 0
     while not stop.is_set():

@@ -254,7 +254,7 @@ UNCERTAIN_MODES = ("hang", "close", "half_then_close", "reset", "garbage")
 
 
 def make_uncertain(faulty: FaultyServer, mode: str) -> None:
-    """Let writes end without an answer and without being done."""
+    """Let writes end without a reply and without being executed."""
     faulty.put(b"k0", b"old")
     faulty.mode, faulty.ignores_writes = mode, True
 
@@ -338,7 +338,7 @@ def test_a_client_collected_while_a_server_hangs_does_not_stop_other_threads() -
         serving.start()
         assert client.get("k") is None
         serving.join()
-        # From now on nobody can connect: the queue of the listener is full.
+        # From now on no client can connect: the queue of the listener is full.
         for _ in range(4):
             waiting = held.enter_context(socket.socket())
             waiting.setblocking(False)

@@ -127,7 +127,7 @@ SLOW_SERVER = """
 
 @pytest.fixture
 def slow_address() -> Iterator[str]:
-    """Yield the address of a server that answers each read after 4 ms by its key."""
+    """Yield the address of a server that replies to each read after 4 ms with its key."""
     command = [sys.executable, "-c", textwrap.dedent(SLOW_SERVER)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

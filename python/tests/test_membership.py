@@ -30,7 +30,7 @@ def three_servers() -> Iterator[list[Server]]:
 
 
 class Endpoint(socketserver.ThreadingTCPServer):
-    """A configuration endpoint: answers `config get cluster` with the nodes it is given."""
+    """A configuration endpoint: replies to `config get cluster` with the nodes it is given."""
 
     allow_reuse_address = True
     daemon_threads = True

@@ -1,4 +1,4 @@
-"""Two rings over two real servers: what the old client left is found, and never comes back."""
+"""Two rings over two real servers: values of the old client are found, and deleted ones never come back."""
 
 from __future__ import annotations
 

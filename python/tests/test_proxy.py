@@ -125,7 +125,7 @@ def test_meta_is_tried_once_for_each_server(proxy: NutcrackerProxy) -> None:
         for round_number in range(200):
             client.set("k", round_number)
             assert client.get("k") == round_number
-        assert proxy.connections() - before <= 1  # the one that asks for the count
+        assert proxy.connections() - before <= 1  # the one that requests the count
 
 
 def test_a_proxy_that_comes_back_is_used_again(proxy: NutcrackerProxy) -> None:

@@ -1,4 +1,4 @@
-"""Hostile input before and during a login: nothing runs before it, and what it may hold is bounded."""
+"""Hostile input before and during a login: no command runs before it, and its memory is bounded."""
 
 from __future__ import annotations
 

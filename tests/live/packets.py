@@ -53,7 +53,7 @@ def request(
 
 
 def parse_first_packet(received: bytes) -> tuple[Packet, int] | None:
-    """The first packet of what was received and its length, or None while it is not complete."""
+    """The first received packet and its length, or None while it is not complete."""
     if len(received) < HEADER.size:
         return None
     magic, opcode, key_bytes, extras_bytes, _, status, body, opaque, cas = HEADER.unpack(

@@ -11,7 +11,7 @@ from harness import Server, case, require
 
 @case(options=("-m", "64"))
 def stopped_for_three_seconds(server: Server) -> str:
-    """After SIGSTOP and SIGCONT the first reply comes at once, and what expired meanwhile is gone."""
+    """After SIGSTOP and SIGCONT the first reply comes at once, and items that expired meanwhile are gone."""
     with server.connect() as connection:
         require(connection.set(b"short", b"v", exptime=2) == b"STORED", "not stored")
         server.signal(signal.SIGSTOP)
@@ -63,7 +63,7 @@ def signal_under_load(server: Server, number: int, exit_s_max: float) -> str:
 
 @case(options=("-m", "64"))
 def sigterm_under_load(server: Server) -> str:
-    """SIGTERM: begun requests are answered, gone within a second."""
+    """SIGTERM: started requests get their replies, and the process exits within a second."""
     return signal_under_load(server, signal.SIGTERM, 1.0)
 
 

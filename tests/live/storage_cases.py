@@ -121,7 +121,7 @@ def meta_value_over_the_limit(server: Server) -> None:
 
 @case()
 def value_not_ended_by_crlf(server: Server) -> None:
-    """A value longer than announced is a bad data chunk, and what follows is in step."""
+    """A value longer than announced is a bad data chunk, and the next command gets its own reply."""
     with server.connect() as connection:
         reply = connection.send_request(b"set chunk 0 0 3\r\nabcdef\r\n")
         require(reply == b"CLIENT_ERROR bad data chunk", f"reply {reply!r}")

@@ -339,7 +339,7 @@ fn load_array<'py>(
     array: &DecodedArray<'_>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let shape = PyTuple::new(py, &array.shape)?;
-    let parts = (
+    let arguments = (
         char::from(array.typecode),
         array.is_numpy,
         array.is_swapped,
@@ -347,7 +347,7 @@ fn load_array<'py>(
         shape,
         PyBytes::new(py, array.bytes()),
     );
-    codec.load.bind(py).call1(("array", parts))
+    codec.load.bind(py).call1(("array", arguments))
 }
 
 /// A reader's own exception, as that of a value that cannot be read. Interrupts stay unchanged.

@@ -11,14 +11,14 @@ pub fn find_separator(text: &[u8]) -> Option<usize> {
     const ONES: u64 = u64::MAX / 255;
     let mut rest = text;
     let mut skipped = 0;
-    while let Some((chunk, tail)) = rest.split_first_chunk::<8>() {
+    while let Some((chunk, rest_after_chunk)) = rest.split_first_chunk::<8>() {
         let word = u64::from_le_bytes(*chunk);
         // The lowest set bit is that of the first byte below 0x21; higher bits may be false positives.
         let separator_bits = word.wrapping_sub(ONES * 0x21) & !word & (ONES * 0x80);
         if separator_bits != 0 {
             return Some(skipped + (separator_bits.trailing_zeros() / 8) as usize);
         }
-        rest = tail;
+        rest = rest_after_chunk;
         skipped += 8;
     }
     let position = rest.iter().position(|byte| *byte <= b' ')?;

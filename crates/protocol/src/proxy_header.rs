@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn both_versions_give_the_clients_address_and_every_part_of_them_is_incomplete() {
         let line = b"PROXY TCP4 192.0.2.1 192.0.2.2 50000 11211\r\n";
-        let long = b"PROXY TCP6 2001:db8::1 2001:db8::2 50000 11211\r\n";
+        let line_of_ipv6 = b"PROXY TCP6 2001:db8::1 2001:db8::2 50000 11211\r\n";
         let v4 = v2_header(
             1,
             0x11,
@@ -166,7 +166,7 @@ mod tests {
         let v6 = v2_header(1, 0x21, &addresses);
         for (bytes, client) in [
             (&line[..], "192.0.2.1:50000"),
-            (long, "[2001:db8::1]:50000"),
+            (line_of_ipv6, "[2001:db8::1]:50000"),
             (&v4, "192.0.2.1:50000"),
             (&v6, "[2001:db8::1]:50000"),
         ] {

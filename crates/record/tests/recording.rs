@@ -133,7 +133,7 @@ fn threads_record_requests_that_stay_whole_over_several_parts() {
     let log = read_folder(folder.path()).unwrap().log;
     assert_eq!(log.requests.len(), 2000);
     assert!(log.requests.time_us.is_sorted());
-    let mut seen = vec![0; 4];
+    let mut recorded_keys = vec![0; 4];
     for at in 0..log.requests.len() {
         let keys = keys_of_request(&log, at);
         for (index, key) in keys.iter().enumerate() {
@@ -142,11 +142,11 @@ fn threads_record_requests_that_stay_whole_over_several_parts() {
             assert_eq!(keys.len(), expected % 7, "{key}");
             assert_eq!(parts[2], index.to_string());
             assert_eq!(parts[1], keys[0].split(':').nth(1).unwrap());
-            seen[parts[0][1..].parse::<usize>().unwrap()] += usize::from(index == 0);
+            recorded_keys[parts[0][1..].parse::<usize>().unwrap()] += usize::from(index == 0);
         }
     }
     let with_items = (0..500).filter(|number| number % 7 > 0).count();
-    assert_eq!(seen, [with_items; 4]);
+    assert_eq!(recorded_keys, [with_items; 4]);
 }
 
 #[test]

@@ -282,7 +282,7 @@ fn memory_for_the_next_writes_is_backed_without_any_new_connection() {
     let mut client = connect(&server);
     expect_reply(&mut client, b"set a 0 0 1\r\nx\r\n", b"STORED\r\n");
     let mut lines = BufReader::new(client.try_clone().unwrap()).lines();
-    let until = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         client.write_all(b"stats glasscache\r\n").unwrap();
         let rows = lines.by_ref().map(Result::unwrap);
@@ -291,6 +291,6 @@ fn memory_for_the_next_writes_is_backed_without_any_new_connection() {
         if rows.iter().any(|row| row == "STAT ready_bytes 2097152") {
             return;
         }
-        assert!(Instant::now() < until, "{rows:?}");
+        assert!(Instant::now() < deadline, "{rows:?}");
     }
 }

@@ -107,7 +107,7 @@ fn of_many_waiting_uploads_only_the_oldest_retry_and_all_complete() {
         ..config()
     })
     .unwrap();
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let mut stalled: Vec<TcpStream> = (0..STALLED)
         .map(|number| {
             let mut client = connect(&server);
@@ -119,12 +119,12 @@ fn of_many_waiting_uploads_only_the_oldest_retry_and_all_complete() {
         .collect();
     // While no sender is closed, memory changes hands.
     let mut other = connect(&server);
-    while begun.elapsed() < Duration::from_millis(900) {
+    while started_at.elapsed() < Duration::from_millis(900) {
         expect_reply(&mut other, b"get other\r\n", b"END\r\n");
         std::thread::sleep(Duration::from_millis(5));
     }
     let tries = u128::from(server_counter(&mut other, "upload_tries"));
-    let polls = 2 * (begun.elapsed().as_millis() / POLL.as_millis() + 1);
+    let polls = 2 * (started_at.elapsed().as_millis() / POLL.as_millis() + 1);
     // One that got memory lets the next retry at once: at most all of them once more.
     let tries_max = TRIES_PER_POLL * (polls + STALLED as u128);
     eprintln!("{tries} tries of {STALLED} uploads, at most {tries_max}");

@@ -159,7 +159,7 @@ fn random_log(seed: u64, items: u32, requests: u32) -> RequestLog {
         .collect();
     let mut log = log_of(parents, sizes);
     for _ in 0..requests {
-        let wanted: Vec<u32> = (0..rng.random_below(14))
+        let read_items: Vec<u32> = (0..rng.random_below(14))
             .map(|_| rng.random_skewed(items))
             .collect();
         let page = if rng.random_below(5) == 0 {
@@ -173,7 +173,7 @@ fn random_log(seed: u64, items: u32, requests: u32) -> RequestLog {
             instance,
             rng.random_below(20_000),
             page,
-            &wanted,
+            &read_items,
         );
     }
     log

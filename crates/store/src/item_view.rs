@@ -127,26 +127,27 @@ impl<'w> Item<'w> {
     /// `None` when an eighth of all segments is already held: copy, or wait.
     pub fn hold(&self) -> Option<HeldValue> {
         let store = Arc::clone(self.store);
-        let mut held = HeldValue {
+        let mut held_value = HeldValue {
             store,
             whole_value: None,
             pieces: Vec::new(),
         };
         if let Some(value) = self.value() {
             let addr = self.located.addr;
-            if !held.store.segments.hold(addr) {
+            if !held_value.store.segments.hold(addr) {
                 return None;
             }
-            let offset = value.as_ptr().addr() - held.store.arena().bytes(addr, 0).as_ptr().addr();
-            held.whole_value = Some((addr, offset, value.len()));
+            let offset =
+                value.as_ptr().addr() - held_value.store.arena().bytes(addr, 0).as_ptr().addr();
+            held_value.whole_value = Some((addr, offset, value.len()));
         }
         for piece in self.store.pieces_of(&self.located) {
-            if !held.store.segments.hold(piece) {
+            if !held_value.store.segments.hold(piece) {
                 return None;
             }
-            held.pieces.push(piece);
+            held_value.pieces.push(piece);
         }
-        Some(held)
+        Some(held_value)
     }
 }
 

@@ -149,7 +149,7 @@ impl Set<'_> {
         let piece_part = |piece: Option<&Addr>| {
             ValuePart::Bytes(piece.map_or(&[], |&piece| store.piece_data(piece)))
         };
-        let parts: Vec<ValuePart<'_>> = if options.mode == SetMode::Append {
+        let value_parts: Vec<ValuePart<'_>> = if options.mode == SetMode::Append {
             let last = old_pieces.last().filter(is_short);
             let kept_pieces = old_pieces
                 .get(..old_pieces.len() - usize::from(last.is_some()))
@@ -185,7 +185,7 @@ impl Set<'_> {
             state_bits: bits::exposed_bit(options.hides_unique),
             inherited_bits: 0,
             last_access: write.now(),
-            parts: &parts,
+            parts: &value_parts,
             is_growing: true,
         };
         write.publish(&new).map(stored_outcome)

@@ -261,7 +261,7 @@ impl<'w> WriteOperation<'w> {
     ) -> Result<PublishedCopy, RetryReason> {
         let store = self.store();
         let pieces: Vec<Addr> = store.pieces_of(old).collect();
-        let parts = [
+        let value_parts = [
             ValuePart::Bytes(store.inline_value(old)),
             ValuePart::Pieces(&pieces),
         ];
@@ -277,7 +277,7 @@ impl<'w> WriteOperation<'w> {
             state_bits: change.state_bits,
             inherited_bits: change.inherited_bits,
             last_access: access,
-            parts: &parts,
+            parts: &value_parts,
             is_growing: false,
         })
     }

@@ -215,7 +215,7 @@ fn write_item(shared: &Shared, worker: &mut Worker, rng: &mut Rng, thread_index:
         ) else {
             return;
         };
-        let mut sent = 0;
+        let mut written_bytes = 0;
         while !reservation.is_complete() {
             let space = reservation.space(worker, now);
             if space.is_empty() && reservation.awaits_segment() && yield_unless_stopped(shared) {
@@ -227,9 +227,9 @@ fn write_item(shared: &Shared, worker: &mut Worker, rng: &mut Rng, thread_index:
                 return;
             }
             let len = space.len();
-            space.copy_from_slice(&value[sent..sent + len]);
+            space.copy_from_slice(&value[written_bytes..written_bytes + len]);
             reservation.advance(len);
-            sent += len;
+            written_bytes += len;
             worker.pass();
         }
         let mut outcome = worker.try_commit(&mut reservation, now);

@@ -36,7 +36,7 @@ class Reply:
 
 
 class Origin:
-    """An ASGI application: answers from a function of the request, and counts its calls."""
+    """An ASGI application: responds by a function of the request, and counts its calls."""
 
     def __init__(self, respond: Callable[..., Any] | None = None) -> None:
         self.respond = respond or (lambda request: {"cache-control": "max-age=60"})

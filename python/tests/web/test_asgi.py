@@ -1,4 +1,4 @@
-"""The HTTP cache as ASGI middleware, over a real server: what is stored, and what is sent of it."""
+"""The HTTP cache as ASGI middleware, over a real server: the responses that are stored and sent."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Requests and responses made to poison the cache, to end a field early, or to fill it.
 
 What a gateway and an application may read differently goes past the cache; what an application takes for a
-part of the URL is in the key; what could end a field or a record early is not stored.
+part of the URL is in the key; bytes that could end a field or a record early are not stored.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rules: what they decide, and what is refused when they are made."""
+"""Rules: their decisions, and the mistakes that are refused when they are made."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A uvicorn process with the HTTP cache, for tests: uvicorn_process.py DESCRIPTOR PROTOCOL STORE.
 
-DESCRIPTOR is an inherited socket that listens already, so that nobody waits for a port; PROTOCOL is uvicorn's
-parser, "h11" or "httptools"; STORE is the address of a cache server.
+DESCRIPTOR is an inherited socket that listens already, so that no test waits for a port; PROTOCOL is the
+parser of uvicorn, "h11" or "httptools"; STORE is the address of a cache server.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Application:
 
 
 async def main(descriptor: int, protocol: str, store: str) -> None:
-    """Serve until the process is told to stop."""
+    """Serve until the process gets a signal to stop."""
     async with AsyncClient(store, timeout=5) as client:
         cache = CacheASGI(Application(client), client, settings=CacheSettings(early=False))
         config = uvicorn.Config(cache, http=protocol, log_level="critical")  # type: ignore[arg-type]

@@ -156,9 +156,9 @@ fn a_server_that_disconnects_midway_leaves_the_results_so_far_and_the_old_file()
     let server = Server::start(&[]);
     let port = server.port();
     // A proxy that lets some traffic through and then closes everything.
-    let left = std::sync::Arc::new(std::sync::atomic::AtomicI64::new(25_000));
+    let remaining_bytes = std::sync::Arc::new(std::sync::atomic::AtomicI64::new(25_000));
     let address = peer(move |mut client| {
-        let left = left.clone();
+        let remaining_bytes = remaining_bytes.clone();
         std::thread::spawn(move || {
             let Ok(mut server) = std::net::TcpStream::connect(("127.0.0.1", port)) else {
                 return;
@@ -168,7 +168,7 @@ fn a_server_that_disconnects_midway_leaves_the_results_so_far_and_the_old_file()
             std::thread::spawn(move || std::io::copy(&mut from_server, &mut to_client));
             let mut buffer = [0; 4096];
             while let Ok(bytes @ 1..) = client.read(&mut buffer) {
-                if left.fetch_sub(bytes as i64, std::sync::atomic::Ordering::Relaxed) < 0
+                if remaining_bytes.fetch_sub(bytes as i64, std::sync::atomic::Ordering::Relaxed) < 0
                     || server.write_all(&buffer[..bytes]).is_err()
                 {
                     break;

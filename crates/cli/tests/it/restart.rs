@@ -51,7 +51,7 @@ fn set_until_closed(mut stream: TcpStream) -> u64 {
 
 /// Reads every key; none may have a wrong value. Returns how many were there.
 fn count_readable(connection: &mut TestConnection, keys: u64) -> u64 {
-    let mut found = 0;
+    let mut found_count = 0;
     for number in 0..keys {
         let line = connection.request(&format!("get key{number}\r\n"));
         if line == "END" {
@@ -61,9 +61,9 @@ fn count_readable(connection: &mut TestConnection, keys: u64) -> u64 {
         assert_eq!(line, format!("VALUE key{number} 0 {}", value.len()));
         assert_eq!(connection.line(), value);
         assert_eq!(connection.line(), "END");
-        found += 1;
+        found_count += 1;
     }
-    found
+    found_count
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn commands_on_files_fit_the_terminal_and_lose_no_word() {
         "bench --list",
         "generate zipf again.csv --requests 10",
     ] {
-        let whole = output_of(folder.path(), line, None);
+        let unlimited_output = output_of(folder.path(), line, None);
         for columns in WIDTHS {
             let text = output_of(folder.path(), line, Some(columns));
             assert_eq!(
@@ -112,7 +112,7 @@ fn commands_on_files_fit_the_terminal_and_lose_no_word() {
             );
             assert_eq!(
                 words_of(&text),
-                words_of(&whole),
+                words_of(&unlimited_output),
                 "{line} at {columns}:\n{text}"
             );
         }

@@ -150,7 +150,7 @@ fn pages_are_legible_in_every_view_without_messages_or_requests() {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
-    let kept = screenshots();
+    let screenshot_folder = screenshots();
     for page in write_pages(folder.path()) {
         let file = folder.path().join(page);
         for (name, view) in VIEWS {
@@ -162,8 +162,10 @@ fn pages_are_legible_in_every_view_without_messages_or_requests() {
                 Vec::<String>::new(),
                 "{page} {name}"
             );
-            if let Some(kept) = &kept {
-                browser.screenshot(&kept.join(page.replace(".html", &format!("-{name}.png"))));
+            if let Some(screenshot_folder) = &screenshot_folder {
+                browser.screenshot(
+                    &screenshot_folder.join(page.replace(".html", &format!("-{name}.png"))),
+                );
             }
         }
         let sheets = browser.print(&folder.path().join("page.pdf"));

@@ -55,7 +55,7 @@ const MUST_BE_FORBIDDEN: &[&str] = &[
 
 #[test]
 fn crates_use_only_crates_below_them() {
-    let workspace = manifest("Cargo.toml");
+    let workspace = parse_manifest("Cargo.toml");
     let mut findings = Vec::new();
     for file in files() {
         let crate_of = |file: &str| {
@@ -66,17 +66,21 @@ fn crates_use_only_crates_below_them() {
             )
         };
         if let Some(name) = crate_of(&file) {
-            findings.extend(violations(&name, &manifest(&file), &workspace));
+            findings.extend(dependency_violations(
+                &name,
+                &parse_manifest(&file),
+                &workspace,
+            ));
         }
     }
     assert_none(&findings, "crates use only crates below them");
 }
 
-fn manifest(file: &str) -> Table {
+fn parse_manifest(file: &str) -> Table {
     read(file).unwrap().parse().unwrap()
 }
 
-fn violations(name: &str, manifest: &Table, workspace: &Table) -> Vec<String> {
+fn dependency_violations(name: &str, manifest: &Table, workspace: &Table) -> Vec<String> {
     let allowed: BTreeMap<&str, &[&str]> = ALLOWED_DEPENDENCIES.into();
     let allowed_for_tests: BTreeMap<&str, &[&str]> = ALLOWED_DEV_DEPENDENCIES.into();
     let Some(allowed) = allowed.get(name) else {
@@ -85,7 +89,7 @@ fn violations(name: &str, manifest: &Table, workspace: &Table) -> Vec<String> {
     let for_tests = allowed_for_tests.get(name).copied().unwrap_or_default();
     let mut violations = Vec::new();
     for kind in ["dependencies", "build-dependencies", "dev-dependencies"] {
-        for other in used(kind, manifest, workspace) {
+        for other in our_dependencies(kind, manifest, workspace) {
             let is_for_tests = kind == "dev-dependencies" && for_tests.contains(&other.as_str());
             if !allowed.contains(&other.as_str()) && !is_for_tests {
                 violations.push(format!("{name} uses {other} ({kind})"));
@@ -96,7 +100,7 @@ fn violations(name: &str, manifest: &Table, workspace: &Table) -> Vec<String> {
 }
 
 /// Our crates among the dependencies of one kind, on any target, by their own name whatever they are called here.
-fn used(kind: &str, manifest: &Table, workspace: &Table) -> Vec<String> {
+fn our_dependencies(kind: &str, manifest: &Table, workspace: &Table) -> Vec<String> {
     let targets = manifest
         .get("target")
         .and_then(|targets| targets.as_table());
@@ -179,13 +183,13 @@ fn the_rules_of_pure_crates_name_every_way_out() {
     let rules = read("crates/protocol/clippy.toml").unwrap();
     let missing = MUST_BE_FORBIDDEN
         .iter()
-        .filter(|name| !forbids(&rules, name));
+        .filter(|name| !does_forbid(&rules, name));
     let missing: Vec<String> = missing.map(|name| (*name).to_owned()).collect();
     assert_none(&missing, "the rules of pure crates forbid these");
 }
 
 /// Whether the rules of a crate forbid a type or function.
-fn forbids(rules: &str, name: &str) -> bool {
+fn does_forbid(rules: &str, name: &str) -> bool {
     let rules: Table = rules.parse().unwrap();
     let lists = ["disallowed-types", "disallowed-methods"].map(|key| rules.get(key));
     let entries = lists
@@ -211,10 +215,10 @@ fn crates_with_wrong_rules(rules: &[(&str, Option<String>)]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn found(name: &str, manifest: &str) -> Vec<String> {
+    fn violations_of(name: &str, manifest: &str) -> Vec<String> {
         let workspace =
             r#"workspace.dependencies.renamed = { package = "glasscache-server", path = "x" }"#;
-        violations(
+        dependency_violations(
             name,
             &manifest.parse().unwrap(),
             &workspace.parse().unwrap(),
@@ -232,17 +236,17 @@ mod tests {
             "[dependencies]\nother = { package = \"glasscache-server\", path = \"../server\" }",
             "[dependencies]\nrenamed.workspace = true",
         ] {
-            assert_eq!(found("sim", table).len(), 1, "{table}");
+            assert_eq!(violations_of("sim", table).len(), 1, "{table}");
         }
     }
 
     #[test]
     fn allows_uses_below_and_those_of_tests() {
         let below = "[dependencies]\nglasscache-protocol.workspace = true\nthiserror = \"2\"";
-        assert_eq!(found("client", below), Vec::<String>::new());
+        assert_eq!(violations_of("client", below), Vec::<String>::new());
         let itself = "[dev-dependencies]\nglasscache-store = { path = \".\" }";
-        assert_eq!(found("store", itself), Vec::<String>::new());
-        assert_eq!(found("unknown", "").len(), 1);
+        assert_eq!(violations_of("store", itself), Vec::<String>::new());
+        assert_eq!(violations_of("unknown", "").len(), 1);
     }
 
     #[test]
@@ -257,8 +261,8 @@ mod tests {
     #[test]
     fn finds_what_rules_do_not_forbid() {
         let rules = r#"disallowed-methods = [{ path = "std::env::var", reason = "pure" }]"#;
-        assert!(forbids(rules, "std::env::var"));
-        assert!(!forbids(rules, "std::thread::sleep"));
+        assert!(does_forbid(rules, "std::env::var"));
+        assert!(!does_forbid(rules, "std::thread::sleep"));
     }
 
     #[test]

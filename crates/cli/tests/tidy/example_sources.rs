@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::graph::{Use, cycles, uses};
-use super::modules::{cycle, impure_names, violations};
+use super::graph::{Use, cycles, module_uses};
+use super::modules::{cycle_of, impure_names, order_violations};
 use super::{python_imports, rust_imports};
 
 fn uses_of_rust_files(files: &[(&str, &str)]) -> Vec<Use> {
-    let (modules, imports) = rust_imports::read(&source_map(files));
-    uses(&modules, &imports)
+    let (modules, imports) = rust_imports::read_modules(&source_map(files));
+    module_uses(&modules, &imports)
 }
 
 fn source_map(files: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -88,7 +88,7 @@ fn finds_nested_cycles_at_their_level() {
         ("a/b.rs", "use super::C; use super::c::D;"),
         ("a/c/mod.rs", "use super::B;"),
     ]));
-    assert_eq!(found, [cycle("a", &["b", "c"])]);
+    assert_eq!(found, [cycle_of("a", &["b", "c"])]);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn finds_cycles_with_the_root() {
         ("main.rs", "mod a; struct Own; fn main() { a::run() }"),
         ("a.rs", "use crate::Own;"),
     ]));
-    assert_eq!(found, [cycle("", &["(root)", "a"])]);
+    assert_eq!(found, [cycle_of("", &["(root)", "a"])]);
 }
 
 #[test]
@@ -121,8 +121,8 @@ fn finds_python_cycles_in_every_syntax() {
             ("a.py", "from glasscache.b import B"),
             ("b.py", imports),
         ];
-        let (modules, imported) = python_imports::read("glasscache", &source_map(&files));
-        let found = cycles(&uses(&modules, &imported));
+        let (modules, imported) = python_imports::read_modules("glasscache", &source_map(&files));
+        let found = cycles(&module_uses(&modules, &imported));
         assert_eq!(!found.is_empty(), is_loop, "{imports}: {found:?}");
     }
 }
@@ -138,14 +138,14 @@ fn finds_sockets_in_pure_folders_but_not_in_comments() {
 #[test]
 fn finds_upward_uses_and_unlisted_modules() {
     let rows: &[&[&str]] = &[&["upper"], &["lower", "beside"]];
-    let uses = uses_of_rust_files(&[
+    let module_uses = uses_of_rust_files(&[
         ("lib.rs", "mod upper; mod lower; mod beside; mod new;"),
         ("upper.rs", "use crate::lower::L; use crate::new::N;"),
         ("lower.rs", "use crate::upper::U;"),
         ("beside.rs", "use crate::lower::L;"),
         ("new.rs", ""),
     ]);
-    let found = violations(rows, &uses);
+    let found = order_violations(rows, &module_uses);
     assert_eq!(
         found,
         [

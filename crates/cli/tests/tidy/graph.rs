@@ -43,7 +43,7 @@ pub(super) struct Cycle {
 }
 
 /// Resolves imports to modules. A module that only re-exports names of its submodules does not use them.
-pub(super) fn uses(modules: &BTreeSet<Path>, imports: &[Import]) -> Vec<Use> {
+pub(super) fn module_uses(modules: &BTreeSet<Path>, imports: &[Import]) -> Vec<Use> {
     let aliases: BTreeMap<(&[String], &str), &Path> = imports
         .iter()
         .filter_map(|import| {
@@ -100,7 +100,7 @@ fn resolve_alias(
 }
 
 /// The two sibling modules between which a use counts, and the module that contains them.
-pub(super) fn neighbours(used: &Use) -> Option<(&[String], &str, &str)> {
+pub(super) fn sibling_use(used: &Use) -> Option<(&[String], &str, &str)> {
     let pairs = used.from.iter().zip(&used.to);
     let depth = pairs.take_while(|(from, to)| from == to).count();
     let (from, to) = (used.from.get(depth), used.to.get(depth));
@@ -117,7 +117,7 @@ pub(super) fn neighbours(used: &Use) -> Option<(&[String], &str, &str)> {
 /// All cycles of sibling modules, at every level.
 pub(super) fn cycles(uses: &[Use]) -> Vec<Cycle> {
     let mut levels: BTreeMap<&[String], BTreeMap<&str, BTreeSet<&str>>> = BTreeMap::new();
-    for (parent, from, to) in uses.iter().filter_map(neighbours) {
+    for (parent, from, to) in uses.iter().filter_map(sibling_use) {
         let level = levels.entry(parent).or_default();
         level.entry(from).or_default().insert(to);
     }

@@ -34,7 +34,7 @@ const PRIVATE: [[&str; 2]; 4] = [
 const UNFINISHED: [[&str; 2]; 3] = [["TO", "DO"], ["FIX", "ME"], ["SCAF", "FOLD"]];
 
 /// The text of a Rust file without comments and string literals; approximate, but enough to find a word.
-fn code(text: &str) -> String {
+fn code_text(text: &str) -> String {
     let lines = text.lines().map(|line| {
         let line = line.split("//").next().unwrap_or_default();
         line.split('"').step_by(2).collect::<Vec<_>>().join(" ")
@@ -68,7 +68,7 @@ fn each_source_file_opens_with_a_sentence() {
 fn unsafe_stays_in_its_folder() {
     let word = ["un", "safe"].concat();
     let is_used = |text: &str| {
-        let code = code(text);
+        let code = code_text(text);
         ["{", " fn", " impl", " extern", " trait"]
             .iter()
             .any(|next| {
@@ -152,12 +152,14 @@ fn every_source_file_is_declared() {
         ];
         let declaration = format!("mod {stem};");
         let is_named = parents.iter().any(|parent| {
-            read(&parent.to_string_lossy()).is_some_and(|text| code(&text).contains(&declaration))
+            read(&parent.to_string_lossy())
+                .is_some_and(|text| code_text(&text).contains(&declaration))
         }) || files.iter().any(|other| {
             has_ending(other, &["rs"])
                 && Path::new(other).parent() == Some(folder)
                 && read(other).is_some_and(|text| {
-                    code(&text).contains(&declaration) || text.contains(&format!("\"{stem}.rs\""))
+                    code_text(&text).contains(&declaration)
+                        || text.contains(&format!("\"{stem}.rs\""))
                 })
         });
         if !is_named {

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::graph::{Cycle, Use, cycles, neighbours, uses};
+use super::graph::{Cycle, Use, cycles, module_uses, sibling_use};
 use super::tree::{assert_none, files, has_ending, read};
 use super::{python_imports, rust_imports};
 
@@ -122,7 +122,7 @@ const IMPURE: &[&str] = &[
 ];
 
 /// The uses among the modules of each crate and of the Python package.
-fn all() -> BTreeMap<String, Vec<Use>> {
+fn module_uses_by_crate() -> BTreeMap<String, Vec<Use>> {
     let mut sources: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     for file in files() {
         let source = file
@@ -140,10 +140,10 @@ fn all() -> BTreeMap<String, Vec<Use>> {
     }
     let uses_of = |(name, files): (String, BTreeMap<String, String>)| {
         let (modules, imports) = match name.as_str() {
-            PYTHON => python_imports::read("glasscache", &files),
-            _ => rust_imports::read(&files),
+            PYTHON => python_imports::read_modules("glasscache", &files),
+            _ => rust_imports::read_modules(&files),
         };
-        (name, uses(&modules, &imports))
+        (name, module_uses(&modules, &imports))
     };
     sources.into_iter().map(uses_of).collect()
 }
@@ -154,10 +154,13 @@ const PYTHON: &str = "python";
 #[test]
 fn sibling_modules_have_no_cycles() {
     let mut findings = Vec::new();
-    for (name, uses) in all() {
+    for (name, module_uses) in module_uses_by_crate() {
         let known: Vec<_> = KNOWN.iter().filter(|known| known.0 == name).collect();
-        let known: Vec<Cycle> = known.iter().map(|known| cycle(known.1, known.2)).collect();
-        let found = cycles(&uses);
+        let known: Vec<Cycle> = known
+            .iter()
+            .map(|known| cycle_of(known.1, known.2))
+            .collect();
+        let found = cycles(&module_uses);
         for cycle in &found {
             if known.contains(cycle) {
                 continue;
@@ -172,10 +175,14 @@ fn sibling_modules_have_no_cycles() {
             findings.push(if known.iter().any(is_smaller) {
                 format!(
                     "{name}: a known cycle is smaller now, update the list: {}",
-                    describe(cycle)
+                    describe_cycle(cycle)
                 )
             } else {
-                format!("{name}: {}{}", describe(cycle), examples(cycle, &uses))
+                format!(
+                    "{name}: {}{}",
+                    describe_cycle(cycle),
+                    example_uses(cycle, &module_uses)
+                )
             });
         }
         for cycle in &known {
@@ -187,7 +194,7 @@ fn sibling_modules_have_no_cycles() {
             if !found.iter().any(|found| is_left(&found)) {
                 findings.push(format!(
                     "{name}: a known cycle is gone, remove it from the list: {}",
-                    describe(cycle)
+                    describe_cycle(cycle)
                 ));
             }
         }
@@ -195,22 +202,22 @@ fn sibling_modules_have_no_cycles() {
     assert_none(&findings, "the uses among sibling modules have no cycles");
 }
 
-pub(super) fn cycle(parent: &str, members: &[&str]) -> Cycle {
+pub(super) fn cycle_of(parent: &str, members: &[&str]) -> Cycle {
     Cycle {
         parent: parent.to_owned(),
         members: members.iter().map(|member| (*member).to_owned()).collect(),
     }
 }
 
-fn describe(cycle: &Cycle) -> String {
+fn describe_cycle(cycle: &Cycle) -> String {
     format!("{:?} {:?}", cycle.parent, cycle.members)
 }
 
 /// One example for each pair of modules in a cycle.
-fn examples(cycle: &Cycle, uses: &[Use]) -> String {
+fn example_uses(cycle: &Cycle, module_uses: &[Use]) -> String {
     let mut examples = BTreeMap::new();
-    for used in uses {
-        if let Some((parent, from, to)) = neighbours(used)
+    for used in module_uses {
+        if let Some((parent, from, to)) = sibling_use(used)
             && parent.join("::") == cycle.parent
             && [from, to]
                 .iter()
@@ -229,11 +236,11 @@ fn examples(cycle: &Cycle, uses: &[Use]) -> String {
 
 #[test]
 fn modules_use_only_modules_below_them() {
-    let all = all();
+    let all = module_uses_by_crate();
     let mut findings = Vec::new();
     for (name, rows) in ORDERS {
         findings.extend(
-            violations(rows, &all[*name])
+            order_violations(rows, &all[*name])
                 .iter()
                 .map(|found| format!("{name}: {found}")),
         );
@@ -241,14 +248,14 @@ fn modules_use_only_modules_below_them() {
     assert_none(&findings, "modules use only modules below them");
 }
 
-pub(super) fn violations(rows: &[&[&str]], uses: &[Use]) -> Vec<String> {
+pub(super) fn order_violations(rows: &[&[&str]], module_uses: &[Use]) -> Vec<String> {
     let row = |module: &str| rows.iter().position(|row| row.contains(&module));
     let mut violations = Vec::new();
-    for used in uses
+    for used in module_uses
         .iter()
         .filter(|used| !used.from.is_empty() && !used.to.is_empty())
     {
-        let Some(([], from, to)) = neighbours(used) else {
+        let Some(([], from, to)) = sibling_use(used) else {
             continue;
         };
         let finding = format!("{} uses {}", used.from.join("::"), used.names.join("::"));
@@ -277,7 +284,7 @@ fn pure_folders_do_no_io() {
 }
 
 pub(super) fn impure_names(text: &str) -> Vec<&'static str> {
-    let code = super::code(text);
+    let code = super::code_text(text);
     let names = IMPURE.iter().copied();
     names.filter(|name| code.contains(name)).collect()
 }

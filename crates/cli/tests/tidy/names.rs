@@ -76,23 +76,24 @@ fn names_contain_no_retired_words() {
         }
         let text = read(&file).unwrap_or_default();
         let declared = if has_ending(&file, &["py"]) {
-            python_names::declared(&text)
+            python_names::declared_names(&text)
         } else {
-            declared(&text)
+            declared_names(&text)
         };
         let path = file
             .rsplit_once('.')
             .map_or(file.as_str(), |(path, _)| path);
         let names = path.split('/').chain(declared);
-        let retired = names.filter_map(|name| Some(format!("{file}: {name} ({})", retired(name)?)));
+        let retired =
+            names.filter_map(|name| Some(format!("{file}: {name} ({})", replacement_of(name)?)));
         findings.extend(retired.collect::<BTreeSet<_>>());
     }
     assert_none(&findings, "names use standard terms, not retired words");
 }
 
 /// The terms to use instead of a retired word in a name.
-fn retired(name: &str) -> Option<&'static str> {
-    let parts = parts(name);
+fn replacement_of(name: &str) -> Option<&'static str> {
+    let parts = name_parts(name);
     let is_retired = |words: &str| {
         words
             .split(' ')
@@ -103,7 +104,7 @@ fn retired(name: &str) -> Option<&'static str> {
 }
 
 /// The parts of a name in snake case or camel case, in lower case.
-fn parts(name: &str) -> Vec<String> {
+fn name_parts(name: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut was_lower = false;
     for c in name.chars() {
@@ -119,7 +120,7 @@ fn parts(name: &str) -> Vec<String> {
 }
 
 /// The names that a Rust source declares.
-fn declared(text: &str) -> Vec<&str> {
+fn declared_names(text: &str) -> Vec<&str> {
     let tokens = tokens(text);
     let mut names = Vec::new();
     for (at, token) in tokens.iter().enumerate() {
@@ -127,15 +128,15 @@ fn declared(text: &str) -> Vec<&str> {
         match *token {
             "fn" => {
                 names.extend(rest.first());
-                names.extend(before_colons(body(rest, "(")));
+                names.extend(names_before_colons(bracketed_tokens(rest, "(")));
             }
             "struct" | "union" => {
                 names.extend(rest.first());
-                names.extend(before_colons(body(rest, "{")));
+                names.extend(names_before_colons(bracketed_tokens(rest, "{")));
             }
             "enum" => {
                 names.extend(rest.first());
-                names.extend(variants(body(rest, "{")));
+                names.extend(variant_names(bracketed_tokens(rest, "{")));
             }
             "trait" | "type" | "const" | "static" | "mod" => names.extend(rest.first()),
             "let" => {
@@ -151,7 +152,7 @@ fn declared(text: &str) -> Vec<&str> {
 }
 
 /// The tokens of an item within its first bracket of this kind, if it comes before the end of the item.
-fn body<'a, 't>(rest: &'a [&'t str], open: &str) -> &'a [&'t str] {
+fn bracketed_tokens<'a, 't>(rest: &'a [&'t str], open: &str) -> &'a [&'t str] {
     let mut angles = 0_i32;
     for (at, token) in rest.iter().enumerate() {
         let is_arrow = at > 0 && rest[at - 1] == "-";
@@ -186,8 +187,8 @@ fn group_length(tokens: &[&str]) -> usize {
 }
 
 /// Fields and parameters: the names before a colon, outside inner brackets.
-fn before_colons<'t>(body: &[&'t str]) -> Vec<&'t str> {
-    let top = top_level(body);
+fn names_before_colons<'t>(body: &[&'t str]) -> Vec<&'t str> {
+    let top = top_level_tokens(body);
     let is_named = |pair: &&[&str]| pair[1] == ":";
     top.windows(2)
         .filter(is_named)
@@ -196,15 +197,15 @@ fn before_colons<'t>(body: &[&'t str]) -> Vec<&'t str> {
 }
 
 /// The variants of an enum: the first name after each comma, outside inner brackets.
-fn variants<'t>(body: &[&'t str]) -> Vec<&'t str> {
-    let top = top_level(body);
+fn variant_names<'t>(body: &[&'t str]) -> Vec<&'t str> {
+    let top = top_level_tokens(body);
     let variants = top.split(|token| *token == ",");
     let first = |variant: &[&'t str]| variant.iter().copied().find(|token| *token != "#");
     variants.filter_map(first).collect()
 }
 
 /// The tokens outside inner brackets.
-fn top_level<'t>(body: &[&'t str]) -> Vec<&'t str> {
+fn top_level_tokens<'t>(body: &[&'t str]) -> Vec<&'t str> {
     let mut top = Vec::new();
     let mut at = 0;
     while let Some(token) = body.get(at) {
@@ -221,9 +222,11 @@ fn top_level<'t>(body: &[&'t str]) -> Vec<&'t str> {
 mod tests {
     use super::*;
 
-    fn found(source: &str) -> Vec<&str> {
-        let names = declared(source).into_iter();
-        names.filter(|name| retired(name).is_some()).collect()
+    fn retired_names_in(source: &str) -> Vec<&str> {
+        let names = declared_names(source).into_iter();
+        names
+            .filter(|name| replacement_of(name).is_some())
+            .collect()
     }
 
     #[test]
@@ -242,7 +245,7 @@ mod tests {
             ("mod beside;", "beside"),
             ("fn f() { let mut luck = 1; }", "luck"),
         ] {
-            assert_eq!(found(source), [name], "{source}");
+            assert_eq!(retired_names_in(source), [name], "{source}");
         }
     }
 
@@ -255,7 +258,7 @@ mod tests {
             "fn f() { let Verdict::Found(a) = b else { return }; }",
             "fn replace(placed: u8, returns: u8, partition: u8) {}",
         ] {
-            assert_eq!(found(source), Vec::<&str>::new(), "{source}");
+            assert_eq!(retired_names_in(source), Vec::<&str>::new(), "{source}");
         }
     }
 }

@@ -74,11 +74,11 @@ fn is_allowed(expression: &str) -> bool {
 #[test]
 fn packages_occur_in_one_version() {
     let lock = read("Cargo.lock").unwrap();
-    assert_none(&duplicates(&lock), "packages occur in one version");
+    assert_none(&duplicate_packages(&lock), "packages occur in one version");
 }
 
 /// Packages with several versions, without those for Windows only and the known ones.
-fn duplicates(lock: &str) -> Vec<String> {
+fn duplicate_packages(lock: &str) -> Vec<String> {
     let lock: Table = lock.parse().unwrap();
     let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for package in lock["package"].as_array().unwrap() {
@@ -109,14 +109,14 @@ fn every_dependency_is_used() {
             .iter()
             .filter(|file| file.starts_with(folder) && has_ending(file, &["rs"]));
         let sources: String = sources.filter_map(|file| read(file)).collect();
-        let unused = unused(&read(file).unwrap(), &sources);
+        let unused = unused_dependencies(&read(file).unwrap(), &sources);
         findings.extend(unused.into_iter().map(|name| format!("{folder}: {name}")));
     }
     assert_none(&findings, "every dependency is used");
 }
 
 /// Dependencies of a manifest that the sources of the crate do not name.
-fn unused(manifest: &str, sources: &str) -> Vec<String> {
+fn unused_dependencies(manifest: &str, sources: &str) -> Vec<String> {
     let manifest: Table = manifest.parse().unwrap();
     let names: BTreeSet<&str> = tokens(sources).into_iter().collect();
     let kinds = ["dependencies", "build-dependencies", "dev-dependencies"];
@@ -182,14 +182,17 @@ mod tests {
             format!("[[package]]\nname = \"{name}\"\nversion = \"{version}\"\n")
         };
         let once = package("a", "1.0.0") + &package("syn", "1.0.0") + &package("syn", "2.0.0");
-        assert_eq!(duplicates(&once), Vec::<String>::new());
-        assert_eq!(duplicates(&(once + &package("a", "2.0.0"))).len(), 1);
+        assert_eq!(duplicate_packages(&once), Vec::<String>::new());
+        assert_eq!(
+            duplicate_packages(&(once + &package("a", "2.0.0"))).len(),
+            1
+        );
     }
 
     #[test]
     fn finds_unused_dependencies() {
         let manifest = "[dependencies]\na-b = \"1\"\n[dev-dependencies]\nc = \"1\"";
-        let found = unused(manifest, "use a_b::X; // c\n");
+        let found = unused_dependencies(manifest, "use a_b::X; // c\n");
         assert_eq!(found, ["c"]);
     }
 

@@ -7,18 +7,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::graph::{Import, Path};
 
 /// The modules of `package` and their imports, from its files by their path below its folder.
-pub(super) fn read(
+pub(super) fn read_modules(
     package: &str,
     files: &BTreeMap<String, String>,
 ) -> (BTreeSet<Path>, Vec<Import>) {
-    let modules = files.keys().map(|file| module(file)).collect();
+    let modules = files.keys().map(|file| module_path(file)).collect();
     let mut imports = Vec::new();
     for (file, text) in files {
         let is_package = file.ends_with("__init__.py");
-        let from = module(file);
+        let from = module_path(file);
         let folder = &from[..from.len() - usize::from(!is_package)];
-        for statement in statements(text) {
-            for (names, alias) in imported(&statement, package, folder) {
+        for statement in import_statements(text) {
+            for (names, alias) in imported_names(&statement, package, folder) {
                 imports.push(Import {
                     from: from.clone(),
                     scope: from.clone(),
@@ -32,7 +32,7 @@ pub(super) fn read(
     (modules, imports)
 }
 
-fn module(file: &str) -> Path {
+fn module_path(file: &str) -> Path {
     let path = file.strip_suffix(".py").unwrap_or(file);
     let path = path.strip_suffix("__init__").unwrap_or(path);
     let names = path.split('/').filter(|name| !name.is_empty());
@@ -40,7 +40,7 @@ fn module(file: &str) -> Path {
 }
 
 /// The import statements of a source, each on one line.
-fn statements(text: &str) -> Vec<String> {
+fn import_statements(text: &str) -> Vec<String> {
     let mut statements = Vec::new();
     let mut is_text = false;
     let mut lines = text.lines();
@@ -67,7 +67,11 @@ fn without_comment(line: &str) -> &str {
 }
 
 /// What a statement imports, as paths below the package, with the names that it has from there on.
-fn imported(statement: &str, package: &str, folder: &[String]) -> Vec<(Path, Option<String>)> {
+fn imported_names(
+    statement: &str,
+    package: &str,
+    folder: &[String],
+) -> Vec<(Path, Option<String>)> {
     let path = |text: &str| -> Path { text.split('.').map(str::to_owned).collect() };
     let Some((source, names)) = statement
         .strip_prefix("from ")

@@ -4,7 +4,7 @@
 const END: &str = "\n";
 
 /// The declared names, in their order.
-pub(super) fn declared(text: &str) -> Vec<&str> {
+pub(super) fn declared_names(text: &str) -> Vec<&str> {
     let tokens = tokens(text);
     let mut names = Vec::new();
     for (at, token) in tokens.iter().enumerate() {
@@ -17,9 +17,9 @@ pub(super) fn declared(text: &str) -> Vec<&str> {
             }
             "class" | "for" | "as" => names.extend(rest.first()),
             "self" if is_first && rest.first() == Some(&".") => {
-                names.extend(target(&rest[1..]));
+                names.extend(assigned_name(&rest[1..]));
             }
-            _ if is_first => names.extend(target(&tokens[at..])),
+            _ if is_first => names.extend(assigned_name(&tokens[at..])),
             _ => {}
         }
     }
@@ -28,7 +28,7 @@ pub(super) fn declared(text: &str) -> Vec<&str> {
 }
 
 /// The name that a statement annotates or assigns.
-fn target<'t>(statement: &[&'t str]) -> Option<&'t str> {
+fn assigned_name<'t>(statement: &[&'t str]) -> Option<&'t str> {
     match statement {
         [name, ":", next, ..] if *next != END => Some(name),
         [name, "=", next, ..] if *next != "=" => Some(name),
@@ -129,5 +129,5 @@ class Part(Base):
         "Part", "width", "read", "self", "key", "keys", "limit", "options", "state", "file",
         "line", "count",
     ];
-    assert_eq!(declared(text), expected);
+    assert_eq!(declared_names(text), expected);
 }

@@ -9,15 +9,15 @@ use super::graph::{Import, Path};
 use super::tokens::tokens;
 
 /// The modules of a crate and their imports, from its files by their path below `src`.
-pub(super) fn read(files: &BTreeMap<String, String>) -> (BTreeSet<Path>, Vec<Import>) {
-    let all: BTreeSet<Path> = files.keys().map(|file| module(file)).collect();
+pub(super) fn read_modules(files: &BTreeMap<String, String>) -> (BTreeSet<Path>, Vec<Import>) {
+    let all: BTreeSet<Path> = files.keys().map(|file| module_path(file)).collect();
     let mut imports = Vec::new();
     let mut tests = Vec::new();
     for (file, text) in files {
         let mut reader = Reader {
             tokens: tokens(text),
             at: 0,
-            file: module(file),
+            file: module_path(file),
             inner: Vec::new(),
             depth: 0,
             modules: &all,
@@ -36,7 +36,7 @@ pub(super) fn read(files: &BTreeMap<String, String>) -> (BTreeSet<Path>, Vec<Imp
     (modules, imports)
 }
 
-fn module(file: &str) -> Path {
+fn module_path(file: &str) -> Path {
     let path = file.strip_suffix(".rs").unwrap_or(file);
     let path = path.strip_suffix("/mod").unwrap_or(path);
     match path {
@@ -61,16 +61,17 @@ struct Reader<'t> {
 impl<'t> Reader<'t> {
     fn read(&mut self) {
         while self.at < self.tokens.len() {
-            match self.token(0) {
-                "#" => self.attribute(),
-                "mod" if self.token(2) == "{" => {
-                    self.inner.push((self.token(1).to_owned(), self.depth));
+            match self.token_ahead(0) {
+                "#" => self.skip_attribute(),
+                "mod" if self.token_ahead(2) == "{" => {
+                    self.inner
+                        .push((self.token_ahead(1).to_owned(), self.depth));
                     self.at += 2;
                 }
-                "use" if self.token(1) != "<" => {
+                "use" if self.token_ahead(1) != "<" => {
                     let is_public = self.is_behind_visibility();
                     self.at += 1;
-                    self.tree(&[], Some(is_public));
+                    self.read_use_tree(&[], Some(is_public));
                 }
                 "{" => {
                     self.depth += 1;
@@ -81,20 +82,20 @@ impl<'t> Reader<'t> {
                     self.inner.pop_if(|(_, depth)| *depth == self.depth);
                     self.at += 1;
                 }
-                _ if self.begins_path() => self.tree(&[], None),
+                _ if self.begins_path() => self.read_use_tree(&[], None),
                 _ => self.at += 1,
             }
         }
     }
 
-    fn token(&self, ahead: usize) -> &'t str {
+    fn token_ahead(&self, ahead: usize) -> &'t str {
         self.tokens
             .get(self.at + ahead)
             .copied()
             .unwrap_or_default()
     }
 
-    fn before(&self) -> &'t str {
+    fn previous_token(&self) -> &'t str {
         let before = self.at.checked_sub(1);
         before.map_or("", |at| self.tokens[at])
     }
@@ -113,20 +114,20 @@ impl<'t> Reader<'t> {
 
     /// Whether a path to another module begins here.
     fn begins_path(&self) -> bool {
-        let first = self.token(0);
+        let first = self.token_ahead(0);
         let is_anchored = ["crate", "self", "super"].contains(&first);
         let is_module_of_root =
             self.file.is_empty() && self.modules.contains([first.to_owned()].as_slice());
-        self.token(1) == "::"
-            && !["::", "."].contains(&self.before())
+        self.token_ahead(1) == "::"
+            && !["::", "."].contains(&self.previous_token())
             && (is_anchored || is_module_of_root)
     }
 
     /// Skips an attribute, and the item after it if that is test-only.
-    fn attribute(&mut self) {
-        let is_inner = self.token(1) == "!";
+    fn skip_attribute(&mut self) {
+        let is_inner = self.token_ahead(1) == "!";
         self.at += if is_inner { 2 } else { 1 };
-        if self.token(0) != "[" {
+        if self.token_ahead(0) != "[" {
             return;
         }
         let from = self.at;
@@ -145,7 +146,7 @@ impl<'t> Reader<'t> {
     fn skip_group(&mut self) {
         let mut depth = 0usize;
         while self.at < self.tokens.len() {
-            match self.token(0) {
+            match self.token_ahead(0) {
                 "(" | "[" | "{" => depth += 1,
                 ")" | "]" | "}" => depth = depth.saturating_sub(1),
                 _ => {}
@@ -159,18 +160,18 @@ impl<'t> Reader<'t> {
 
     /// Skips an item; records a module that has its own file.
     fn skip_item(&mut self) {
-        while self.token(0) == "#" {
+        while self.token_ahead(0) == "#" {
             self.at += 1;
             self.skip_group();
         }
         let from = self.at;
         while self.at < self.tokens.len() {
-            match self.token(0) {
+            match self.token_ahead(0) {
                 ";" => {
                     let item = &self.tokens[from..self.at];
                     if let Some(at) = item.iter().position(|token| *token == "mod") {
                         let name = item.get(at + 1).copied().unwrap_or_default();
-                        let module = self.below(&[name]);
+                        let module = self.path_in_scope(&[name]);
                         self.tests.push(module);
                     }
                     self.at += 1;
@@ -190,22 +191,22 @@ impl<'t> Reader<'t> {
         self.file.iter().cloned().chain(inner).collect()
     }
 
-    fn below(&self, names: &[&str]) -> Path {
+    fn path_in_scope(&self, names: &[&str]) -> Path {
         let names = names.iter().map(|name| (*name).to_owned());
         self.scope().into_iter().chain(names).collect()
     }
 
     /// Reads a path, or a tree of paths that begin with `prefix`; `public` is given for those of a `use`.
-    fn tree(&mut self, prefix: &[&'t str], public: Option<bool>) {
+    fn read_use_tree(&mut self, prefix: &[&'t str], public: Option<bool>) {
         let mut names = prefix.to_vec();
         loop {
-            match self.token(0) {
+            match self.token_ahead(0) {
                 "{" => {
                     self.at += 1;
-                    while !["}", ""].contains(&self.token(0)) {
+                    while !["}", ""].contains(&self.token_ahead(0)) {
                         let before = self.at;
-                        self.tree(&names, public);
-                        if self.token(0) == "," || self.at == before {
+                        self.read_use_tree(&names, public);
+                        if self.token_ahead(0) == "," || self.at == before {
                             self.at += 1;
                         }
                     }
@@ -214,7 +215,7 @@ impl<'t> Reader<'t> {
                 }
                 "*" => {
                     self.at += 1;
-                    return self.note(&names, None, public);
+                    return self.record_import(&names, None, public);
                 }
                 name if is_name(name) => {
                     names.push(name);
@@ -222,8 +223,8 @@ impl<'t> Reader<'t> {
                 }
                 _ => break,
             }
-            let next = self.token(1);
-            if self.token(0) != "::" || !(is_name(next) || ["{", "*"].contains(&next)) {
+            let next = self.token_ahead(1);
+            if self.token_ahead(0) != "::" || !(is_name(next) || ["{", "*"].contains(&next)) {
                 break;
             }
             self.at += 1;
@@ -232,15 +233,15 @@ impl<'t> Reader<'t> {
             Some(&"self") => names.iter().rev().nth(1).copied(),
             last => last.copied(),
         };
-        if public.is_some() && self.token(0) == "as" {
-            alias = Some(self.token(1));
+        if public.is_some() && self.token_ahead(0) == "as" {
+            alias = Some(self.token_ahead(1));
             self.at += 2;
         }
-        self.note(&names, alias.filter(|_| public.is_some()), public);
+        self.record_import(&names, alias.filter(|_| public.is_some()), public);
     }
 
-    fn note(&mut self, names: &[&str], alias: Option<&str>, public: Option<bool>) {
-        if let Some(names) = self.absolute(names) {
+    fn record_import(&mut self, names: &[&str], alias: Option<&str>, public: Option<bool>) {
+        if let Some(names) = self.path_from_root(names) {
             self.imports.push(Import {
                 from: self.file.clone(),
                 scope: self.scope(),
@@ -252,7 +253,7 @@ impl<'t> Reader<'t> {
     }
 
     /// The path from the root; `None` where it leads out of the crate.
-    fn absolute(&self, names: &[&str]) -> Option<Path> {
+    fn path_from_root(&self, names: &[&str]) -> Option<Path> {
         let mut scope = self.scope();
         let mut rest = names;
         match names.first()? {
@@ -261,7 +262,7 @@ impl<'t> Reader<'t> {
                 rest = &names[1..];
             }
             &("self" | "super") => {}
-            first if self.modules.contains(&self.below(&[*first])) => {}
+            first if self.modules.contains(&self.path_in_scope(&[*first])) => {}
             _ => return None,
         }
         while let [first @ ("self" | "super"), others @ ..] = rest {

@@ -84,9 +84,9 @@ impl Coverage {
             self.serve_until = ServeUntil::Never;
             return;
         }
-        let until = |until, &(_, state): &(usize, WatchState)| match (until, state) {
+        let earlier_bound = |bound, &(_, state): &(usize, WatchState)| match (bound, state) {
             (ServeUntil::Never, _) | (_, WatchState::Waiting) => ServeUntil::Never,
-            (until, WatchState::Unconfirmed) => until,
+            (bound, WatchState::Unconfirmed) => bound,
             (ServeUntil::Moment(moment), WatchState::Confirmed(sent)) => {
                 ServeUntil::Moment(moment.min(sent + CONFIRMATION_VALIDITY))
             }
@@ -94,7 +94,10 @@ impl Coverage {
                 ServeUntil::Moment(sent + CONFIRMATION_VALIDITY)
             }
         };
-        self.serve_until = self.watches.iter().fold(ServeUntil::Unbounded, until);
+        self.serve_until = self
+            .watches
+            .iter()
+            .fold(ServeUntil::Unbounded, earlier_bound);
     }
 }
 

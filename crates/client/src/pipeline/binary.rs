@@ -109,10 +109,10 @@ impl Pipeline {
         if let Some(value) = self.scan.body {
             return Ok(self.finish_binary_value(value));
         }
-        let rest = self.receive_buffer.slice_from(self.scan.offset);
-        let Some((head, head_bytes)) = parse_head(rest)? else {
+        let received = self.receive_buffer.slice_from(self.scan.offset);
+        let Some((head, head_bytes)) = parse_head(received)? else {
             return Ok(ParseStep::Missing(
-                HEADER_BYTES.saturating_sub(rest.len()).max(1),
+                HEADER_BYTES.saturating_sub(received.len()).max(1),
             ));
         };
         let Some(ExpectedReply::Binary(expected)) = self.in_flight.front_mut() else {
@@ -142,8 +142,8 @@ impl Pipeline {
             return Ok(ParseStep::Continue);
         }
         let text_bytes = checked_length(head.value_bytes.into(), REPLY_LINE_BYTES_MAX as u64)?;
-        let Some(text) = rest.get(head_bytes..head_bytes + text_bytes) else {
-            return Ok(ParseStep::Missing(head_bytes + text_bytes - rest.len()));
+        let Some(text) = received.get(head_bytes..head_bytes + text_bytes) else {
+            return Ok(ParseStep::Missing(head_bytes + text_bytes - received.len()));
         };
         let response = Response { head, opcode, text };
         let step = self.scan.parse_response(&response, expected)?;

@@ -77,17 +77,17 @@ impl<'i> Bucket<'i> {
         let primary = index.bucket_line(bucket_number);
         let mut round = 0;
         loop {
-            let word = primary.control_word.load(Ordering::Relaxed);
+            let control_word = primary.control_word.load(Ordering::Relaxed);
             // Acquire pairs with the Release of the unlock: the chain is as its last holder left it.
             let try_lock = |()| {
                 primary.control_word.compare_exchange_weak(
-                    word,
-                    word | LOCK_BIT,
+                    control_word,
+                    control_word | LOCK_BIT,
                     Ordering::Acquire,
                     Ordering::Relaxed,
                 )
             };
-            if !is_locked(word) && try_lock(()).is_ok() {
+            if !is_locked(control_word) && try_lock(()).is_ok() {
                 return Bucket {
                     index,
                     primary,

@@ -136,8 +136,8 @@ impl Index {
         visit: &mut impl FnMut(usize, Entry),
     ) -> Result<(), &'static str> {
         let mut line = self.bucket_line(bucket_number);
-        let mut word = line.control_word.load(Ordering::Relaxed);
-        if is_locked(word) {
+        let mut control_word = line.control_word.load(Ordering::Relaxed);
+        if is_locked(control_word) {
             return Err("a bucket is locked");
         }
         for _ in 0..=CHAIN_LINES_MAX {
@@ -146,15 +146,15 @@ impl Index {
             entries
                 .filter(|entry| entry.0 != 0)
                 .for_each(|entry| visit(bucket_number, entry));
-            let Some(next) = link_of(word) else {
+            let Some(next) = link_of(control_word) else {
                 return Ok(());
             };
             if !reached_lines.mark(next) {
                 return Err("a chain leads to a line that is not its own");
             }
             line = self.lines.line(next);
-            word = line.control_word.load(Ordering::Relaxed);
-            if owner_of(word) != bucket_number {
+            control_word = line.control_word.load(Ordering::Relaxed);
+            if owner_of(control_word) != bucket_number {
                 return Err("an overflow line belongs to another bucket");
             }
         }

@@ -253,15 +253,15 @@ mod tests {
     #[test]
     fn a_difference_between_equal_groups_includes_zero_and_one_between_unequal_groups_does_not() {
         let mut random = Random(5);
-        let (one, other) = (
+        let (first_group, second_group) = (
             Traffic::typical().group(2000, &mut random),
             Traffic::typical().group(2000, &mut random),
         );
         let slow = Traffic::typical().with_calls(2.0).group(2000, &mut random);
         for metric in METRICS {
-            let equal = metric.difference(&one, &other).unwrap();
+            let equal = metric.difference(&first_group, &second_group).unwrap();
             assert!(equal.low < 0.0 && equal.high > 0.0, "{metric:?} {equal:?}");
-            let worse = metric.difference(&slow, &one).unwrap();
+            let worse = metric.difference(&slow, &first_group).unwrap();
             assert!(worse.low > 0.0, "{metric:?} {worse:?}");
         }
     }

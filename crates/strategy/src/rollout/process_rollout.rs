@@ -312,15 +312,25 @@ mod tests {
     #[test]
     fn a_disabled_strategy_runs_in_no_request_and_reports_once() {
         let mut process_rollout = process_rollout(1.0);
-        let bad = Traffic::typical().with_calls(3.0);
+        let slow_traffic = Traffic::typical().with_calls(3.0);
         let random = &mut Random(1);
         assert_eq!(
-            disabled_after(&mut process_rollout, 2000, (bad, bad), random),
+            disabled_after(
+                &mut process_rollout,
+                2000,
+                (slow_traffic, slow_traffic),
+                random
+            ),
             Some(500)
         );
         assert!(process_rollout.disable_reason().is_some() && process_rollout.is_control_process());
         assert_eq!(
-            disabled_after(&mut process_rollout, 5000, (bad, bad), random),
+            disabled_after(
+                &mut process_rollout,
+                5000,
+                (slow_traffic, slow_traffic),
+                random
+            ),
             None
         );
         assert_eq!(process_rollout.groups().strategy.sum.requests, 500);
@@ -330,10 +340,15 @@ mod tests {
     #[test]
     fn a_strategy_that_is_not_rolled_out_stays_enabled_whatever_its_requests_need() {
         let mut process_rollout = ProcessRollout::new(forecast(), None, 1);
-        let bad = Traffic::typical().with_calls(3.0);
+        let slow_traffic = Traffic::typical().with_calls(3.0);
         let random = &mut Random(1);
         assert_eq!(
-            disabled_after(&mut process_rollout, 10_000, (bad, bad), random),
+            disabled_after(
+                &mut process_rollout,
+                10_000,
+                (slow_traffic, slow_traffic),
+                random
+            ),
             None
         );
         assert_eq!(process_rollout.groups().strategy.sum.requests, 10_000);

@@ -62,10 +62,10 @@ fn random_log(seed: u64, items: usize) -> RequestLog {
         ..Requests::default()
     };
     for number in 0..REQUESTS {
-        let mut wanted: Vec<u32> = (0..rng.below(9)).map(|_| rng.skewed(items)).collect();
+        let mut read_items: Vec<u32> = (0..rng.below(9)).map(|_| rng.skewed(items)).collect();
         if rng.below(2) == 0 {
             let user = rng.skewed(items / 3) * 3;
-            wanted.extend(user..user + 3);
+            read_items.extend(user..user + 3);
         }
         requests.request.push(number as u64);
         requests.time_us.push(number as u64);
@@ -77,7 +77,7 @@ fn random_log(seed: u64, items: usize) -> RequestLog {
         };
         requests.page.push(page);
         requests.route.push(NONE);
-        requests.items.extend(wanted);
+        requests.items.extend(read_items);
         requests.starts.push(requests.items.len());
     }
     RequestLog {

@@ -144,7 +144,7 @@ impl SocketConnection {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         while !self.state_machine.is_all_sent() {
             let out = self.state_machine.output();
-            let sent = match (body, &mut self.tls) {
+            let send_result = match (body, &mut self.tls) {
                 // The common case, and the cheaper system call.
                 (None, None) => send(&self.fd, out, flags),
                 (None, Some(tls)) => tls.send(self.fd.as_fd(), &[IoSlice::new(out)]),
@@ -154,19 +154,19 @@ impl SocketConnection {
                         begin.saturating_sub(body.len()),
                         self.state_machine.body_end(),
                     );
-                    let parts = [
+                    let slices = [
                         IoSlice::new(out),
                         IoSlice::new(body.get(begin..).unwrap_or_default()),
                         IoSlice::new(line_end.get(end..).unwrap_or_default()),
                     ];
                     let no_control = &mut SendAncillaryBuffer::default();
                     match tls {
-                        Some(tls) => tls.send(self.fd.as_fd(), &parts),
-                        None => sendmsg(&self.fd, &parts, no_control, flags),
+                        Some(tls) => tls.send(self.fd.as_fd(), &slices),
+                        None => sendmsg(&self.fd, &slices, no_control, flags),
                     }
                 }
             };
-            match sent {
+            match send_result {
                 Ok(bytes) => self.state_machine.mark_sent(bytes),
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(error) => return Err(error.into()),

@@ -350,15 +350,16 @@ impl Connection {
                 command_log::log_replies(context, &out, self.session.is_binary());
             }
             budget = budget.saturating_sub(out.len());
-            let sent = self.send(&mut out, context);
+            let send_outcome = self.send(&mut out, context);
             buffers.return_output_buffer(out.into_bytes());
-            if sent == Sent::Failed {
+            if send_outcome == Sent::Failed {
                 break NextStep::Close(CloseReason::Error);
             }
             if let RunEnd::NeedsBytes(bytes) = progress.run_end {
                 command_bytes = bytes;
             }
-            let Some(mut next_step) = self.next_step_after(progress.run_end, sent, budget, context)
+            let Some(mut next_step) =
+                self.next_step_after(progress.run_end, send_outcome, budget, context)
             else {
                 continue;
             };
@@ -367,7 +368,7 @@ impl Connection {
             }
             // If the head of a large value filled the buffer there is more to receive: no wait is needed.
             let begins_upload = std::mem::take(&mut is_full) && self.session.upload_mut().is_some();
-            if !begins_upload || next_step != NextStep::Wait || sent != Sent::All {
+            if !begins_upload || next_step != NextStep::Wait || send_outcome != Sent::All {
                 break next_step;
             }
             match self.receive_upload(&mut budget, context, buffers) {
@@ -455,16 +456,16 @@ impl Connection {
                 used_bytes: used,
                 run_end,
             } = self.session.run(input, context, &mut out);
-            let sent = self.send(&mut out, context);
+            let send_outcome = self.send(&mut out, context);
             buffers.return_output_buffer(out.into_bytes());
             let is_consumed = self.consume(used, context, buffers);
-            if sent == Sent::Failed || !is_consumed {
+            if send_outcome == Sent::Failed || !is_consumed {
                 return NextStep::Close(CloseReason::Error);
             }
             let is_unfinished =
                 matches!(run_end, RunEnd::NeedsInput | RunEnd::NeedsBytes(_)) && used < filled;
-            if !is_unfinished || sent != Sent::All {
-                return self.continue_after_peek(run_end, sent, context);
+            if !is_unfinished || send_outcome != Sent::All {
+                return self.continue_after_peek(run_end, send_outcome, context);
             }
             if used > 0 {
                 // Once more with the incomplete command at the start.
@@ -572,15 +573,15 @@ impl Connection {
 
     /// Sends the output of a run and keeps the rest as pending.
     fn send(&mut self, out: &mut Output<'_>, context: &Context<'_>) -> Sent {
-        let (sent, pending_output) = send::send_output(&mut self.stream, out, context);
+        let (send_outcome, pending_output) = send::send_output(&mut self.stream, out, context);
         self.pending_output = pending_output;
         if out.release_held_values() {
             context.shared.memory.record_release();
         }
-        if sent == Sent::All && self.stream.has_unsent() {
+        if send_outcome == Sent::All && self.stream.has_unsent() {
             return Sent::Partial;
         }
-        sent
+        send_outcome
     }
 
     /// Copies kept input to the start of the buffer and returns its length in bytes.

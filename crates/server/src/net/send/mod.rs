@@ -50,19 +50,23 @@ pub(crate) fn send_output(
     out: &Output<'_>,
     context: &Context<'_>,
 ) -> (Sent, Option<Box<PendingOutput>>) {
-    let mut sent = 0;
+    let mut sent_bytes = 0;
     let mut quota_end = context.quota_bytes;
-    while sent < out.len() {
+    while sent_bytes < out.len() {
         let outcome = if out.is_all_rendered() {
-            stream.send(out.bytes.get(sent..).unwrap_or_default(), context.counters)
+            stream.send(
+                out.bytes.get(sent_bytes..).unwrap_or_default(),
+                context.counters,
+            )
         } else {
-            let send_vector = out.gather(sent, quota_end - sent);
+            let send_vector = out.gather(sent_bytes, quota_end - sent_bytes);
             stream.send_pieces(&send_vector, quota_end < out.len(), context.counters)
         };
         match outcome {
-            Ok(bytes) => sent += bytes,
+            Ok(bytes) => sent_bytes += bytes,
             Err(Errno::AGAIN) => {
-                let pending_output = PendingOutput::new(out, sent, WaitReason::Socket, context);
+                let pending_output =
+                    PendingOutput::new(out, sent_bytes, WaitReason::Socket, context);
                 return (
                     pending_output
                         .as_ref()
@@ -73,13 +77,14 @@ pub(crate) fn send_output(
             Err(Errno::INTR) => {}
             Err(_) => return (Sent::Failed, None),
         }
-        if sent >= quota_end && sent < out.len() {
-            if let Some(pending_output) = PendingOutput::new(out, sent, WaitReason::Quota, context)
+        if sent_bytes >= quota_end && sent_bytes < out.len() {
+            if let Some(pending_output) =
+                PendingOutput::new(out, sent_bytes, WaitReason::Quota, context)
             {
                 return (Sent::QuotaUsed, Some(pending_output));
             }
             // Output that cannot be kept has to be sent at once.
-            quota_end = sent + context.quota_bytes;
+            quota_end = sent_bytes + context.quota_bytes;
         }
     }
     (Sent::All, None)

@@ -64,13 +64,13 @@ impl Worker {
         let mut copied_bytes_left = COPIED_BYTES_MAX;
         for batch in slot_keys.chunks(DESCRIPTORS_MAX) {
             let mut fields = FieldWriter::default();
-            let mut sent = Vec::new();
+            let mut handed_over_keys = Vec::new();
             for &slot_key in batch {
                 let Some(connection) = self.connections.get_mut(slot_key) else {
                     continue;
                 };
                 if connection.hand_over(&mut fields, &mut bytes_left) {
-                    sent.push(slot_key);
+                    handed_over_keys.push(slot_key);
                 } else if !connection.prepare_without_handover(
                     &mut lock(&handover.uncommitted),
                     &mut copied_bytes_left,
@@ -79,7 +79,7 @@ impl Worker {
                     handover.closed_early.fetch_add(1, Ordering::Relaxed);
                 }
             }
-            let descriptors: Vec<_> = sent
+            let descriptors: Vec<_> = handed_over_keys
                 .iter()
                 .filter_map(|slot_key| self.connections.get(*slot_key))
                 .map(|connection| connection.stream.socket().as_fd())
@@ -94,7 +94,7 @@ impl Worker {
                 .channel
                 .send(FrameKind::Connections, &fields.0, &descriptors);
             outcome.map_err(|error| format!("connections cannot be sent: {error}"))?;
-            self.handed_over.extend(sent);
+            self.handed_over.extend(handed_over_keys);
         }
         Ok(())
     }
