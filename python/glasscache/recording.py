@@ -72,7 +72,7 @@ class Recorder:
         format: "parquet" or "jsonl".
         salt: if given, keys are recorded as hashes of salt and key.
         rotate_seconds: a part of the log is written when it is this old ...
-        rotate_bytes: ... or when its requests take this much memory.
+        rotate_bytes: ... or when its requests take this much memory, or half of `memory_bytes`.
         memory_bytes: most memory for requests that are not written; further ones are dropped and counted.
 
     Raises:
