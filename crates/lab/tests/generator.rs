@@ -287,7 +287,7 @@ fn a_server_that_stops_replying_ends_the_run() {
         let plan = Plan {
             pace,
             silence_max: Duration::from_millis(50),
-            ..Plan::new(scripted(b"END".to_vec(), 4096))
+            ..Plan::new(start_scripted_peer(b"END".to_vec(), 4096))
         };
         let workloads = ReadBack::over(&(0..1), &values, 1, 1);
         let result = load::run(&plan, workloads, &Meter::None);
@@ -303,7 +303,7 @@ fn a_partial_report_has_what_was_counted_before_a_failure() {
     let plan = Plan {
         depth: 2,
         returns_partial_report: true,
-        ..Plan::new(scripted(replies, 4096))
+        ..Plan::new(start_scripted_peer(replies, 4096))
     };
     let workloads = ReadBack::over(&(0..2), &values, 1, 1);
     let (report, workloads) = load::run(&plan, workloads, &Meter::None).unwrap();

@@ -250,7 +250,7 @@ fn requests_beyond_the_memory_are_dropped_and_counted() {
 #[test]
 fn a_part_is_written_before_it_needs_all_the_memory() {
     let folder = tempfile::tempdir().unwrap();
-    let recorder = recorder(folder.path(), |options| {
+    let recorder = new_recorder(folder.path(), |options| {
         options.memory_bytes = 10_000;
         options.rotate_bytes = 10_000;
     });
@@ -258,7 +258,7 @@ fn a_part_is_written_before_it_needs_all_the_memory() {
     let deadline = Instant::now() + Duration::from_secs(10);
     while recorder.stats().parts < 2 {
         assert!(Instant::now() < deadline, "{:?}", recorder.stats());
-        record(&recorder, &[key.as_str(); 10]);
+        record_reads(&recorder, &[key.as_str(); 10]);
     }
 }
 

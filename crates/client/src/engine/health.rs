@@ -2,7 +2,7 @@
 //!
 //! A server that cannot be connected to, or whose name cannot be looked up, is down; one that replies badly or not at
 //! all is down after three consecutive calls. While it is down it is probed about every 100 ms, so that no call is
-//! delayed to find out that it is back. The first good reply closes the breaker.
+//! delayed to find out that it is back. The first good reply to a probe closes the breaker.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;

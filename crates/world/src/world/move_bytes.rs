@@ -51,13 +51,15 @@ impl World {
             let was_over = engine.must_close();
             let progress = engine.poll();
             let broke_protocol = !was_over && engine.must_close();
-            let bad_calls = &mut self.processes[client_connection.process].servers
-                [client_connection.server]
-                .bad_calls;
+            let pool =
+                &mut self.processes[client_connection.process].servers[client_connection.server];
             if matches!(progress, ConnectionEvent::Reply(..)) {
-                *bad_calls = BadCalls::default();
+                // Of a server that went down a moment ago, the cause is still to be checked.
+                if !pool.server_state.health.is_down() {
+                    pool.bad_calls = BadCalls::default();
+                }
             } else if broke_protocol {
-                bad_calls.add(connection, self.network.now, "protocol");
+                pool.bad_calls.add(connection, self.network.now, "protocol");
             }
             match progress {
                 ConnectionEvent::Ready => self.submit_waiting(connection),
