@@ -72,24 +72,24 @@ fn a_reply_of_many_large_values_without_small_requests_is_sent_in_few_runs() {
     let server = start(one_worker).unwrap();
     let mut client = connect(&server);
     let value = "v".repeat(VALUE_BYTES);
-    let (mut line, mut reply) = ("get".to_owned(), String::new());
+    let (mut names, mut values) = (vec!["get".to_owned()], Vec::new());
     for index in 0..KEYS {
         let set = format!("set k{index} 0 0 {VALUE_BYTES}\r\n{value}\r\n");
         expect_reply(&mut client, set.as_bytes(), b"STORED\r\n");
-        line += &format!(" k{index}");
-        reply += &format!("VALUE k{index} 0 {VALUE_BYTES}\r\n{value}\r\n");
+        names.push(format!("k{index}"));
+        values.push(format!("VALUE k{index} 0 {VALUE_BYTES}\r\n{value}\r\n"));
     }
-    line += "\r\n";
-    reply += "END\r\n";
+    let line = names.join(" ") + "\r\n";
+    let reply = values.concat() + "END\r\n";
     // The small requests before cut the first replies of each series: the longer it is, the less they count. The last
     // run of a reply of more than a megabyte sends little, and is no small request.
     let mut count = 50;
     let yields_per_reply = std::iter::from_fn(|| {
-        let before = yields(&server);
+        let before = yield_count(&server);
         for _ in 0..count {
             expect_reply(&mut client, line.as_bytes(), reply.as_bytes());
         }
-        let per_reply = (yields(&server) - before) / count;
+        let per_reply = (yield_count(&server) - before) / count;
         count *= 2;
         Some(per_reply)
     });
