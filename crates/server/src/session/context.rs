@@ -9,7 +9,7 @@ use crate::shared::Shared;
 use crate::shared::connection_info::ConnectionInfo;
 use crate::shared::counters::Counters;
 use crate::shared::peer_memory::Pressure;
-use crate::shared::sizes::{SLICE_BYTES, SLICE_BYTES_HIGH_PRESSURE, SLICE_BYTES_IN_PLACE};
+use crate::shared::sizes::{SLICE_BYTES, SLICE_BYTES_BY_REFERENCE, SLICE_BYTES_HIGH_PRESSURE};
 use crate::shared::wake::Waker;
 
 /// The surroundings of one run of one session.
@@ -53,7 +53,7 @@ impl Context<'_> {
         out.len() >= slice_bytes
             && (out.bytes.len() >= slice_bytes
                 || self.pressure != Pressure::Low
-                || out.len() >= self.quota_bytes.min(SLICE_BYTES_IN_PLACE))
+                || out.len() >= self.quota_bytes.min(SLICE_BYTES_BY_REFERENCE))
     }
 
     /// The result of a write. If there was no free segment the connection has to wait, unless it has waited for the

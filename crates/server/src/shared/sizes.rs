@@ -18,7 +18,7 @@ pub(crate) const QUOTA_BYTES: usize = 64 << 10;
 pub(crate) const SLICE_BYTES: usize = 64 << 10;
 
 /// The same for output with large values, which are sent from where they lie.
-pub(crate) const SLICE_BYTES_IN_PLACE: usize = 1 << 20;
+pub(crate) const SLICE_BYTES_BY_REFERENCE: usize = 1 << 20;
 
 /// The same while memory for peers is short: with one small value more it still fits into a writable socket.
 pub(crate) const SLICE_BYTES_HIGH_PRESSURE: usize = 8 << 10;
