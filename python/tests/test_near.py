@@ -112,6 +112,29 @@ def test_a_request_fetches_what_belongs_together_and_no_key_twice(
     assert client.near_stats()["calls"] == before + 2, "outside a request nothing is held"
 
 
+def test_a_strategy_over_binary_warns_once_that_it_keeps_nothing(
+    server: Any, save: Save, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {
+        "namespace": namespace,
+        "protocol": "binary",
+        "strategy": save("strategy lru:10"),
+    }
+    client = Client(server.address, **settings)
+    client.set("k", 1)
+    assert [client.get("k") for _ in range(3)] == [1, 1, 1]
+
+    async def read() -> list[int | None]:
+        async with AsyncClient(server.address, **settings) as async_client:
+            return [await async_client.get("k") for _ in range(3)]
+
+    assert asyncio.run(read()) == [1, 1, 1]
+    assert client.near_stats()["near_hits"] == 0
+    warnings = [record.getMessage() for record in caplog.records]
+    assert len(warnings) == 2, "one of each client"
+    assert all("without their TTLs" in warning for warning in warnings)
+
+
 def test_children_are_those_that_the_application_names(
     server: Any, save: Save, namespace: str, other_client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -40,6 +40,7 @@ impl BulkReadWithTtls {
             }
             return Ok(());
         }
+        fetched.mark_without_ttls();
         for &index in &partition.indices {
             fetched.record_item(index, None, None);
         }

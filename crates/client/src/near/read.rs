@@ -66,7 +66,10 @@ pub struct Fetch {
 
 /// What a fetch brought so far, by the index of the key.
 #[derive(Debug, Default)]
-pub struct FetchedItems(Vec<Option<FetchedItem>>);
+pub struct FetchedItems {
+    items: Vec<Option<FetchedItem>>,
+    lacks_ttls: bool,
+}
 
 #[derive(Debug)]
 struct FetchedItem {
@@ -105,12 +108,17 @@ impl FetchedItems {
     /// Notes what came for the key at `index`; `ttl_s` as of [`MetaReply`](crate::pipeline::MetaReply), `None` if the
     /// value must not be kept.
     pub fn record_item(&mut self, index: usize, value: Option<NearValue>, ttl_s: Option<i64>) {
-        if self.0.len() <= index {
-            self.0.resize_with(index + 1, || None);
+        if self.items.len() <= index {
+            self.items.resize_with(index + 1, || None);
         }
-        if let Some(item) = self.0.get_mut(index) {
+        if let Some(item) = self.items.get_mut(index) {
             *item = Some(FetchedItem { value, ttl_s });
         }
+    }
+
+    /// Notes that a server cannot send the TTLs of its values.
+    pub fn mark_without_ttls(&mut self) {
+        self.lacks_ttls = true;
     }
 
     /// Bytes of the values.
@@ -124,7 +132,7 @@ impl FetchedItems {
     }
 
     fn values(&self) -> impl Iterator<Item = &NearValue> {
-        let items = self.0.iter().flatten();
+        let items = self.items.iter().flatten();
         items.filter_map(|item| item.value.as_ref())
     }
 }
@@ -279,7 +287,10 @@ impl NearRead {
         failures: Failures,
         now: Instant,
     ) {
-        let mut items: Vec<Option<FetchedItem>> = fetched.0;
+        if fetched.lacks_ttls {
+            self.near.current().state().warn_of_missing_ttls();
+        }
+        let mut items: Vec<Option<FetchedItem>> = fetched.items;
         items.resize_with(fetch.keys.len(), || None);
         let is_load = fetch.reason == FetchReason::Load;
         let missing_keys = fetch.keys.iter().zip(&items).filter(|(_, item)| {

@@ -37,6 +37,7 @@ pub(super) struct NearState {
     byte_accounting: ByteAccounting,
     stats: NearStats,
     warnings: VecDeque<String>,
+    has_warned_of_ttls: bool,
     process_rollout: ProcessRollout,
     /// If other clients' changes are followed.
     watches: Option<Watches>,
@@ -105,6 +106,7 @@ impl NearState {
             byte_accounting: options.byte_accounting,
             stats: NearStats::default(),
             warnings: VecDeque::new(),
+            has_warned_of_ttls: false,
             watches: options.is_coherent.then(Watches::default),
             process_rollout: ProcessRollout::new(
                 options.file.forecast.clone(),
@@ -453,6 +455,17 @@ impl NearState {
         let key_count = self.near_values.fixed().len();
         self.warnings
             .extend(self.fixed_set_load.take_warning(key_count, name_of));
+    }
+
+    /// Notes that values of a server cannot be kept, once.
+    pub(super) fn warn_of_missing_ttls(&mut self) {
+        if !std::mem::replace(&mut self.has_warned_of_ttls, true) {
+            self.warnings.push_back(
+                "a server sends values without their TTLs, as in classic text and in the binary protocol: the strategy \
+                 keeps none of them in the process, where they could outlive their TTL"
+                    .to_owned(),
+            );
+        }
     }
 
     pub(super) fn take_warning(&mut self) -> Option<String> {
