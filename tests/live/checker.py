@@ -30,7 +30,7 @@ class Checker(VersionedKeys, OrderedOperations, Histories):
         actions = [
             (self.write, 20), (self.read, 22), (self.read_many, 6), (self.read_meta, 8),
             (self.cas_counter, 8), (self.incr_counter, 8), (self.append_log, 6), (self.read_log, 4),
-            (self.expire, 4), (self.noreply_order, 4), (self.delete, 3), (self.touch, 3),
+            (self.check_expiry, 4), (self.check_noreply_order, 4), (self.delete, 3), (self.touch, 3),
             (self.shared_write, 14), (self.shared_read, 20), (self.shared_append, 8),
             (self.shared_count, 8), (self.shared_lease, 16), (self.shared_expiry, 14),
             (self.shared_delete, 4),
@@ -39,7 +39,7 @@ class Checker(VersionedKeys, OrderedOperations, Histories):
         end = time.monotonic() + self.plan.seconds
         while time.monotonic() < end and len(self.report.violations) < 100:
             action = self.random.choice(choices)
-            self.kill_next = self.random.random() < self.plan.kill_rate
+            self.may_kill_during_next_request = self.random.random() < self.plan.kill_rate
             try:
                 self.flush_if_due()
                 self.send_finished_histories()

@@ -406,7 +406,7 @@ class Histories(Session):
         start = time.monotonic()
         if start < self.next_flush:
             return
-        self.kill_next = False
+        self.may_kill_during_next_request = False
         if self.can_flush_prefixes and self.random.random() < PREFIX_SHARE:
             self.flush_prefix(start)
             return

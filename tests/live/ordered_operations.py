@@ -12,34 +12,34 @@ if TYPE_CHECKING:
     from shared_versions import SharedVersions
 
 # The clock of a memcached ticks once a second, so an item lives up to a second less or more.
-TICK_SECONDS = 1.3
+EXPIRY_TOLERANCE_S = 1.3
 LOG_RECORDS = 400
 # Enough that some are read long after they have expired.
 EXPIRING_ITEMS_MAX = 250
 
 
 class OrderedOperations(Session):
-    """Counts, appends, stores for seconds and sends without replies."""
+    """Counts, appends, stores for seconds, sends without replies; `Checker` lists what runs."""
 
     def __init__(self, plan: Plan, number: int, shared_versions: SharedVersions) -> None:
         super().__init__(plan, number, shared_versions)
-        self.newest_numbers = [0] * plan.counters * 2
+        self.highest_seen_numbers = [0] * plan.counters * 2
         self.log_generation = 0
-        self.log_next = 0
+        self.next_record = 0
         self.expiring: list[tuple[bytes, float, float, int]] = []
 
     def check_monotonic(self, counter: int, number: int, counter_name: str) -> None:
         """One process never sees a counter decrease."""
-        if number < self.newest_numbers[counter]:
+        if number < self.highest_seen_numbers[counter]:
             self.violation(
-                f"{counter_name} went back from {self.newest_numbers[counter]} to {number}"
+                f"{counter_name} went back from {self.highest_seen_numbers[counter]} to {number}"
             )
-        self.newest_numbers[counter] = number
+        self.highest_seen_numbers[counter] = number
 
     def restore_counter(self, name: bytes, counter: int) -> None:
         """Stores a counter that is not there, with a number above all earlier ones."""
-        number = self.shared_versions.number_above_all(counter, self.newest_numbers[counter])
-        self.kill_next = False
+        number = self.shared_versions.number_above_all(counter, self.highest_seen_numbers[counter])
+        self.may_kill_during_next_request = False
         reply = self.send_request(b"add %s 0 0 %d\r\n%d\r\n" % (name, len(str(number)), number))
         if reply not in (b"STORED", b"NOT_STORED") and not reply.startswith(b"SERVER_ERROR"):
             self.violation(f"add of {name!r}: reply {reply[:60]!r}")
@@ -96,9 +96,9 @@ class OrderedOperations(Session):
 
     def append_log(self) -> None:
         """Appends the next record, or starts a new log."""
-        record = b"%d;" % self.log_next
+        record = b"%d;" % self.next_record
         try:
-            if self.log_next % LOG_RECORDS == 0:
+            if self.next_record % LOG_RECORDS == 0:
                 self.log_generation += 1
                 reply = self.send_request(
                     b"set %s 0 0 %d\r\n%s\r\n" % (self.log_name(), len(record), record)
@@ -108,32 +108,32 @@ class OrderedOperations(Session):
                     b"append %s 0 0 %d\r\n%s\r\n" % (self.log_name(), len(record), record)
                 )
         except (Killed, OSError):
-            self.log_next += LOG_RECORDS - self.log_next % LOG_RECORDS
+            self.next_record += LOG_RECORDS - self.next_record % LOG_RECORDS
             raise
         if reply == b"STORED":
-            self.log_next += 1
+            self.next_record += 1
         elif reply == b"NOT_STORED" or reply.startswith(b"SERVER_ERROR"):
-            self.log_next += LOG_RECORDS - self.log_next % LOG_RECORDS
+            self.next_record += LOG_RECORDS - self.next_record % LOG_RECORDS
         else:
             self.violation(f"append: reply {reply[:60]!r}")
 
     def read_log(self) -> None:
         """The log holds every acknowledged record, once, in order."""
-        if self.log_next % LOG_RECORDS == 0:
+        if self.next_record % LOG_RECORDS == 0:
             return
         values = self.values_until_end(self.send_request(b"get %s\r\n" % self.log_name()))
         if not values:
             self.report.lost += 1
             return
-        first = self.log_next - self.log_next % LOG_RECORDS
-        expected = b"".join(b"%d;" % number for number in range(first, self.log_next))
+        first = self.next_record - self.next_record % LOG_RECORDS
+        expected = b"".join(b"%d;" % number for number in range(first, self.next_record))
         if values[0][1] != expected:
             self.violation(
                 f"log {self.log_name()!r}: {values[0][1][-40:]!r}, expected the end {expected[-40:]!r}"
             )
 
-    def expire(self) -> None:
-        """Stores items of one to three seconds and looks at older ones."""
+    def check_expiry(self) -> None:
+        """Stores items of two or three seconds and looks at older ones."""
         self.serial += 1
         name = b"ttl%d.%d" % (self.number, self.serial)
         ttl = self.random.randint(2, 3)
@@ -148,14 +148,14 @@ class OrderedOperations(Session):
         get_started = time.monotonic()
         values = self.values_until_end(self.send_request(b"get %s\r\n" % name))
         get_ended = time.monotonic()
-        if values and get_started - set_ended > ttl + TICK_SECONDS:
+        if values and get_started - set_ended > ttl + EXPIRY_TOLERANCE_S:
             self.violation(
                 f"{name!r} lives {get_started - set_ended:.2f} s after its set, its TTL is {ttl}"
             )
-        if not values and get_ended - set_started < ttl - TICK_SECONDS:
+        if not values and get_ended - set_started < ttl - EXPIRY_TOLERANCE_S:
             self.report.lost += 1
 
-    def noreply_order(self) -> None:
+    def check_noreply_order(self) -> None:
         """What is sent without replies happens in the order in which it was sent."""
         self.serial += 1
         name = b"order%d.%d" % (self.number, self.serial % 50)
@@ -164,7 +164,7 @@ class OrderedOperations(Session):
         request += b"append %s 0 0 1 noreply\r\nb\r\n" % name
         request += b"delete %s noreply\r\n" % name
         request += b"set %s 0 0 %d noreply\r\n%s\r\n" % (name, len(last), last)
-        self.kill_next = False
+        self.may_kill_during_next_request = False
         values = self.values_until_end(self.send_request(request + b"get %s\r\n" % name))
         if values and values[0][1] != last:
             self.violation(

@@ -60,7 +60,7 @@ class Session:
         self.report = Report()
         self.serial = 0
         self.values = Values()
-        self.kill_next = False
+        self.may_kill_during_next_request = False
         self.connection = self.connect()
 
     def connect(self) -> ServerConnection:
@@ -73,9 +73,9 @@ class Session:
 
     def send_request(self, request: bytes) -> bytes:
         """Sends a request, or cuts the connection in its middle or before its reply."""
-        if not self.kill_next:
+        if not self.may_kill_during_next_request:
             return self.connection.send_request(request)
-        self.kill_next = False
+        self.may_kill_during_next_request = False
         sent_bytes = (
             len(request) if self.random.random() < 0.5 else self.random.randrange(len(request))
         )

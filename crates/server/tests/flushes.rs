@@ -1,7 +1,7 @@
 //! Nothing that was acknowledged before a `flush_all`, or a `flush_prefix` of its key, was sent is readable after the
 //! reply, nor anything derived from it.
 //!
-//! Four connections copy items continuously: touch, incr, append, gat, `md I`, `mg T`, and values of a megabyte
+//! Four connections change items continuously, so that the store copies them: touch, incr, append, gat, `md I`, `mg T`, and values of a megabyte
 //! that are uploaded in pieces. Another fills the memory from time to time, so that sweeps evict and compact
 //! meanwhile. The main thread sets keys that the others only change, flushes everything or their prefixes in turn, and
 //! searches for them. `make flushes`
@@ -25,11 +25,11 @@ use std::time::Duration;
 
 use glasscache_server::{Address, Config, start};
 
-const COPIERS: usize = 4;
+const CHANGERS: usize = 4;
 /// Keys that only the main thread creates, of each kind.
-const KEYS: usize = 4;
+const KEYS_PER_KIND: usize = 4;
 const UPLOAD_BYTES: usize = 1_000_000;
-/// One in this many rounds of a copier uploads a megabyte.
+/// One in this many rounds of a changer uploads a megabyte.
 const UPLOAD_EVERY: usize = 40;
 /// Number of flushes before the memory is filled once.
 const FLUSHES_IN_A_ROW: usize = 250;
@@ -82,11 +82,11 @@ impl Connection {
 
 struct Shared {
     stop: AtomicBool,
-    /// The last upload of each copier that was acknowledged; its number is the value's client flags.
-    uploaded: [AtomicU32; COPIERS],
+    /// The last upload of each changer that was acknowledged; its number is the value's client flags.
+    uploaded: [AtomicU32; CHANGERS],
 }
 
-/// Ends the copiers, also when the main thread fails: the scope would wait for them.
+/// Ends the changers, also when the main thread fails: the scope would wait for them.
 struct StopWhenDropped<'a>(&'a Shared);
 
 impl Drop for StopWhenDropped<'_> {
@@ -96,11 +96,11 @@ impl Drop for StopWhenDropped<'_> {
 }
 
 fn keys_of(kind: &str) -> impl Iterator<Item = String> + use<'_> {
-    (0..KEYS).map(move |number| format!("{kind}{number}"))
+    (0..KEYS_PER_KIND).map(move |number| format!("{kind}{number}"))
 }
 
 /// Changes existing items, and creates nothing but its own uploads.
-fn copy_items(address: SocketAddr, shared: &Shared, thread_index: usize) -> usize {
+fn change_items(address: SocketAddr, shared: &Shared, thread_index: usize) -> usize {
     let mut connection = Connection::new(address);
     let mut batch = String::new();
     for key in keys_of("touched") {
@@ -115,7 +115,7 @@ fn copy_items(address: SocketAddr, shared: &Shared, thread_index: usize) -> usiz
     for key in keys_of("stale") {
         batch += &format!("md {key} I T500\r\nmg {key} s t\r\n");
     }
-    let appended = format!(
+    let large_append = format!(
         "append appended{thread_index} 0 0 100000\r\n{}\r\n",
         "a".repeat(100_000)
     );
@@ -124,14 +124,14 @@ fn copy_items(address: SocketAddr, shared: &Shared, thread_index: usize) -> usiz
     while !shared.stop.load(Ordering::Relaxed) {
         connection.send(batch.as_bytes());
         rounds += 1;
-        if (rounds + thread_index * UPLOAD_EVERY / COPIERS).is_multiple_of(UPLOAD_EVERY) {
+        if (rounds + thread_index * UPLOAD_EVERY / CHANGERS).is_multiple_of(UPLOAD_EVERY) {
             let number = shared.uploaded[thread_index].load(Ordering::SeqCst) + 1;
             let upload =
                 format!("set upload{thread_index} {number} 0 {UPLOAD_BYTES}\r\n{value}\r\n");
             if connection.send(upload.as_bytes()) == b"STORED\r\n" {
                 shared.uploaded[thread_index].store(number, Ordering::SeqCst);
             }
-            connection.send(appended.as_bytes());
+            connection.send(large_append.as_bytes());
         }
     }
     rounds
@@ -165,11 +165,11 @@ fn set_all_keys(connection: &mut Connection) {
         }
     }
     let replies = connection.send(batch.as_bytes());
-    assert_eq!(replies, b"STORED\r\n".repeat(4 * KEYS));
+    assert_eq!(replies, b"STORED\r\n".repeat(4 * KEYS_PER_KIND));
 }
 
-/// Items that are readable and must not be.
-fn readable_keys(connection: &mut Connection, uploaded: &[u32]) -> Vec<String> {
+/// Lines of the replies that name items which a flush should have removed.
+fn lines_that_outlived_flush(connection: &mut Connection, uploaded: &[u32]) -> Vec<String> {
     let mut batch = String::from("get");
     for kind in ["touched", "counted", "appended", "stale"] {
         for key in keys_of(kind) {
@@ -177,7 +177,7 @@ fn readable_keys(connection: &mut Connection, uploaded: &[u32]) -> Vec<String> {
         }
     }
     batch += "\r\n";
-    for thread_index in 0..COPIERS {
+    for thread_index in 0..CHANGERS {
         batch += &format!("mg upload{thread_index} f k\r\n");
     }
     let replies = String::from_utf8_lossy(connection.send(batch.as_bytes())).into_owned();
@@ -205,32 +205,32 @@ fn stat_of(connection: &mut Connection, name: &str) -> u64 {
 fn nothing_that_was_acknowledged_before_a_flush_is_readable_after_it() {
     let flushes: usize =
         std::env::var("GLASSCACHE_TEST_FLUSHES").map_or(1000, |text| text.parse().unwrap());
-    let elsewhere = std::env::var("GLASSCACHE_TEST_ADDRESS").ok();
-    let server = elsewhere.is_none().then(|| {
+    let external_address = std::env::var("GLASSCACHE_TEST_ADDRESS").ok();
+    let server = external_address.is_none().then(|| {
         start(Config {
             memory_bytes: 64 << 20,
             ..live_server::config()
         })
         .unwrap()
     });
-    let address = match (&server, elsewhere) {
+    let address = match (&server, external_address) {
         (Some(server), _) => match server.addresses().first() {
             Some(Address::Tcp(address)) => *address,
             _ => panic!("no port"),
         },
-        (None, elsewhere) => elsewhere.unwrap().parse().unwrap(),
+        (None, external_address) => external_address.unwrap().parse().unwrap(),
     };
     let shared = Shared {
         stop: AtomicBool::new(false),
         uploaded: Default::default(),
     };
     let mut connection = Connection::new(address);
-    let (mut wrong, mut examples) = (0, Vec::new());
+    let (mut outlived_flushes, mut examples) = (0, Vec::new());
     let rounds: usize = std::thread::scope(|scope| {
         let shared = &shared;
         let stop = StopWhenDropped(shared);
-        let copiers: Vec<_> = (0..COPIERS)
-            .map(|thread_index| scope.spawn(move || copy_items(address, shared, thread_index)))
+        let changers: Vec<_> = (0..CHANGERS)
+            .map(|thread_index| scope.spawn(move || change_items(address, shared, thread_index)))
             .collect();
         for flush in 0..flushes {
             if flush % FLUSHES_IN_A_ROW == FLUSHES_IN_A_ROW / 2 {
@@ -244,21 +244,21 @@ fn nothing_that_was_acknowledged_before_a_flush_is_readable_after_it() {
                 .collect();
             let (request, replies) = FLUSHES[flush % 2];
             assert_eq!(connection.send(request), replies);
-            let found = readable_keys(&mut connection, &uploaded);
-            wrong += usize::from(!found.is_empty());
+            let found = lines_that_outlived_flush(&mut connection, &uploaded);
+            outlived_flushes += usize::from(!found.is_empty());
             examples.extend(found.into_iter().take(10 - examples.len().min(10)));
         }
         drop(stop);
-        copiers
+        changers
             .into_iter()
-            .map(|copier| copier.join().unwrap())
+            .map(|changer| changer.join().unwrap())
             .sum()
     });
     let (evictions, uploads) = (stat_of(&mut connection, "evictions"), &shared.uploaded);
     eprintln!(
-        "{flushes} flushes, {rounds} rounds of copies, uploads {uploads:?}, {evictions} evictions: \
-         {wrong} flushes that something outlived"
+        "{flushes} flushes, {rounds} rounds of changes, uploads {uploads:?}, {evictions} evictions: \
+         {outlived_flushes} flushes that something outlived"
     );
-    assert_eq!(wrong, 0, "readable after a flush: {examples:?}");
+    assert_eq!(outlived_flushes, 0, "readable after a flush: {examples:?}");
     assert!(evictions > 0, "no sweep ran");
 }

@@ -261,7 +261,7 @@ impl Appender {
         let min_bytes = item::padded_bytes(PIECE_HEADER_BYTES + wanted_bytes.min(PIECE_BYTES_MIN));
         // A piece lives as long as its head does, in whatever segment it is.
         let (addr, _) = self.find_record_space(segment_kind, min_bytes, request, |generation| {
-            generation < store.segments.flushes.generation_min()
+            generation < store.segments.flushes.living_generation_min()
         })?;
         let segment_bytes_left = store.arena().segment_bytes() - store.arena().offset_of(addr);
         let data_bytes = wanted_bytes.min(segment_bytes_left - PIECE_HEADER_BYTES);

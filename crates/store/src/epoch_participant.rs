@@ -34,7 +34,7 @@ impl Participant {
     /// Every operation calls this first; false for a worker that was never registered.
     #[inline]
     pub(crate) fn begin(&self, now: Seconds) -> bool {
-        self.store.record_time(now);
+        self.store.apply_due_flush(now);
         self.is_online.get() || self.go_online()
     }
 

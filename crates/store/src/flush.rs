@@ -18,7 +18,7 @@ use crate::sync::{AtomicU64, Mutex, Ordering};
 pub(crate) struct FlushSnapshot {
     pub(crate) flush_count: u64,
     pub(crate) last_full_flush: u64,
-    pub(crate) due_plus_one: u64,
+    pub(crate) due_second_plus_one: u64,
     /// Hash and number of each remembered prefix.
     pub(crate) prefixes: Vec<(u64, u64)>,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Flushes {
     last_full_flush: AtomicU64,
     prefixes: PrefixFlushes,
     /// Second at which a delayed flush takes effect, plus one; 0 if none is pending.
-    due_plus_one: AtomicU64,
+    due_second_plus_one: AtomicU64,
     /// Held while a flush is set or takes effect.
     change_lock: Mutex<()>,
 }
@@ -42,7 +42,7 @@ impl Flushes {
             flush_count: AtomicU64::new(0),
             last_full_flush: AtomicU64::new(0),
             prefixes: PrefixFlushes::new(seed),
-            due_plus_one: AtomicU64::new(0),
+            due_second_plus_one: AtomicU64::new(0),
             change_lock: Mutex::new(()),
         }
     }
@@ -52,7 +52,7 @@ impl Flushes {
         FlushSnapshot {
             flush_count: self.flush_count.load(Ordering::Acquire),
             last_full_flush: self.last_full_flush.load(Ordering::Acquire),
-            due_plus_one: self.due_plus_one.load(Ordering::Acquire),
+            due_second_plus_one: self.due_second_plus_one.load(Ordering::Acquire),
             prefixes: self.prefixes.snapshot(),
         }
     }
@@ -65,8 +65,8 @@ impl Flushes {
             .store(snapshot.last_full_flush, Ordering::Release);
         self.flush_count
             .store(snapshot.flush_count, Ordering::Release);
-        self.due_plus_one
-            .store(snapshot.due_plus_one, Ordering::Release);
+        self.due_second_plus_one
+            .store(snapshot.due_second_plus_one, Ordering::Release);
     }
 
     /// The generation of a segment that is opened now.
@@ -76,7 +76,7 @@ impl Flushes {
     }
 
     /// Everything in segments of a lower generation is dead.
-    pub(crate) fn generation_min(&self) -> u64 {
+    pub(crate) fn living_generation_min(&self) -> u64 {
         self.last_full_flush.load(Ordering::Acquire)
     }
 
@@ -90,7 +90,7 @@ impl Flushes {
     #[cold]
     #[inline(never)]
     fn is_flushed_since(&self, generation: u64, key: &[u8]) -> bool {
-        generation < self.generation_min() || self.prefixes.is_flushed_since(key, generation)
+        generation < self.living_generation_min() || self.prefixes.is_flushed_since(key, generation)
     }
 
     /// Number of prefixes that are remembered, and the bytes of their table.
@@ -110,10 +110,11 @@ impl Flushes {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let flush_number = self.flush_count.load(Ordering::Relaxed) + 1;
-        let outdated_up_to = || oldest_generation().max(self.generation_min());
+        let forgettable_up_to = || oldest_generation().max(self.living_generation_min());
         // INVARIANT: recorded before it is counted, so a segment of this generation sees the flush as one that came
         // before it, and an item of an earlier one is never found alive when this returns.
-        self.prefixes.record(prefix, flush_number, outdated_up_to)?;
+        self.prefixes
+            .record(prefix, flush_number, forgettable_up_to)?;
         self.flush_count.store(flush_number, Ordering::Release);
         Ok(())
     }
@@ -125,9 +126,9 @@ impl Flushes {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if flush_at <= now {
-            self.take_effect();
+            self.apply_full_flush();
         } else {
-            self.due_plus_one
+            self.due_second_plus_one
                 .store(u64::from(flush_at.0) + 1, Ordering::Release);
         }
     }
@@ -135,34 +136,34 @@ impl Flushes {
     /// Lets a pending flush take effect if its second has come; every operation checks this first, so it is one
     /// load.
     #[inline]
-    pub(crate) fn record_time(&self, now: Seconds) {
-        // Acquire pairs with the Release in `take_effect`: a thread that sees the flush done sees its count.
-        let due_plus_one = self.due_plus_one.load(Ordering::Acquire);
-        if due_plus_one != 0 && due_plus_one <= u64::from(now.0) + 1 {
-            self.flush_due(now);
+    pub(crate) fn apply_due_flush(&self, now: Seconds) {
+        // Acquire pairs with the Release in `apply_full_flush`: a thread that sees the flush done sees its count.
+        let due_second_plus_one = self.due_second_plus_one.load(Ordering::Acquire);
+        if due_second_plus_one != 0 && due_second_plus_one <= u64::from(now.0) + 1 {
+            self.apply_due_flush_locked(now);
         }
     }
 
     /// A thread that comes while another lets the flush take effect waits for it, so that no operation of that
     /// second still sees flushed items.
     #[cold]
-    fn flush_due(&self, now: Seconds) {
+    fn apply_due_flush_locked(&self, now: Seconds) {
         let _change_guard = self
             .change_lock
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let due_plus_one = self.due_plus_one.load(Ordering::Relaxed);
-        if due_plus_one != 0 && due_plus_one <= u64::from(now.0) + 1 {
-            self.take_effect();
+        let due_second_plus_one = self.due_second_plus_one.load(Ordering::Relaxed);
+        if due_second_plus_one != 0 && due_second_plus_one <= u64::from(now.0) + 1 {
+            self.apply_full_flush();
         }
     }
 
-    fn take_effect(&self) {
+    fn apply_full_flush(&self) {
         let flush_number = self.flush_count.load(Ordering::Relaxed) + 1;
         // In this order, as for a prefix.
         self.last_full_flush.store(flush_number, Ordering::Release);
         self.flush_count.store(flush_number, Ordering::Release);
-        self.due_plus_one.store(0, Ordering::Release);
+        self.due_second_plus_one.store(0, Ordering::Release);
     }
 }
 
@@ -176,10 +177,10 @@ mod tests {
     fn a_delayed_flush_takes_effect_once_at_its_second() {
         let flushes = Flushes::new(7);
         flushes.flush(Seconds(12), NOW);
-        flushes.record_time(Seconds(11));
+        flushes.apply_due_flush(Seconds(11));
         assert_eq!(flushes.generation(), 0);
-        flushes.record_time(Seconds(12));
-        flushes.record_time(Seconds(13));
+        flushes.apply_due_flush(Seconds(12));
+        flushes.apply_due_flush(Seconds(13));
         assert_eq!(flushes.generation(), 1);
     }
 
@@ -188,7 +189,7 @@ mod tests {
         let flushes = Flushes::new(7);
         flushes.flush(Seconds(12), NOW);
         flushes.flush(NOW, NOW);
-        flushes.record_time(Seconds(12));
+        flushes.apply_due_flush(Seconds(12));
         assert_eq!(flushes.generation(), 1);
     }
 
@@ -208,7 +209,10 @@ mod tests {
         flushes.flush_prefix(b"a:", || 0).unwrap();
         flushes.flush(NOW, NOW);
         flushes.flush_prefix(b"b:", || 0).unwrap();
-        assert_eq!((flushes.generation(), flushes.generation_min()), (3, 2));
+        assert_eq!(
+            (flushes.generation(), flushes.living_generation_min()),
+            (3, 2)
+        );
         let is_flushed = |generation, key| flushes.is_flushed(generation, || key);
         assert!(is_flushed(1, b"a:x") && is_flushed(2, b"b:x"));
         assert!(!is_flushed(2, b"a:x") && !is_flushed(3, b"b:x"));
@@ -343,7 +347,7 @@ mod interleaved {
             let flushed_item = FlushedItem::new();
             flushed_item.flushes.flush(Seconds(12), NOW);
             let operation = |flushed_item: &FlushedItem| {
-                flushed_item.flushes.record_time(Seconds(12));
+                flushed_item.flushes.apply_due_flush(Seconds(12));
                 assert!(!flushed_item.has_living_item());
                 flushed_item.copy();
                 assert!(!flushed_item.has_living_item());

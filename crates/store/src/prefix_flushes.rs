@@ -160,12 +160,12 @@ impl PrefixFlushes {
     }
 
     /// Records that `prefix` was flushed with the flush `flush_number`; one thread at a time. Only if there is no slot for
-    /// it, `outdated_up_to` is called for the number up to which flushes no longer concern any item.
+    /// it, `forgettable_up_to` is called for the number up to which flushes no longer concern any item.
     pub(crate) fn record(
         &self,
         prefix: &[u8],
         flush_number: u64,
-        outdated_up_to: impl FnOnce() -> u64,
+        forgettable_up_to: impl FnOnce() -> u64,
     ) -> Result<(), TableFull> {
         let hash = PrefixHasher::new(self.seed).hash(prefix, prefix.len());
         if let Some(slot) = self.active_slots().and_then(|slots| find_slot(slots, hash)) {
@@ -173,7 +173,7 @@ impl PrefixFlushes {
         } else {
             let is_full = |slots: &[Slot]| self.count() >= slots.len() / 2;
             if self.active_slots().is_none_or(is_full) {
-                self.rebuild(outdated_up_to())?;
+                self.rebuild(forgettable_up_to())?;
             }
             if let Some(lengths) = self.length_set.get(prefix.len() / WORD_BITS) {
                 lengths.fetch_or(1 << (prefix.len() % WORD_BITS), Ordering::AcqRel);
@@ -259,9 +259,9 @@ impl PrefixFlushes {
         self.active_table.store(table_index, Ordering::Release);
     }
 
-    /// Moves the prefixes to the next table, without those last flushed by the flush `outdated_up_to` or before.
+    /// Moves the prefixes to the next table, without those last flushed by the flush `forgettable_up_to` or before.
     #[cold]
-    fn rebuild(&self, outdated_up_to: u64) -> Result<(), TableFull> {
+    fn rebuild(&self, forgettable_up_to: u64) -> Result<(), TableFull> {
         let active_table = self.active_table.load(Ordering::Relaxed);
         let old_slots = self.active_slots().unwrap_or_default();
         let retained = || {
@@ -269,7 +269,7 @@ impl PrefixFlushes {
                 let hash = slot.hash.load(Ordering::Relaxed);
                 (hash, slot.flush_number.load(Ordering::Relaxed))
             });
-            slots.filter(|&(hash, flush_number)| hash != 0 && flush_number > outdated_up_to)
+            slots.filter(|&(hash, flush_number)| hash != 0 && flush_number > forgettable_up_to)
         };
         let retained_count = retained().count();
         let next_table = match active_table {

@@ -193,7 +193,7 @@ impl Store {
     /// # Errors
     /// [`Error::PrefixesFull`] if no further one can be; then nothing changed.
     pub fn flush_prefix(&self, prefix: &[u8], now: Seconds) -> Result<(), Error> {
-        self.record_time(now);
+        self.apply_due_flush(now);
         let (segments, flushes) = (&self.segments, &self.segments.flushes);
         let outcome = flushes.flush_prefix(prefix, || segments.oldest_generation());
         self.charge_prefix_table();
@@ -218,8 +218,8 @@ impl Store {
 
     /// Lets a pending flush take effect; every operation calls this first.
     #[inline]
-    pub(crate) fn record_time(&self, now: Seconds) {
-        self.segments.flushes.record_time(now);
+    pub(crate) fn apply_due_flush(&self, now: Seconds) {
+        self.segments.flushes.apply_due_flush(now);
     }
 
     /// `cache_memlimit`: a new limit in bytes, at most four times the first; if the addresses were not available at

@@ -19,7 +19,7 @@ pub(crate) struct Output<'w> {
     /// Holds on values of this output, in case that they have to wait for the socket.
     held_values: Vec<HeldValue>,
     /// Length up to which everything is the reply of an `mn` or comes before one.
-    delivered_bytes: usize,
+    mn_reply_end: usize,
 }
 
 /// A value to be sent after the first `offset` rendered bytes.
@@ -31,8 +31,8 @@ struct LargeValue<'w> {
 /// A position in the output to rewind to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OutputPosition {
-    bytes: usize,
-    large_values: usize,
+    rendered_bytes: usize,
+    large_value_count: usize,
     large_value_bytes: usize,
 }
 
@@ -53,7 +53,7 @@ impl<'w> Output<'w> {
             large_values: Vec::new(),
             large_value_bytes: 0,
             held_values: Vec::new(),
-            delivered_bytes: 0,
+            mn_reply_end: 0,
         }
     }
 
@@ -64,7 +64,7 @@ impl<'w> Output<'w> {
             large_values: Vec::new(),
             large_value_bytes: 0,
             held_values: Vec::new(),
-            delivered_bytes: 0,
+            mn_reply_end: 0,
         }
     }
 
@@ -92,25 +92,25 @@ impl<'w> Output<'w> {
     }
 
     /// An `mn` was executed: everything before its reply counts as sent.
-    pub(crate) fn mark_delivered(&mut self) {
-        self.delivered_bytes = self.len();
+    pub(crate) fn mark_mn_reply(&mut self) {
+        self.mn_reply_end = self.len();
     }
 
     /// Whether the last command was an `mn`.
-    pub(crate) fn is_delivered(&self) -> bool {
-        self.len() == self.delivered_bytes
+    pub(crate) fn ends_with_mn_reply(&self) -> bool {
+        self.len() == self.mn_reply_end
     }
 
     /// Appends an item's value and its line ending.
     #[inline]
-    pub(crate) fn append_value(&mut self, item: Item<'w>) {
-        self.append_raw_value(item);
+    pub(crate) fn append_value_line(&mut self, item: Item<'w>) {
+        self.append_value(item);
         self.bytes.extend_from_slice(b"\r\n");
     }
 
     /// Appends an item's value.
     #[inline]
-    pub(crate) fn append_raw_value(&mut self, item: Item<'w>) {
+    pub(crate) fn append_value(&mut self, item: Item<'w>) {
         match item.value() {
             Some(value) if item.value_bytes() <= COPY_BYTES_MAX => {
                 self.bytes.extend_from_slice(value);
@@ -127,16 +127,16 @@ impl<'w> Output<'w> {
 
     pub(crate) fn position(&self) -> OutputPosition {
         OutputPosition {
-            bytes: self.bytes.len(),
-            large_values: self.large_values.len(),
+            rendered_bytes: self.bytes.len(),
+            large_value_count: self.large_values.len(),
             large_value_bytes: self.large_value_bytes,
         }
     }
 
     /// Removes what was appended since `position`.
     pub(crate) fn rewind(&mut self, position: OutputPosition) {
-        self.bytes.truncate(position.bytes);
-        self.large_values.truncate(position.large_values);
+        self.bytes.truncate(position.rendered_bytes);
+        self.large_values.truncate(position.large_value_count);
         self.large_value_bytes = position.large_value_bytes;
     }
 

@@ -132,7 +132,7 @@ impl Snapshot {
         let segments = self.segments.items.len() + self.index.segments().count();
         flushes.flush_count < COUNT_MAX
             && flushes.last_full_flush <= flushes.flush_count
-            && flushes.due_plus_one <= u64::from(u32::MAX) + 1
+            && flushes.due_second_plus_one <= u64::from(u32::MAX) + 1
             && flushes.prefixes.len() <= PREFIXES_MAX
             && flushes.prefixes.iter().all(is_prefix)
             && u32::try_from(self.arena_segments).is_ok()
@@ -171,7 +171,7 @@ pub(super) fn write(snapshot: &Snapshot, to: &mut Writer) {
     let flushes = &snapshot.flushes;
     to.u64(flushes.flush_count);
     to.u64(flushes.last_full_flush);
-    to.u64(flushes.due_plus_one);
+    to.u64(flushes.due_second_plus_one);
     to.list(&flushes.prefixes, |to, &(hash, number)| {
         to.u64(hash);
         to.u64(number);
@@ -214,7 +214,7 @@ pub(super) fn read(from: &mut Reader<'_>) -> Option<Snapshot> {
         flushes: FlushSnapshot {
             flush_count: from.u64()?,
             last_full_flush: from.u64()?,
-            due_plus_one: from.u64()?,
+            due_second_plus_one: from.u64()?,
             prefixes: from.list(|from| Some((from.u64()?, from.u64()?)))?,
         },
         segments: SegmentsSnapshot {

@@ -207,7 +207,7 @@ impl Segments {
 
     /// The first segments in each order, at second `now`, with the hand at `hand`.
     pub(crate) fn candidates(&self, now: u32, hand: u64) -> Candidates {
-        let generation_min = self.flushes.generation_min();
+        let living_generation_min = self.flushes.living_generation_min();
         let ranking = self.lock_ranking();
         let view = |id: u32| self.examine(SegmentId(id));
         let oldest = |queue: &BTreeSet<(u64, u32)>| queue.first().copied();
@@ -216,7 +216,7 @@ impl Segments {
         };
         let next_in_queues = [after(&ranking.small), after(&ranking.main)];
         let flushed = ranking.generations.first().copied();
-        let flushed = flushed.filter(|&(generation, _)| generation < generation_min);
+        let flushed = flushed.filter(|&(generation, _)| generation < living_generation_min);
         let expired = ranking.expiring.first().copied();
         let expired = expired.filter(|&(expires, _)| expires <= now);
         let dead = flushed.map(|(_, id)| id).or(expired.map(|(_, id)| id));

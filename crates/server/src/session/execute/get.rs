@@ -44,7 +44,7 @@ pub(super) fn text_get<'w>(
             item.value_bytes(),
             unique,
         );
-        out.append_value(item);
+        out.append_value_line(item);
     }
     Ok(is_hit)
 }
@@ -117,7 +117,7 @@ pub(super) fn binary_get<'w>(
         cas,
     };
     binary::write_value_head(&mut out.bytes, id, &head);
-    out.append_raw_value(item);
+    out.append_value(item);
     Ok(true)
 }
 
@@ -222,7 +222,7 @@ pub(super) fn meta_get_hinted<'w>(
             .shared
             .slab_classes
             .count_hit(context.counters, key.len(), &item, false);
-        out.append_value(item);
+        out.append_value_line(item);
         return Ok(());
     }
     let unique = if flags.has(b'c') {
@@ -244,7 +244,7 @@ pub(super) fn meta_get_hinted<'w>(
         .slab_classes
         .count_hit(context.counters, key.len(), &item, flags.has(b'T'));
     if sends_value {
-        out.append_value(item);
+        out.append_value_line(item);
     }
     Ok(())
 }

@@ -65,7 +65,7 @@ pub(crate) fn run_command<'w>(
         }
         Command::MetaNoop => {
             out.bytes.extend_from_slice(b"MN\r\n");
-            out.mark_delivered();
+            out.mark_mn_reply();
         }
         Command::Version => {
             out.bytes.extend_from_slice(VERSION_REPLY);

@@ -80,7 +80,7 @@ fn start_dump(
             _ => replies::METADUMP_DISABLED,
         });
     }
-    if !out.is_delivered() {
+    if !out.ends_with_mn_reply() {
         return Err(match line_format {
             LineFormat::Mgdump => replies::MGDUMP_IN_PIPELINE,
             _ => replies::METADUMP_IN_PIPELINE,

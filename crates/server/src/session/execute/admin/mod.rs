@@ -174,7 +174,7 @@ fn misbehave(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
 fn watch(arguments: &[u8], context: &Context<'_>, out: &mut Output<'_>) -> ConnectionEffect {
     let reply: &[u8] = if !context.shared.config.watch_enabled {
         replies::WATCH_DISABLED
-    } else if !out.is_delivered() {
+    } else if !out.ends_with_mn_reply() {
         replies::WATCH_IN_PIPELINE
     } else {
         match WatchFilter::parse(arguments) {
