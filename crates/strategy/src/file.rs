@@ -95,8 +95,9 @@ impl FromStr for StrategyFile {
                 "key" => {} // it is in the fixed set already
                 "child" => {
                     let (parent, key) = parse_child(arguments).map_err(invalid_line)?;
-                    tree.add(parent, key).map_err(invalid_line)?;
-                    file.children.push((parent.to_owned(), key.to_owned()));
+                    if tree.add(parent, key).map_err(invalid_line)? {
+                        file.children.push((parent.to_owned(), key.to_owned()));
+                    }
                 }
                 "forecast" => file
                     .forecast
@@ -148,10 +149,16 @@ fn parse_child(arguments: &str) -> Result<(&str, &str), String> {
 struct Tree<'f>(HashMap<&'f str, &'f str>);
 
 impl<'f> Tree<'f> {
-    /// Adds a child; an error if the file would no longer describe a tree.
-    fn add(&mut self, parent: &'f str, key: &'f str) -> Result<(), String> {
-        if self.0.contains_key(key) {
-            return Err(format!("names a second parent of `{key}`; one at most"));
+    /// Adds a child; false if it is there already, an error if the file would no longer describe a tree.
+    fn add(&mut self, parent: &'f str, key: &'f str) -> Result<bool, String> {
+        match self.0.get(key) {
+            Some(&first) if first == parent => return Ok(false),
+            Some(first) => {
+                return Err(format!(
+                    "names {key} under {first} and under {parent}; save the strategy again"
+                ));
+            }
+            None => {}
         }
         let mut ancestor = Some(parent);
         while let Some(current) = ancestor {
@@ -161,7 +168,7 @@ impl<'f> Tree<'f> {
             ancestor = self.0.get(current).copied();
         }
         self.0.insert(key, parent);
-        Ok(())
+        Ok(true)
     }
 }
 

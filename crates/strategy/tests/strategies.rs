@@ -118,7 +118,7 @@ fn a_strategy_file_that_cannot_be_read_names_line_and_rule() {
         ),
         (
             "glasscache-strategy 1\nstrategy subtree:9\nchild a b\nchild c b\n",
-            "line 4: `child` names a second parent of `b`",
+            "line 4: `child` names b under a and under c",
         ),
         (
             "glasscache-strategy 1\nstrategy subtree:9\nchild a b\nchild b c\nchild c a\n",
@@ -135,10 +135,12 @@ fn a_strategy_file_that_cannot_be_read_names_line_and_rule() {
 }
 
 #[test]
-fn a_key_that_a_strategy_file_lists_twice_is_kept_once() {
-    let lines = "glasscache-strategy 1\nstrategy fixed:2\nkey a\nkey b\nkey a\n";
+fn a_key_or_child_that_a_strategy_file_lists_twice_is_kept_once() {
+    let lines =
+        "glasscache-strategy 1\nstrategy fixed:2\nkey a\nkey b\nkey a\nchild a b\nchild a b\n";
     let file: StrategyFile = lines.parse().unwrap();
     assert_eq!(file.fixed_keys, ["a", "b"]);
+    assert_eq!(file.children.len(), 1);
 }
 
 /// LRU as a list, newest at the back; capacity in bytes, `bytes` of 1 each make it a capacity in items.

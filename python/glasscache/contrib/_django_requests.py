@@ -48,6 +48,9 @@ def _requests_of_clients(request: Any, is_async: bool) -> Generator[None]:
 def request_middleware(get_response: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Make each HTTP request a request of the clients, so that their strategies and recorders see it.
 
+    What a streaming response reads while it is sent is not part of the request: `RequestASGI` or
+    `RequestWSGI` around the whole application includes it.
+
     MIDDLEWARE = ["glasscache.contrib.django.request_middleware", ...]
     """
     if iscoroutinefunction(get_response):

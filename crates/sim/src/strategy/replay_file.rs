@@ -15,21 +15,9 @@ use super::prepare::PreparedLog;
 use super::run::{Choices, RequestStats, run};
 use crate::trace::log::{Items, NONE, RequestLog};
 
-/// A child under two parents: a log has one parent for each item.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`child` names {key} under {first} and under {second}; save the strategy again")]
-pub struct TwoParents {
-    /// The child.
-    pub key: String,
-    /// One parent.
-    pub first: String,
-    /// Another one.
-    pub second: String,
-}
-
 /// The log with the tree of a strategy file in place of its own: children are numbered in the order of the file. Keys
 /// that only the file has become items of unknown size.
-pub fn with_tree_of(log: &RequestLog, file: &StrategyFile) -> Result<RequestLog, TwoParents> {
+pub fn with_tree_of(log: &RequestLog, file: &StrategyFile) -> RequestLog {
     let mut numbering = KeyNumbering::default();
     for (_, child) in &file.children {
         numbering.assign_number(child);
@@ -56,25 +44,18 @@ pub fn with_tree_of(log: &RequestLog, file: &StrategyFile) -> Result<RequestLog,
     for (parent, child) in &file.children {
         let child_number = numbering.number_of[child.as_str()] as usize;
         let parent_number = numbering.number_of[parent.as_str()];
-        let previous_parent = std::mem::replace(&mut items.parents[child_number], parent_number);
-        if previous_parent != NONE && previous_parent != parent_number {
-            return Err(TwoParents {
-                key: child.clone(),
-                first: items.keys[previous_parent as usize].clone(),
-                second: parent.clone(),
-            });
-        }
+        items.parents[child_number] = parent_number;
     }
     let mut requests = log.requests.clone();
     let references = requests.items.iter_mut().chain(&mut requests.page);
     for item in references.filter(|item| **item != NONE) {
         *item = new_numbers[*item as usize];
     }
-    Ok(RequestLog {
+    RequestLog {
         items,
         requests,
         truncated_after: log.truncated_after,
-    })
+    }
 }
 
 /// Numbers in the order in which keys are first named.

@@ -121,8 +121,7 @@ impl Args {
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let strategy_file = self.read_strategy_file()?;
         let FolderLog { log, left_out } = read_log(&self.log)?;
-        let log =
-            with_tree_of(&log, &strategy_file).map_err(|error| self.strategy_failure(&error))?;
+        let log = with_tree_of(&log, &strategy_file);
         let prepared = PreparedLog::new(&log, |_| true);
         super::simulate::check_halves(&self.log, &prepared)?;
         self.check_clients(prepared.instances())?;
