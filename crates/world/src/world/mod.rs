@@ -163,6 +163,7 @@ impl World {
                     .report_broken(Invariant::CallEndsOnce, "the world does not end");
             }
             self.handle(event);
+            self.check_causes_of_down();
         }
         if self.checker.violation().is_none() {
             self.end();

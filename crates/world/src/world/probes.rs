@@ -19,20 +19,32 @@ impl World {
             return;
         }
         pool.needs_probe = true;
-        let BadCalls {
-            count,
-            was_unreachable,
-            ..
-        } = pool.bad_calls;
-        if count < BAD_CALLS_MAX && !was_unreachable {
-            let text =
-                format!("process {process}: server {server} is down after {count} bad calls");
-            self.checker.report_broken(Invariant::DownHasACause, text);
-        }
+        pool.must_explain_down = true;
         self.count("down");
         self.log_event(|_| format!("process {process}: server {server} is down"));
         self.close_idle(process, server);
         self.probe_later(process, server);
+    }
+
+    /// Checks why servers went down by what has just happened. Not before all of it is counted: calls that fail together
+    /// are handled one by one.
+    pub(super) fn check_causes_of_down(&mut self) {
+        for (process, state) in self.processes.iter_mut().enumerate() {
+            for (server, pool) in state.servers.iter_mut().enumerate() {
+                let is_due = std::mem::take(&mut pool.must_explain_down);
+                let BadCalls {
+                    count,
+                    was_unreachable,
+                    ..
+                } = pool.bad_calls;
+                if is_due && count < BAD_CALLS_MAX && !was_unreachable {
+                    let text = format!(
+                        "process {process}: server {server} is down after {count} bad calls"
+                    );
+                    self.checker.report_broken(Invariant::DownHasACause, text);
+                }
+            }
+        }
     }
 
     fn probe_later(&mut self, process: usize, server: usize) {

@@ -44,6 +44,8 @@ pub(super) struct ServerPool {
     pub(super) needs_probe: bool,
     pub(super) probe: Option<Probe>,
     pub(super) bad_calls: BadCalls,
+    /// It has just gone down, and why is still to be checked.
+    pub(super) must_explain_down: bool,
 }
 
 /// A probe under way.
@@ -167,6 +169,7 @@ pub(super) fn new_server_pool(
         needs_probe: false,
         probe: None,
         bad_calls: BadCalls::default(),
+        must_explain_down: false,
     }
 }
 
