@@ -147,7 +147,7 @@ class Sampler:
 
 
 def print_report(report: Report, evictions: int, seconds: float) -> bool:
-    """Prints the report; true if there is no violation and no error."""
+    """Print the report, and return whether it has neither violations nor errors."""
     operations = sum(report.operations.values())
     print(
         f"{operations} operations in {seconds:.0f} s, {report.killed} connections killed, "

@@ -1,12 +1,11 @@
 //! Nothing that was acknowledged before a `flush_all`, or a `flush_prefix` of its key, was sent is readable after the
 //! reply, nor anything derived from it.
 //!
-//! Four connections change items continuously, so that the store copies them: touch, incr, append, gat, `md I`, `mg T`, and values of a megabyte
-//! that are uploaded in pieces. Another fills the memory from time to time, so that sweeps evict and compact
-//! meanwhile. The main thread sets keys that the others only change, flushes everything or their prefixes in turn, and
-//! searches for them. `make flushes`
-//! runs 100,000 flushes; `GLASSCACHE_TEST_ADDRESS` names a running server (`-m 64 -t 2`) to check instead of our
-//! own.
+//! Four connections change items continuously, so that the store copies them: touch, incr, append, gat, `md I`, `mg T`,
+//! and values of a megabyte that are uploaded in pieces. Another fills the memory from time to time, so that sweeps evict
+//! and compact meanwhile. The main thread sets keys that the others only change, flushes everything or their prefixes in
+//! turn, and searches for them. `make flushes` runs 100,000 flushes; `GLASSCACHE_TEST_ADDRESS` names a running server
+//! (`-m 64 -t 2`) to check instead of our own.
 
 #![allow(
     clippy::unwrap_used,

@@ -81,8 +81,8 @@ fn a_reply_of_many_large_values_without_small_requests_is_sent_in_few_runs() {
     }
     let line = names.join(" ") + "\r\n";
     let reply = values.concat() + "END\r\n";
-    // The small requests before cut the first replies of each series: the longer it is, the less they count. The last
-    // run of a reply of more than a megabyte sends little, and is no small request.
+    // `stats` is a small request, after which the first replies of each series are cut: they count less in a longer
+    // series. The last run of each reply sends little, and must not count as a small request.
     let mut count = 50;
     let yields_per_reply = std::iter::from_fn(|| {
         let before = yield_count(&server);

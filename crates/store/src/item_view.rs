@@ -65,7 +65,7 @@ impl<'w> Item<'w> {
         self.located.header.value_bytes
     }
 
-    /// The value when it is in one piece (every value below a sixteenth of a segment does).
+    /// The value when it is in one piece (as every value below a sixteenth of a segment is).
     #[inline]
     pub fn value(&self) -> Option<&'w [u8]> {
         (!self.located.header.is_chained).then(|| self.store.inline_value(&self.located))

@@ -1,7 +1,7 @@
 //! The sizes of a running server's items, and its settings, from five `stats` commands.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::ops::Range;
 use std::time::Duration;
@@ -10,6 +10,12 @@ use glasscache_sim::slabs::classes::{CHUNK_ALIGN_BYTES, SlabConfig};
 
 use crate::live_target::not_memcached;
 use crate::output::{Exit, Failure};
+
+/// Longest line that is read from a server.
+const LINE_BYTES_MAX: u64 = 4096;
+
+/// Most rows of a section: `stats sizes` has one for every 32 bytes up to the largest item.
+const STATS_ROWS_MAX: usize = 1 << 20;
 
 /// Time after which an unresponsive server counts as unreachable.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -115,9 +121,9 @@ fn stats(
         .get_mut()
         .write_all(format!("stats {section}\r\n").as_bytes())?;
     let mut stats = Stats::new();
-    loop {
+    while stats.len() <= STATS_ROWS_MAX {
         let mut line = Vec::new();
-        if server.read_until(b'\n', &mut line)? == 0 {
+        if server.take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
             return Err(std::io::Error::other("it closed the connection"));
         }
         let line = String::from_utf8_lossy(&line);
@@ -137,6 +143,9 @@ fn stats(
             Err(line.to_owned())
         });
     }
+    Err(std::io::Error::other(format!(
+        "its reply to `stats {section}` has more than {STATS_ROWS_MAX} rows"
+    )))
 }
 
 fn slab_config(settings: &Stats) -> SlabConfig {

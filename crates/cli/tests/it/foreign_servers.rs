@@ -6,7 +6,8 @@ use std::net::TcpListener;
 use crate::server::glasscache;
 
 /// The address of a peer that replies to whatever it receives with `reply`, and closes.
-fn peer(reply: &'static str) -> String {
+fn peer(reply: impl Into<String>) -> String {
+    let reply = reply.into();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
@@ -47,6 +48,16 @@ fn a_web_server_is_named_as_such_with_its_reply() {
         assert!(message.contains("HTTP/1.1 400"), "{arguments:?}: {message}");
         assert!(!message.contains("hint: a server started with -X"));
     }
+}
+
+#[test]
+fn statistics_without_end_are_refused() {
+    let rows: Vec<String> = (0..1_048_600)
+        .map(|row| format!("STAT {row} 1\r\n"))
+        .collect();
+    let (code, message) = failure(&["slabs", &peer(rows.concat())]);
+    assert_eq!(code, Some(3), "{message}");
+    assert!(message.contains("more than 1048576 rows"), "{message}");
 }
 
 #[test]

@@ -45,7 +45,7 @@ impl Context<'_> {
     /// Values that are sent from where they lie fill a slice later than rendered bytes, because each call of the
     /// kernel that sends a part wakes the reader; but not while memory is short or small requests wait behind them.
     #[inline]
-    pub(crate) fn is_slice_full(&self, out: &Output<'_>) -> bool {
+    pub(crate) fn is_output_full(&self, out: &Output<'_>) -> bool {
         let slice_bytes = match self.pressure {
             Pressure::High => SLICE_BYTES_HIGH_PRESSURE,
             _ => SLICE_BYTES,

@@ -22,7 +22,7 @@ impl Session {
                 pending_get.reply_start = position;
             }
             // The rest of the current batch still fits in this slice.
-            if run.is_stopped() || run.context.is_slice_full(run.out) {
+            if run.is_stopped() || run.context.is_output_full(run.out) {
                 self.state = State::PendingGet(pending_get);
                 return Some(RunEnd::Flush);
             }

@@ -50,7 +50,7 @@ impl<'b, 'w> Run<'b, '_, 'w> {
     #[inline]
     pub(super) fn end_if_due(&mut self) -> Option<RunEnd> {
         self.execute_full_batch();
-        if self.is_stopped() || self.context.is_slice_full(self.out) {
+        if self.is_stopped() || self.context.is_output_full(self.out) {
             return Some(RunEnd::Flush);
         }
         if self.command_count >= self.context.shared.config.requests_per_event.max(1) {

@@ -1,6 +1,6 @@
 //! Key streams from the lines of a log, by a regular expression with named groups.
 //!
-//! The groups are `key`, `time`, `size`, `parse_op` and `ttl`; only `key` is required. Logs have lines of other kinds, so a
+//! The groups are `key`, `time`, `size`, `op` and `ttl`; only `key` is required. Logs have lines of other kinds, so a
 //! line that does not match is left out and counted; "-" and an empty group are null, as access logs write them.
 
 use super::layout::{Layout, Pattern};

@@ -72,7 +72,8 @@ pub(crate) struct RecordedRequest {
 }
 
 impl RecordedRequest {
-    /// Behind the bytes with which its first reply may come: of one in pieces, before the last of them are there.
+    /// The offset behind the bytes that must be executed before its first reply may come: its first byte if it is
+    /// executed piece by piece.
     pub(crate) fn first_step_offset(&self) -> u64 {
         if self.is_multi_step {
             self.begin_offset + 1

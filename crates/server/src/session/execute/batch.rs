@@ -163,7 +163,7 @@ impl<'b, 'w> Batch<'b, 'w> {
         let (mut last_line_start, mut stopped) = (None, None);
         let (mut gets, mut hits) = (0, 0);
         for (index, (lookup, hint)) in self.lookups.iter().zip(hints).enumerate() {
-            if context.is_slice_full(out) || context.pressure != Pressure::Low {
+            if context.is_output_full(out) || context.pressure != Pressure::Low {
                 stopped = self.stop_for_memory(index, context, out);
                 if stopped.is_some() {
                     break;
@@ -259,7 +259,7 @@ impl<'b> Batch<'b, '_> {
         context: &Context<'_>,
         out: &mut Output<'_>,
     ) -> Option<StoppedLookup<'b>> {
-        if context.is_slice_full(out) {
+        if context.is_output_full(out) {
             return self.stop_before(index, StopReason::SliceFull);
         }
         let lookup = self.lookups.get(index)?;
