@@ -283,7 +283,8 @@ faults-long: ## Ten million operations through every fault, ten million with val
 	@scripts/client-long resident $(ARGS)
 	@GLASSCACHE_TEST_FORKS=3400 scripts/python-tests -v python/tests/test_forks.py
 
-WORLD := $(CARGO) run --release -q -p glasscache-world --
+# Each world makes and frees megabytes: glibc is to keep them instead of returning them to the kernel.
+WORLD := MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=536870912 $(CARGO) run --release -q -p glasscache-world --
 
 .PHONY: world
 world: ## Simulated worlds of the client's engine and the server, from a first seed on (FIRST=0 SEEDS=10000); a failing seed prints its shortest history.

@@ -233,18 +233,22 @@ impl History {
         Some(self.requests[*id].server)
     }
 
-    /// The requests that brought a value, as far as they may have been executed before the end of `read`.
+    /// The requests that brought a value from `source`, the last one first.
     fn requests_from_source(&self, key: Key, source: Source) -> impl Iterator<Item = RequestId> {
-        let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
-        let may_write_source = move |(id, effect_index): &(RequestId, usize)| {
-            let request = &self.requests[*id];
-            source_of(request.effects[*effect_index].1) == Some(source)
-                && request.known_outcomes[*effect_index] != KnownOutcome::NotDone
-        };
-        key_changes
-            .copied()
-            .filter(may_write_source)
+        self.stores_of(key)
+            .filter(move |(_, stored_source)| *stored_source == source)
             .map(|(id, _)| id)
+    }
+
+    /// The requests that may have stored something under a key and what they stored, the last one first.
+    fn stores_of(&self, key: Key) -> impl Iterator<Item = (RequestId, Source)> {
+        let key_changes = self.changes_by_key.get(&key).into_iter().flatten().rev();
+        key_changes.filter_map(move |(id, effect_index)| {
+            let request = &self.requests[*id];
+            let source = source_of(request.effects[*effect_index].1)?;
+            let may_be_done = request.known_outcomes[*effect_index] != KnownOutcome::NotDone;
+            may_be_done.then_some((*id, source))
+        })
     }
 
     /// Whether a read within `read` may find what comes from `source`.
@@ -255,12 +259,22 @@ impl History {
         read: PositionRange,
         network: &Network,
     ) -> bool {
-        self.requests_from_source(key, source).any(|id| {
-            let Some((first, last)) = self.execution_range(id, network) else {
-                return false;
-            };
-            first <= read.1 && !self.is_overwritten(key, (last, read.0), source, network)
-        })
+        self.requests_from_source(key, source)
+            .any(|id| self.may_find_store(key, (id, source), read, network))
+    }
+
+    /// Whether a read within `read` may find what one request stored.
+    fn may_find_store(
+        &self,
+        key: Key,
+        (id, source): (RequestId, Source),
+        read: PositionRange,
+        network: &Network,
+    ) -> bool {
+        self.execution_range(id, network)
+            .is_some_and(|(first, last)| {
+                first <= read.1 && !self.is_overwritten(key, (last, read.0), source, network)
+            })
     }
 
     /// Whether a value from `source` was certainly gone or replaced between a read and a later moment.
@@ -276,11 +290,8 @@ impl History {
 
     /// Whether anything may be under a key within `read`.
     pub(crate) fn may_exist(&self, key: Key, read: PositionRange, network: &Network) -> bool {
-        let key_changes = self.changes_by_key.get(&key).into_iter().flatten();
-        let mut sources = key_changes.filter_map(|(id, effect_index)| {
-            source_of(self.requests[*id].effects[*effect_index].1)
-        });
-        sources.any(|source| self.may_find(key, source, read, network))
+        self.stores_of(key)
+            .any(|store| self.may_find_store(key, store, read, network))
     }
 
     /// What is known of a key, for a message.

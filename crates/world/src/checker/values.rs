@@ -22,9 +22,13 @@ pub(crate) fn value_body(write: WriteId, key: Key, bytes: u32, has_protocol_text
         plain_text
     };
     let first_letter = write as usize % padding.len();
-    let padding = padding.iter().cycle().skip(first_letter);
-    let padding_bytes = (bytes as usize).saturating_sub(body.len());
-    body.extend(padding.take(padding_bytes));
+    let length = (bytes as usize).max(body.len());
+    body.reserve_exact(length - body.len());
+    body.extend_from_slice(&padding[first_letter..]);
+    while body.len() < length {
+        body.extend_from_slice(padding);
+    }
+    body.truncate(length);
     body
 }
 

@@ -4,8 +4,6 @@
 //! require. How long a packet travels is decided in the parent module, which faults happen and when in `faults`, and
 //! how a server alters its replies in `misbehaviour`.
 
-use std::hash::Hasher;
-
 use super::host::Host;
 use super::link::{End, LinkId, Packet};
 use super::queue::Event;
@@ -17,14 +15,17 @@ impl Network {
         if self.delay_if_partitioned(link, Event::ToClient(link)) {
             return None;
         }
+        let packet = self.links[link].to_client.packets.pop_front()?;
+        if let Packet::Bytes(bytes) = &packet {
+            self.add_to_digest(bytes);
+        }
         let state = &mut self.links[link];
-        match state.to_client.packets.pop_front()? {
+        match packet {
             Packet::Bytes(bytes) => {
-                self.digest.write(&bytes);
                 state.to_client.bytes -= bytes.len();
                 // Nothing is received behind an end.
                 if state.client_end.is_none() {
-                    state.client_input.extend_from_slice(&bytes);
+                    append_arrived(&mut state.client_input, bytes);
                 }
             }
             Packet::End(end) => {
@@ -51,11 +52,14 @@ impl Network {
             }
             return None;
         }
+        if let Packet::Bytes(bytes) = &packet {
+            self.add_to_digest(bytes);
+        }
+        let state = &mut self.links[link];
         match packet {
             Packet::Bytes(bytes) => {
-                self.digest.write(&bytes);
                 state.to_server.bytes -= bytes.len();
-                state.server_input.extend_from_slice(&bytes);
+                append_arrived(&mut state.server_input, bytes);
                 self.serve(link);
             }
             Packet::End(End::InOrder)
@@ -190,6 +194,15 @@ impl Network {
             Some((_, true)) => self.restart(server, Some(End::Reset)),
             None => {}
         }
+    }
+}
+
+/// Appends what has arrived to what has not been read: mostly there is nothing, and nothing is copied.
+fn append_arrived(unread: &mut Vec<u8>, arrived: Vec<u8>) {
+    if unread.is_empty() {
+        *unread = arrived;
+    } else {
+        unread.extend_from_slice(&arrived);
     }
 }
 
