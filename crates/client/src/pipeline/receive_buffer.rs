@@ -53,9 +53,9 @@ impl ReceiveBuffer {
         let free_bytes = self.buffer.len() - self.end;
         if free_bytes < bytes || self.buffer.is_empty() {
             let doubled_capacity = self.buffer.len().max(RECEIVE_BYTES / 2) * 2;
-            // Not more than twice what has come, even if a head announces a gigabyte.
-            let capacity =
-                (self.end + bytes).clamp(RECEIVE_BYTES, doubled_capacity.max(RECEIVE_BYTES));
+            // Room for a whole receive, but not more than twice what has come, even if a head announces a gigabyte.
+            let capacity = (self.end + bytes.max(RECEIVE_BYTES))
+                .clamp(RECEIVE_BYTES, doubled_capacity.max(RECEIVE_BYTES));
             if capacity > self.buffer.len() {
                 self.buffer.resize(capacity, 0);
             }
@@ -75,5 +75,22 @@ impl ReceiveBuffer {
             self.start = 0;
             self.end = 0;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_buffer_gets_room_for_a_whole_receive_and_at_most_doubles() {
+        let mut buffer = ReceiveBuffer::default();
+        for doubled_capacity in [RECEIVE_BYTES, 2 * RECEIVE_BYTES] {
+            let room_bytes = buffer.receive_space(1).len();
+            assert_eq!(room_bytes, RECEIVE_BYTES);
+            buffer.mark_received(room_bytes);
+            assert_eq!(buffer.len(), doubled_capacity);
+        }
+        assert_eq!(buffer.receive_space(1 << 30).len(), 2 * RECEIVE_BYTES);
     }
 }
