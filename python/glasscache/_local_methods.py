@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from glasscache._near import RequestMethods
+from glasscache._suggestions import SuggestsNames
 
 if TYPE_CHECKING:
     import os
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["LocalMethods"]
 
 
-class LocalMethods(RequestMethods):
+class LocalMethods(RequestMethods, SuggestsNames):
     """The base of both clients: what is the same whether a call blocks or is awaited."""
 
     @property
@@ -117,11 +118,3 @@ class LocalMethods(RequestMethods):
         recorder = Recorder(folder, **settings)
         recorder.attach(self)
         return recorder
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Raise for a name that another client has; the error names ours."""
-            from glasscache._suggestions import unknown_attribute_error  # noqa: PLC0415 - on the way to an error
-
-            raise unknown_attribute_error(self, name)

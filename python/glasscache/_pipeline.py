@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from glasscache._suggestions import keys_of, unknown_attribute_error
+from glasscache._suggestions import SuggestsNames, keys_of
 from glasscache.errors import GlasscacheError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Pipeline"]
 
 
-class Pipeline:
+class Pipeline(SuggestsNames):
     """A block of calls, one round trip a server; `results` has their outcomes in order afterwards.
 
     The outcome of a call that failed is its exception: the others are not lost by it.
@@ -115,12 +115,6 @@ class Pipeline:
             end = start + len(keys)
             self.results[start:end] = [join(keys, self.results[start:end])]
         return self.results
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Raise for a name that another client has; the error names ours."""
-            raise unknown_attribute_error(self, name)
 
     def __enter__(self) -> Self:
         """Return the pipeline, which runs at the end of the block."""
