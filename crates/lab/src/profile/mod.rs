@@ -20,7 +20,7 @@ pub use latency_file::latency_file;
 pub use measured::{CellPercentiles, PERCENTS, Percentile, ProfileMeasurement, Second, ShorterRun};
 
 /// Rounds of a profile: enough for the interval of a median ratio.
-const ROUNDS: usize = 40;
+const ROUNDS: usize = 80;
 
 /// What is read: one value of some size, or several small ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
