@@ -2,8 +2,6 @@
 
 use std::io::ErrorKind;
 use std::str::FromStr;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use glasscache_lab::access::{self, Access, Endpoint, ProbeError, Protocol};
@@ -223,13 +221,6 @@ fn meter_of(access: &Access) -> Meter {
     } else {
         Meter::None
     }
-}
-
-/// A flag that Ctrl-C sets.
-pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))?;
-    Ok(stop)
 }
 
 /// A progress bar on a terminal, nothing elsewhere.

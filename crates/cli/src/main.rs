@@ -11,6 +11,7 @@ mod daemon;
 mod embedded;
 mod files;
 mod ineffective_settings;
+mod interrupts;
 mod layout;
 mod live_client;
 mod live_target;
@@ -34,7 +35,10 @@ fn main() -> ExitCode {
     match args::parse() {
         Ok((cli, command, effect_check)) => {
             let out = output::Output::new(cli.json, &command);
-            out.finish(effect_check.and_then(|()| cli.command.run(&out)))
+            let outcome = effect_check
+                .and_then(|()| interrupts::end_before_results(cli.json, &command))
+                .and_then(|()| cli.command.run(&out));
+            out.finish(outcome)
         }
         Err(error) => args::report(&error),
     }

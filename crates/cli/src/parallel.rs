@@ -3,12 +3,13 @@
 //! The simulators are pure and know neither threads nor terminals; this module adds both.
 
 use std::io::IsTerminal;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::interrupts::stop_flag_with_exit;
 use crate::output::Failure;
 
 /// Interval at which progress is updated.
@@ -31,7 +32,7 @@ pub(crate) fn in_parallel<T: Send>(
     label: &'static str,
     job: impl Fn(usize) -> T + Sync,
 ) -> Result<JobResults<T>, Failure> {
-    let stop = stop_flag()?;
+    let stop = stop_flag_with_exit()?;
     let bar = new_progress_bar(job_count as u64, label);
     let results: Mutex<Vec<Option<T>>> = Mutex::new((0..job_count).map(|_| None).collect());
     let next_index = AtomicUsize::new(0);
@@ -70,15 +71,6 @@ fn thread_count(requested: usize) -> usize {
     } else {
         std::thread::available_parallelism().map_or(1, usize::from)
     }
-}
-
-/// A flag that Ctrl-C sets; a Ctrl-C while it is set ends the process as the shell expects.
-fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let interrupt = signal_hook::consts::SIGINT;
-    signal_hook::flag::register_conditional_shutdown(interrupt, 130, Arc::clone(&stop))?;
-    signal_hook::flag::register(interrupt, Arc::clone(&stop))?;
-    Ok(stop)
 }
 
 fn new_progress_bar(job_count: u64, label: &'static str) -> ProgressBar {

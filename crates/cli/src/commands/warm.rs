@@ -7,7 +7,8 @@ use glasscache_lab::warm::{End, Options, Rate, Report, WarmError, warm};
 use serde_json::json;
 
 use crate::access;
-use crate::live_target::{progress_bar, stop_flag};
+use crate::interrupts::stop_flag;
+use crate::live_target::progress_bar;
 use crate::output::{Exit, Failure, Output};
 use crate::table::{bytes, count};
 use crate::word_wrap::wrap;

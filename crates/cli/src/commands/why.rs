@@ -4,10 +4,10 @@
 //! by key prefix. The lab counts (`why`); with memcached it depends on what its watch reports.
 
 use std::io::{self, BufReader, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::interrupts::stop_flag;
 use crate::layout::two_column_list;
 use glasscache_client::Address;
 use glasscache_lab::counters::Counters;
@@ -76,8 +76,7 @@ impl Args {
                 "--server: why watches one server at a time; name one",
             ));
         };
-        let stop = Arc::new(AtomicBool::new(false));
-        signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))?;
+        let stop = stop_flag()?;
         let unreachable = |error: io::Error| {
             Failure::new(
                 Exit::Unreachable,

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -17,8 +18,40 @@ fn handles_interrupts(pid: u32) -> bool {
     u64::from_str_radix(mask.trim(), 16).unwrap() & 2 != 0
 }
 
-/// The document of a command that is interrupted as soon as it can be.
-fn interrupted(folder: &Path, arguments: &[&str]) -> Value {
+/// How long a command may take until it can be interrupted.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+/// When a command is interrupted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Moment {
+    /// As soon as it can be: it may still read its input.
+    Begin,
+    /// After 0.2 s of CPU time: it computes.
+    Computation,
+}
+
+impl Moment {
+    fn has_come(self, pid: u32) -> bool {
+        match self {
+            Moment::Begin => handles_interrupts(pid),
+            Moment::Computation => cpu_ticks(pid) >= 20,
+        }
+    }
+}
+
+/// The CPU time of a process in hundredths of a second.
+fn cpu_ticks(pid: u32) -> u64 {
+    let statistics = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields = statistics.rsplit(')').next().unwrap().split_whitespace();
+    fields
+        .skip(11)
+        .take(2)
+        .map(|field| field.parse::<u64>().unwrap())
+        .sum()
+}
+
+/// The document of a command that is interrupted.
+fn interrupted(folder: &Path, arguments: &[&str], moment: Moment) -> Value {
     let child = glasscache()
         .args(arguments)
         .args(["--threads", "1", "--json", "--html", "page.html"])
@@ -27,7 +60,12 @@ fn interrupted(folder: &Path, arguments: &[&str]) -> Value {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    while !handles_interrupts(child.id()) {
+    let begin = Instant::now();
+    while !moment.has_come(child.id()) {
+        assert!(
+            begin.elapsed() < TIME_LIMIT,
+            "{arguments:?}: too little to compute"
+        );
         std::thread::yield_now();
     }
     let pid = child.id().to_string();
@@ -39,7 +77,11 @@ fn interrupted(folder: &Path, arguments: &[&str]) -> Value {
             .success()
     );
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130), "{arguments:?}");
+    assert_eq!(
+        output.status.code(),
+        Some(130),
+        "{arguments:?} at {moment:?}"
+    );
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -63,7 +105,7 @@ fn an_interrupted_computation_reports_that_and_leaves_the_old_page() {
         folder,
         &["zipf", "k.parquet", "--requests", "300000", "--size", "100"],
     );
-    generate(folder, &["topic-tree", "site", "--requests", "20000"]);
+    generate(folder, &["topic-tree", "site", "--requests", "60000"]);
     for arguments in [
         &["curve", "k.parquet", "--policies", "all"][..],
         &[
@@ -76,9 +118,11 @@ fn an_interrupted_computation_reports_that_and_leaves_the_old_page() {
         &["simulate", "site"],
         &["simulate", "site", "--search"],
     ] {
-        let document = interrupted(folder, arguments);
-        assert_eq!(document["error"]["kind"], "interrupted", "{arguments:?}");
-        let page = std::fs::read_to_string(folder.join("page.html")).unwrap();
-        assert_eq!(page, "old", "{arguments:?}");
+        for moment in [Moment::Begin, Moment::Computation] {
+            let document = interrupted(folder, arguments, moment);
+            assert_eq!(document["error"]["kind"], "interrupted", "{arguments:?}");
+            let page = std::fs::read_to_string(folder.join("page.html")).unwrap();
+            assert_eq!(page, "old", "{arguments:?}");
+        }
     }
 }

@@ -20,7 +20,8 @@ use super::load_values::{
 };
 use crate::access;
 use crate::files::write_atomically;
-use crate::live_target::{LiveTarget, parse_duration, progress_bar, stop_flag};
+use crate::interrupts::stop_flag;
+use crate::live_target::{LiveTarget, parse_duration, progress_bar};
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
 use crate::table::{count, decimal};

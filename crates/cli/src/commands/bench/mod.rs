@@ -15,14 +15,13 @@ mod misses;
 mod speed;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use clap::Subcommand;
 use glasscache_lab::bench::record::Record;
 use glasscache_lab::bench::{CpuLayout, Error, Peer, Scenario, ServerPair};
 use glasscache_lab::server_process::find_memcached;
 
+use crate::interrupts::stop_flag;
 use crate::output::{Exit, Failure, Output};
 
 const EXAMPLES: &str = "\
@@ -121,8 +120,7 @@ fn pinned_servers(glasscache: Option<&Path>, peer: Peer) -> Result<ServerPair, F
         Some(path) => path.to_owned(),
         None => std::env::current_exe()?,
     };
-    let stop = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))?;
+    let stop = stop_flag()?;
     Ok(ServerPair {
         glasscache,
         peer,

@@ -26,7 +26,8 @@ use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use crate::access::Credentials;
-use crate::live_target::{LiveTarget, progress_bar, stop_flag};
+use crate::interrupts::stop_flag;
+use crate::live_target::{LiveTarget, progress_bar};
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
 use calls::{Caller, MeasuredCalls};

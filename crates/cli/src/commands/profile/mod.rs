@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 
 use crate::access;
 use crate::files::write_atomically;
-use crate::live_target::{LiveTarget, parse_duration, progress_bar, stop_flag};
+use crate::interrupts::stop_flag;
+use crate::live_target::{LiveTarget, parse_duration, progress_bar};
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
 use python_client::PythonClient;

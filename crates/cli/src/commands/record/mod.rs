@@ -7,8 +7,7 @@ mod proxy;
 
 use std::io::{self, BufReader, BufWriter};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use glasscache_client::Address;
@@ -21,6 +20,7 @@ use serde_json::json;
 
 use super::target::{Stream, Target, failure};
 use crate::files::{AtomicFile, cannot_write};
+use crate::interrupts::stop_flag;
 use crate::live_target::not_memcached;
 use crate::output::{Exit, Failure, Output};
 use crate::table::{count, duration};
@@ -155,8 +155,7 @@ impl WatchRecording {
             sample: self.sample,
         };
         let mut recorder = Recorder::new(writer, options);
-        let stop = Arc::new(AtomicBool::new(false));
-        signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))?;
+        let stop = stop_flag()?;
         let lines = BufReader::with_capacity(BUFFER_BYTES, self.start_watch()?);
         let dropped_before = self.dropped_by_threads();
         if !out.is_json() {

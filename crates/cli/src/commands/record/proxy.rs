@@ -8,7 +8,7 @@ use glasscache_record::proxy::{Proxy, ProxyError, ProxyStats};
 use serde_json::json;
 
 use super::Args;
-use crate::live_target::stop_flag;
+use crate::interrupts::stop_flag;
 use crate::output::{Exit, Failure, Output};
 use crate::table::count;
 use crate::word_wrap::wrap;

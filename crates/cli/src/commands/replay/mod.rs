@@ -27,7 +27,8 @@ use glasscache_sim::strategy::replay_file::{run_file, with_tree_of};
 use glasscache_sim::trace::log::RequestLog;
 
 use super::target;
-use crate::live_target::{progress_bar, stop_flag};
+use crate::interrupts::stop_flag;
+use crate::live_target::progress_bar;
 use crate::output::{Exit, Failure, Output};
 use crate::page_file;
 use crate::page_table::sentence_and_tables;

@@ -24,6 +24,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use crate::embedded::EmbeddedServer;
+use crate::interrupts::stop_flag;
 use crate::output::{Exit, Failure, Output};
 use table::stage_title;
 
@@ -65,8 +66,7 @@ impl Args {
     /// Runs the tour and prints its table.
     pub(crate) fn run(self, out: &Output) -> Result<Exit, Failure> {
         let memcached = self.find_memcached_program()?;
-        let stop = Arc::new(AtomicBool::new(false));
-        signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&stop))?;
+        let stop = stop_flag()?;
         let excluded: &[&str] = if self.folder.is_some() {
             &[]
         } else {
