@@ -30,8 +30,8 @@ pub(crate) struct Ghost {
     segments_ahead: AtomicUsize,
 }
 
-/// Lines of the next segment that one call of [`Ghost::resize_step`] clears: all at once take milliseconds if the kernel
-/// has to provide the memory first.
+/// Lines of the next segment that one call of [`Ghost::resize_step`] clears: clearing all at once takes milliseconds if
+/// the kernel has to provide the memory first.
 const LINES_CLEARED_PER_CALL: usize = 2048;
 
 /// A segment that will be added once its lines are clear.
@@ -93,8 +93,8 @@ impl Ghost {
         let segment_count = self.segments.load(Ordering::Relaxed);
         let per_segment = self.lines.per_segment() * TAGS_PER_LINE;
         // Rounded up: a store of few large items has a ghost too.
-        let segments_wanted = tags.div_ceil(per_segment);
-        if segments_wanted > segment_count {
+        let target_segments = tags.div_ceil(per_segment);
+        if target_segments > segment_count {
             let Some(slot) = self.directory.get(segment_count) else {
                 return;
             };
@@ -108,7 +108,7 @@ impl Ghost {
             let Some(mut clearing) = next_segment.take().or_else(allocate_segment) else {
                 return;
             };
-            self.clear(&mut clearing);
+            self.clear_lines(&mut clearing);
             if clearing.cleared_lines < self.lines.per_segment() {
                 *next_segment = Some(clearing);
                 self.segments_ahead.store(1, Ordering::Relaxed);
@@ -120,7 +120,7 @@ impl Ghost {
         } else if let Some(clearing) = next_segment.take() {
             self.segments_ahead.store(0, Ordering::Relaxed);
             segments.free_index_segment(clearing.segment);
-        } else if segments_wanted + 1 < segment_count
+        } else if target_segments + 1 < segment_count
             && let Some(slot) = self.directory.get(segment_count - 1)
         {
             self.segments.store(segment_count - 1, Ordering::Release);
@@ -128,7 +128,7 @@ impl Ghost {
         }
     }
 
-    fn clear(&self, clearing: &mut ClearingSegment) {
+    fn clear_lines(&self, clearing: &mut ClearingSegment) {
         let per_segment = self.lines.per_segment();
         let first = clearing.segment.0 as usize * per_segment;
         let first_uncleared = clearing.cleared_lines;

@@ -9,7 +9,7 @@
 
 mod bucket;
 mod entry;
-mod number;
+mod linear_hashing;
 mod overflow;
 mod resize;
 mod snapshot;
@@ -18,7 +18,7 @@ mod tests;
 
 pub(crate) use bucket::{Bucket, LINES_MAX, LockedSlot};
 pub(crate) use entry::{Entry, Hit, TAG_BITS};
-pub(crate) use number::{bucket_of, next_cursor};
+pub(crate) use linear_hashing::{bucket_of, next_cursor};
 pub(crate) use overflow::OverflowSnapshot;
 pub(crate) use resize::ResizeOutcome;
 pub(crate) use snapshot::IndexSnapshot;
@@ -69,7 +69,7 @@ pub(crate) struct Index {
     bucket_count: AtomicUsize,
     lines_per_segment_shift: u32,
     overflow: overflow::Overflow,
-    resize: resize::Resize,
+    resize: resize::ResizeControl,
 }
 
 impl Index {
@@ -85,7 +85,7 @@ impl Index {
             bucket_count: AtomicUsize::new(per_segment),
             lines_per_segment_shift: per_segment.trailing_zeros(),
             overflow: overflow::Overflow::new(per_segment),
-            resize: resize::Resize::new(1),
+            resize: resize::ResizeControl::new(1),
             lines,
         }
     }
@@ -136,7 +136,7 @@ impl Index {
         hash: KeyHash,
         matches: &mut dyn FnMut(Addr) -> bool,
     ) -> Option<Hit<'_>> {
-        self.lock(hash).find(hash, matches).map(LockedSlot::hit)
+        self.lock(hash).find(hash, matches).map(LockedSlot::to_hit)
     }
 
     #[inline]
@@ -177,7 +177,7 @@ impl Index {
             let line = self.line_of_bucket(bucket_of(hash, buckets));
             let primary = self.lines.line(line);
             let word_before = primary.control_word.load(Ordering::Acquire);
-            let is_chain_complete = self.collect(primary, word_before, entries);
+            let is_chain_complete = self.collect_entries(primary, word_before, entries);
             // INVARIANT: as in `find`.
             let is_same = self.bucket_count() == buckets
                 && self.line_of_bucket(bucket_of(hash, buckets)) == line;
@@ -201,7 +201,7 @@ impl Index {
     }
 
     /// Adds the entries of a chain; false if the walk strayed.
-    fn collect(&self, primary: &Line, word: u64, entries: &mut Vec<Entry>) -> bool {
+    fn collect_entries(&self, primary: &Line, word: u64, entries: &mut Vec<Entry>) -> bool {
         let mut line = primary;
         let mut link = bucket::link_of(word);
         for _ in 0..=CHAIN_LINES_MAX {

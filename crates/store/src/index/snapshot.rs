@@ -1,5 +1,5 @@
-//! The index after a restart: its lines are still in their segments; here is what else it needs, and the check that the
-//! lines are what an index leaves behind.
+//! The index after a restart: its lines are still in their segments; this file has what else it needs, and the check
+//! that the lines are those of an index.
 //!
 //! Nothing in the lines is trusted. Each link must lead to an overflow line that belongs to the bucket and was not
 //! reached before, free lines must be linked, and buckets that a split will fill must be empty. What the entries name
@@ -9,12 +9,12 @@ use std::sync::atomic::Ordering;
 
 use super::bucket::{BUCKETS_MAX, is_locked, link_of, owner_of};
 use super::overflow::{Overflow, OverflowSnapshot};
-use super::resize::Resize;
+use super::resize::ResizeControl;
 use super::{CHAIN_LINES_MAX, Entry, Index};
 use crate::memory::{Line, LineId, Lines};
 use crate::sync::{AtomicU32, AtomicUsize};
 
-/// What is in no line.
+/// What the index needs besides its lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct IndexSnapshot {
     pub(crate) buckets: u64,
@@ -90,7 +90,7 @@ impl Index {
             bucket_count: AtomicUsize::new(buckets),
             lines_per_segment_shift: per_segment.trailing_zeros(),
             overflow: Overflow::from_snapshot(per_segment, &snapshot.overflow),
-            resize: Resize::new(segments),
+            resize: ResizeControl::new(segments),
             lines,
         })
     }
@@ -161,13 +161,13 @@ impl Index {
         Err("a chain is too long")
     }
 
-    /// Every allocated line of the segment is in a chain or in the list of free lines, and no other.
+    /// Checks that every allocated line of the segment is in a chain or in the list of free lines, and no other.
     fn check_overflow(
         &self,
         overflow: &OverflowSnapshot,
         reached_lines: &mut ReachedLines,
     ) -> Result<(), &'static str> {
-        let count = |reached_lines: &ReachedLines| {
+        let count_reached = |reached_lines: &ReachedLines| {
             let lines = reached_lines.segments.get(overflow.segment as usize);
             let lines = lines.and_then(Option::as_deref).unwrap_or_default();
             let lines_beyond_end = lines.iter().skip(overflow.allocated_end as usize);
@@ -177,7 +177,7 @@ impl Index {
                 lines_beyond_end.filter(|is_reached| **is_reached).count(),
             )
         };
-        if count(reached_lines).0 != overflow.used_lines as usize {
+        if count_reached(reached_lines).0 != overflow.used_lines as usize {
             return Err("the number of overflow lines is wrong");
         }
         let mut next_free_line =
@@ -189,7 +189,7 @@ impl Index {
             }
             next_free_line = link_of(self.lines.line(id).control_word.load(Ordering::Relaxed));
         }
-        if count(reached_lines) != (overflow.allocated_end as usize, 0) {
+        if count_reached(reached_lines) != (overflow.allocated_end as usize, 0) {
             return Err("an overflow line is neither free nor in use");
         }
         Ok(())
