@@ -53,7 +53,7 @@ impl Membership {
     }
 
     /// The members, unless they are a parent's: a lock of theirs may never be free.
-    pub(crate) fn if_own_process(&self) -> Option<Guard<Arc<Members>>> {
+    pub(crate) fn unless_forked(&self) -> Option<Guard<Arc<Members>>> {
         let members = self.members.load();
         members.process.is_current().then_some(members)
     }

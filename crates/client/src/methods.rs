@@ -136,15 +136,15 @@ macro_rules! methods {
                 let _recorded_call = budget.begin_write();
                 let budget = &Budget { record: None, ..*budget };
                 let store = Store::new(mode, item, exptime, noreply);
-                let stored = match store.refusal(self.core().options().value_bytes_max) {
+                let store_result = match store.refusal(self.core().options().value_bytes_max) {
                     Some(error) => Err(error),
                     None => self.run(&store, budget)$($await)*,
                 };
-                match stored {
+                match store_result {
                     Err(error @ Error::TooLarge { .. }) => {
                         Err(self.run_steps(RefusedValueSteps::new(item.key, error), budget)$($await)*)
                     }
-                    stored => stored,
+                    store_result => store_result,
                 }
             }
 

@@ -20,7 +20,7 @@ pub trait RequestRecord: fmt::Debug + Send + Sync {
     fn begin_write(&self);
 
     /// Notes the bytes of the value that the read at a position found, as stored remotely.
-    fn set_size(&self, read: usize, bytes: usize);
+    fn set_size(&self, read_position: usize, bytes: usize);
 
     /// Notes that the caller of a call has resumed.
     fn end_call(&self);

@@ -1,6 +1,6 @@
 //! Compression methods, each bounded on the way back: a value may not grow past the caller's limit.
 //!
-//! Contexts of zlib and zstd are kept per thread, for making one costs more than compressing a small value. Output is
+//! Contexts of zlib and zstd are kept per thread, because creating one costs more than compressing a small value. Output is
 //! limited on the way in as well: a value that does not save enough stops the compressor early.
 
 use std::cell::RefCell;
@@ -111,12 +111,13 @@ impl Compression {
         if plain_bytes < self.threshold_bytes.max(1) {
             return None;
         }
-        let saving = plain_bytes as u128 * u128::from(self.min_saving_percent.min(100)) / 100;
-        Some(plain_bytes - saving as usize)
+        let min_saving_bytes =
+            plain_bytes as u128 * u128::from(self.min_saving_percent.min(100)) / 100;
+        Some(plain_bytes - min_saving_bytes as usize)
     }
 }
 
-/// What is compressed to see whether compressing all would pay.
+/// Length of the sample that is compressed to estimate whether compressing all is worthwhile.
 const SAMPLE_BYTES: usize = 16 << 10;
 
 /// `plain` compressed into at most `packed_bytes_max` bytes.

@@ -14,7 +14,7 @@ const MATCH_MAX: usize = 264;
 const MATCH_MIN: usize = 3;
 /// Farthest match of level 1, which is also where level 2's longer distances begin.
 const DISTANCE_MAX: usize = 8192;
-/// Slots of the table that remembers where three bytes were last seen.
+/// Bits of the index of the table that remembers where three bytes were last seen.
 const TABLE_BITS: u32 = 13;
 
 /// The level 1 stream of `plain`.
@@ -88,15 +88,15 @@ fn write_back_reference(len: usize, distance: usize, out: &mut Vec<u8>) {
 
 /// The plain bytes of a stream of either level, at most `bytes_max`.
 pub(super) fn decompress(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, DecompressError> {
-    let Some(first) = packed.first() else {
+    let Some(first_byte) = packed.first() else {
         return Ok(Vec::new());
     };
-    let is_level_2 = match first >> 5 {
+    let is_level_2 = match first_byte >> 5 {
         0 => false,
         1 => true,
         _ => return Err(DecompressError::Corrupt),
     };
-    let mut input = Input {
+    let mut input = PackedInput {
         unread: packed,
         is_level_2,
     };
@@ -114,18 +114,18 @@ pub(super) fn decompress(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, Dec
             plain.extend_from_slice(run);
         }
         match input.unread.split_first() {
-            Some((next, unread)) => (control, input.unread) = (*next, unread),
+            Some((next_control, unread)) => (control, input.unread) = (*next_control, unread),
             None => return Ok(plain),
         }
     }
 }
 
-struct Input<'b> {
+struct PackedInput<'b> {
     unread: &'b [u8],
     is_level_2: bool,
 }
 
-impl<'b> Input<'b> {
+impl<'b> PackedInput<'b> {
     fn read_byte(&mut self) -> Result<u8, DecompressError> {
         self.read_bytes(1)?
             .first()

@@ -61,7 +61,7 @@ impl Connection {
         }
     }
 
-    /// Delivers a whole reply to the oldest call in flight; `None`: it was the connection's own.
+    /// Delivers a complete reply to the oldest call in flight; `None`: the connection itself had requested it.
     fn deliver_reply(&mut self, reply: Reply) -> Option<ConnectionEvent> {
         let Some(entry) = self.in_flight.front_mut() else {
             self.pipeline.release();
@@ -306,7 +306,7 @@ impl Connection {
         let is_opening = matches!(entry.receiver, ReplyReceiver::Call(Ticket::OPENING, _));
         let sent_bytes = self.sent_bytes();
         let request = FailedRequest {
-            // A peer that closes on the login is none that does not know meta commands.
+            // A peer that closes during the login may still know meta commands.
             stage: if is_opening
                 && !self
                     .pipeline
