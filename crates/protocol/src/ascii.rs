@@ -1,4 +1,4 @@
-//! Tokens and decimal numbers, shared by the text and meta dialects.
+//! Tokens and decimal numbers, shared by the text and meta protocols.
 //!
 //! Tokens are separated by spaces only (a tab is part of a token). A line ends at a line feed; a carriage return
 //! before it belongs to the line ending. Numbers are strict: digits only, no white space, no overflow, and a sign

@@ -43,8 +43,8 @@ mod part;
 pub mod proxy;
 mod recorder;
 mod request;
-mod sink;
 mod writer;
+mod writer_queue;
 
 pub use finished::Parent;
 pub use folder::{FolderLog, LeftOutPart, ReadError, read_folder};

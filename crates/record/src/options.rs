@@ -1,4 +1,4 @@
-//! What a recorder may be told, and why it cannot start.
+//! The options of a recorder, and the errors for options that have no meaning.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -83,7 +83,7 @@ impl Options {
         self.rotate_bytes.min(self.memory_bytes / 2)
     }
 
-    /// Checks what has no meaning.
+    /// Refuses options that have no meaning.
     pub(crate) fn check(&self) -> Result<(), RecordError> {
         if !(0.0..=1.0).contains(&self.sample) {
             return Err(RecordError::Sample(self.sample));

@@ -20,7 +20,7 @@ pub struct Header {
     pub key_bytes: u16,
     /// Length of the extras in bytes.
     pub extras_bytes: u8,
-    /// Always 0: raw bytes. Not looked at.
+    /// Always 0 (raw bytes), and ignored.
     pub data_type: u8,
     /// The status of a response; reserved in a request.
     pub status: u16,

@@ -121,7 +121,7 @@ impl<'b> MetaFlags<'b> {
         }
     }
 
-    /// Reads the flag tokens of a line;
+    /// Parses the flag tokens of a line; an error is the reply line.
     pub fn parse(text: &'b [u8]) -> Result<MetaFlags<'b>, &'static [u8]> {
         let mut flags = MetaFlags {
             text,

@@ -2,7 +2,7 @@
 
 use crate::ascii;
 use crate::base64;
-use crate::command::{Command, LineRefusal, MetaFlags, MetaLine, letter_set, value_length};
+use crate::command::{Command, LineRefusal, MetaFlags, MetaLine, letter_set, parse_value_length};
 use crate::limits::KEY_BYTES_MAX;
 use crate::replies;
 
@@ -76,9 +76,9 @@ fn parse_arith<'b>(key: &'b [u8], rest: &'b [u8]) -> Result<Command<'b>, LineRef
 
 fn parse_set<'b>(key: &'b [u8], mut rest: &'b [u8]) -> Result<Command<'b>, LineRefusal> {
     let length = ascii::take_token(&mut rest).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
-    let value_bytes = value_length(length)?;
+    let value_bytes = parse_value_length(length)?;
     let refusal_for = |reply| LineRefusal {
-        swallow_bytes: u64::from(value_bytes) + 2,
+        bytes_to_skip: u64::from(value_bytes) + 2,
         ..LineRefusal::new(reply)
     };
     let line = parse_meta_line(key, rest).map_err(refusal_for)?;
@@ -114,7 +114,7 @@ mod tests {
 
     fn refusal_for(input: &[u8]) -> (&'static [u8], u64) {
         match parse(input) {
-            Parsed::Refused(refusal, _) => (refusal.reply, refusal.swallow_bytes),
+            Parsed::Refused(refusal, _) => (refusal.reply, refusal.bytes_to_skip),
             other => panic!("{other:?}"),
         }
     }

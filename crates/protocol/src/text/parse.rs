@@ -1,4 +1,4 @@
-//! Parses one command at the start of the input: lines of both dialects, and the keys of a get.
+//! Parses one command at the start of the input: lines of both protocols, and the keys of a get.
 //!
 //! The head of a get is parsed first and its keys one by one, so that a line of 80,000 keys needs no
 //! buffer of its own length and can be executed in slices. Every other line must fit 2 KiB.
@@ -6,7 +6,7 @@
 
 use crate::ascii;
 use crate::command::{
-    AdminVerb, Command, GetHead, LineRefusal, StoreCommand, StoreHead, value_length,
+    AdminVerb, Command, GetHead, LineRefusal, StoreCommand, StoreHead, parse_value_length,
 };
 use crate::limits::{KEY_BYTES_MAX, LINE_BYTES_MAX};
 use crate::meta;
@@ -132,10 +132,10 @@ fn parse_store(verb: StoreCommand, line: &[u8]) -> Result<Command<'_>, LineRefus
         return Err(LineRefusal::new(replies::BAD_FORMAT));
     };
     let noreply = is_noreply(rest);
-    let value_bytes = value_length(bytes)?;
+    let value_bytes = parse_value_length(bytes)?;
     let refusal = LineRefusal {
         reply: replies::BAD_FORMAT,
-        swallow_bytes: u64::from(value_bytes) + 2,
+        bytes_to_skip: u64::from(value_bytes) + 2,
         noreply,
         must_close: false,
     };

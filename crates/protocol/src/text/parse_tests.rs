@@ -10,7 +10,7 @@ fn refused(input: &[u8]) -> (&'static [u8], u64) {
                 used,
                 memchr::memchr(b'\n', input).map_or(input.len(), |newline| newline + 1)
             );
-            (refusal.reply, refusal.swallow_bytes)
+            (refusal.reply, refusal.bytes_to_skip)
         }
         other => panic!("{other:?}"),
     }

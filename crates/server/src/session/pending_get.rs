@@ -55,7 +55,7 @@ impl Session {
         }
     }
 
-    /// A key too long, or too many: the error replaces the reply, as in memcached, unless a part of that reply has
+    /// Refuses a get with too long a key or too many keys: the error replaces the reply, as in memcached, unless a part of that reply has
     /// already been sent; then the connection must close.
     fn refuse_get(
         &mut self,

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-/// Fields being written.
+/// Writes fields.
 #[derive(Debug, Default)]
 pub(crate) struct FieldWriter(pub(crate) Vec<u8>);
 
@@ -33,14 +33,14 @@ impl FieldWriter {
         self.0.extend_from_slice(bytes);
     }
 
-    /// An address, or none.
+    /// Writes an address, or that there is none.
     pub(crate) fn address(&mut self, address: Option<SocketAddr>) {
         let text = address.map_or_else(String::new, |address| address.to_string());
         self.bytes(text.as_bytes());
     }
 }
 
-/// Fields being read; `None` where they end or are not what they should be.
+/// Reads fields; each method returns `None` at the end, or if the field is malformed.
 #[derive(Debug)]
 pub(crate) struct FieldReader<'b>(pub(crate) &'b [u8]);
 
@@ -82,7 +82,7 @@ impl<'b> FieldReader<'b> {
         Some(bytes)
     }
 
-    /// The addresses written: one, or none.
+    /// Reads the addresses that were written: one, or none.
     pub(crate) fn address(&mut self) -> Option<Vec<SocketAddr>> {
         let text = std::str::from_utf8(self.bytes()?).ok()?;
         let addresses = text.split_terminator(' ').map(|text| text.parse().ok());

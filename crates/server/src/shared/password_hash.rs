@@ -25,7 +25,7 @@ pub(crate) enum PasswordHash {
 }
 
 impl PasswordHash {
-    /// Reads a field of a password file: `None` if it is a plain password. The error is the end of a sentence.
+    /// Parses a field of a password file: `None` if it is a plain password. The error is the end of a sentence.
     pub(crate) fn parse(field: &[u8]) -> Result<Option<PasswordHash>, &'static str> {
         let Some(kind) = hash_identifier(field) else {
             return Ok(None);

@@ -49,7 +49,7 @@ pub(super) struct Deferred {
     /// Each at most once, and the reason for which it is served.
     queue: VecDeque<(u64, ServeReason)>,
     /// Connections that wait for memory that others hold.
-    parked: Parked,
+    parked: ParkedUploads,
     /// When they were last queued.
     parked_tried_at: Instant,
     /// The number of releases of upload memory at that time.
@@ -58,15 +58,15 @@ pub(super) struct Deferred {
     waiting_writes: VecDeque<u64>,
     /// When they were last queued.
     writes_tried_at: Instant,
-    /// One of them is new, or got its segment.
+    /// Whether one of them is new, or got its segment.
     must_try_writes: bool,
     /// Connections that wait for memory that peers may hold, oldest first.
     memory_queue: VecDeque<u64>,
-    /// The first in line has to be checked without an event: it is new, or more may be granted.
+    /// Whether the first in line has to be checked without an event: it is new, or more may be granted.
     must_check_memory: bool,
     /// The number of releases when they were last checked, and in which second that was.
     memory_releases_seen: (u64, u32),
-    /// One that waited got memory, so the next may get some too.
+    /// Whether one that waited got memory, so that the next may get some too.
     has_progress: bool,
     /// When the iteration began.
     iteration_began_at: Instant,
@@ -74,9 +74,9 @@ pub(super) struct Deferred {
     small_request_at: Instant,
 }
 
-/// Connections that wait for memory that others hold, oldest first.
+/// Connections that wait for upload memory that others hold, oldest first.
 #[derive(Default)]
-struct Parked {
+struct ParkedUploads {
     /// Those with a part of their value, by the number of the upload.
     begun_uploads: BTreeMap<u64, u64>,
     /// Those that wait to begin, by a number of their own.
@@ -89,7 +89,7 @@ impl Deferred {
         let now = Instant::now();
         Deferred {
             queue: VecDeque::new(),
-            parked: Parked::default(),
+            parked: ParkedUploads::default(),
             parked_tried_at: now,
             releases_seen: 0,
             waiting_writes: VecDeque::new(),
@@ -135,7 +135,7 @@ impl Deferred {
 
     /// Queues a connection that used a quota of its transfer: as the next one, because alternating transfers cost a
     /// third more, until it has used [`QUOTAS_MAX`].
-    pub(super) fn add_first(&mut self, slot_key: u64, connection: &mut Connection) {
+    pub(super) fn add_to_front(&mut self, slot_key: u64, connection: &mut Connection) {
         connection.quotas_used += 1;
         if connection.quotas_used >= QUOTAS_MAX {
             connection.quotas_used = 0;
@@ -311,11 +311,14 @@ impl Worker {
             return;
         }
         self.deferred.writes_tried_at = now;
-        let mut retried = 0;
+        let mut retried_count = 0;
         while let Some(&slot_key) = self.deferred.waiting_writes.front() {
-            let waiting = self.connections.get_mut(slot_key).filter(|c| c.is_parked);
+            let waiting = self
+                .connections
+                .get_mut(slot_key)
+                .filter(|connection| connection.is_parked);
             if let Some(connection) = waiting {
-                if retried >= RETRIES_AT_ONCE && !self.deferred.may_refuse(connection) {
+                if retried_count >= RETRIES_AT_ONCE && !self.deferred.may_refuse(connection) {
                     return;
                 }
                 connection.is_parked = false;
@@ -323,7 +326,7 @@ impl Worker {
                 self.shared.parked_connections.subtract(1);
                 self.deferred
                     .add(slot_key, connection, ServeReason::Writable);
-                retried += 1;
+                retried_count += 1;
             }
             self.deferred.waiting_writes.pop_front();
         }
@@ -368,8 +371,8 @@ impl Worker {
         self.deferred.parked_tried_at = now;
         self.deferred.releases_seen = releases;
         for is_uploading in [true, false] {
-            let mut retried = 0;
-            while retried < RETRIES_AT_ONCE
+            let mut retried_count = 0;
+            while retried_count < RETRIES_AT_ONCE
                 && let Some(slot_key) = self.deferred.parked.pop(is_uploading)
             {
                 // One that was closed or woken meanwhile does not count.
@@ -381,14 +384,14 @@ impl Worker {
                     self.deferred
                         .add(slot_key, connection, ServeReason::Writable);
                     self.counters.upload_tries.bump();
-                    retried += 1;
+                    retried_count += 1;
                 }
             }
         }
     }
 }
 
-impl Parked {
+impl ParkedUploads {
     fn pop(&mut self, is_uploading: bool) -> Option<u64> {
         let parked = if is_uploading {
             &mut self.begun_uploads

@@ -46,8 +46,8 @@ impl ReadAhead {
     pub(super) fn received_input(&self, index: usize) -> Result<Option<&[u8]>, CloseReason> {
         match self.received.get(index) {
             Some(Some(Ok(Some(bytes)))) => {
-                let from = index * READ_AHEAD_BYTES;
-                Ok(self.input.get(from..from + bytes))
+                let input_start = index * READ_AHEAD_BYTES;
+                Ok(self.input.get(input_start..input_start + bytes))
             }
             Some(Some(Err(reason))) => Err(*reason),
             _ => Ok(None),
