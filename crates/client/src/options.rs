@@ -24,7 +24,8 @@ pub enum Protocol {
     /// Meta and text; text alone where a proxy knows no meta, which the first connection finds out.
     #[default]
     Detected,
-    /// Binary, for servers that understand nothing else, such as those behind SASL: without TTLs and leases of the server.
+    /// Binary, for servers that understand nothing else, such as those behind SASL: without TTLs and leases of the
+    /// server.
     Binary,
 }
 

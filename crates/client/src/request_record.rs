@@ -8,8 +8,8 @@ use std::ops::Range;
 ///
 /// Its methods delay the calls that they note, so they must not wait.
 pub trait RequestRecord: fmt::Debug + Send + Sync {
-    /// Notes that a call begins which reads these keys (without their namespace), children of `parent` if the caller names
-    /// one. Returns the positions of the reads in the record, fewer than there are keys once it is full.
+    /// Notes that a call begins which reads these keys (without their namespace), children of `parent` if the caller
+    /// names one. Returns the positions of the reads in the record, fewer than there are keys once it is full.
     fn begin_read(
         &self,
         keys: &mut dyn Iterator<Item = Cow<'_, [u8]>>,

@@ -68,8 +68,8 @@ fn near_value_of(pipeline: &Pipeline, found: &FoundValue) -> NearValue {
     }
 }
 
-/// The remaining TTL of a value that may be kept: one that is stale on the server is about to be replaced, and a manifest
-/// would outlive the pieces that it names.
+/// The remaining TTL of a value that may be kept: one that is stale on the server is about to be replaced, and a
+/// manifest would outlive the pieces that it names.
 fn cacheable_ttl_s(meta: &MetaReply, found: Option<&FoundValue>) -> Option<i64> {
     let is_manifest = found.is_some_and(|found| found.flags == MANIFEST_FLAGS);
     meta.ttl_s

@@ -169,7 +169,7 @@ impl Call<'_> {
     pub(super) fn continue_handshake(&mut self) -> Result<(), StepError> {
         let attempt = self.attempt();
         let socket_connection = PooledConnection::socket_connection_of(&mut self.connection)?;
-        socket_connection.handshake()?;
+        socket_connection.continue_handshake()?;
         socket_connection
             .state_machine
             .handle_connected(self.presumes_classic, attempt);

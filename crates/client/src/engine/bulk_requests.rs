@@ -1,5 +1,5 @@
-//! The requests of one call to several servers, without any waiting: which are to be sent, which are repeated on a fresh
-//! connection, how each ended, and when all have.
+//! The requests of one call to several servers, without any waiting: which are to be sent, which are repeated on a
+//! fresh connection, how each ended, and when all have.
 
 use std::time::Instant;
 
@@ -109,7 +109,8 @@ impl BulkRequests {
         &self.results
     }
 
-    /// Begins an attempt at a request; `None`: it has no connection, or its time is over, and it may have failed by that.
+    /// Begins an attempt at a request; `None`: it has no connection, or its time is over, and it may have failed by
+    /// that.
     pub fn begin_attempt(
         &mut self,
         index: usize,
@@ -135,8 +136,8 @@ impl BulkRequests {
         result.error.is_none().then_some(result.reply_count)
     }
 
-    /// Records how a reply to a request was interpreted; it may be the last one. After an error the request stays in flight until
-    /// its last reply, so that none of its replies meets the next step of the call.
+    /// Records how a reply to a request was interpreted; it may be the last one. After an error the request stays in
+    /// flight until its last reply, so that none of its replies meets the next step of the call.
     pub fn record_reply_result(
         &mut self,
         index: usize,

@@ -1,5 +1,5 @@
-//! The steps of a bulk store after the reply to every batch: values next to one that was refused without being named are
-//! stored again, each with a reply of its own, and those that were too large leave no older value.
+//! The steps of a bulk store after the reply to every batch: values next to one that was refused without being named
+//! are stored again, each with a reply of its own, and those that were too large leave no older value.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -30,7 +30,8 @@ pub enum ExpectedBinaryReply {
         /// The opcode of the request.
         opcode: u8,
     },
-    /// Responses to quiet requests only where something went wrong, then that to a noop; opaques from `first_opaque` on.
+    /// Responses to quiet requests only where something went wrong, then that to a noop; opaques from `first_opaque`
+    /// on.
     Quiet {
         /// Opaque of the first request.
         first_opaque: u32,

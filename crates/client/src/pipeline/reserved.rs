@@ -1,4 +1,5 @@
-//! The body of a reservation, an item that holds a key while one client computes its value; the pipeline reads it as a miss.
+//! The body of a reservation, an item that holds a key while one client computes its value; the pipeline reads it as a
+//! miss.
 
 /// The mark before the token: no other value has it there by chance.
 pub(crate) const RESERVATION_MARK: &[u8; 16] = b"\0reserved\x9c\xe1\x5b\x07\xd4\x3a\x86";

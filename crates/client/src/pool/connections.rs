@@ -1,7 +1,7 @@
 //! The connections to one server: handed out to one call at a time, taken back only when clean.
 //!
-//! A connection that has not read exactly one whole reply for each request sent is closed, for
-//! every kind of exit: `PooledConnection` closes it when dropped, and only `PooledConnection::return_to_pool` returns it.
+//! A connection that has not read exactly one whole reply for each request sent is closed, for every kind of exit:
+//! `PooledConnection` closes it when dropped, and only `PooledConnection::return_to_pool` returns it.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,5 @@
-//! Requests in binary, for servers that understand nothing else: each with an opaque; many reads or writes are quiet and
-//! closed by one noop.
+//! Requests in binary, for servers that understand nothing else: each with an opaque; many reads or writes are quiet
+//! and closed by one noop.
 
 use glasscache_protocol::KEY_BYTES_MAX;
 use glasscache_protocol::base64;

@@ -155,7 +155,8 @@ fn store_parameters(item: &Item<'_>, exptime: i64) -> TextStoreParameters {
     }
 }
 
-/// Begins a quiet command for a noreply write, which the next `mn` on the connection acknowledges; else one with a reply.
+/// Begins a quiet command for a noreply write, which the next `mn` on the connection acknowledges; else one with a
+/// reply.
 fn begin_meta_command(
     writer: &mut RequestWriter<'_>,
     key: WireKey<'_>,

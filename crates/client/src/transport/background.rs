@@ -47,7 +47,7 @@ impl BackgroundConnection {
             let session = tls.session(server_endpoint.endpoint).ok()?;
             connection.tls = Some(Box::new(TlsSession::new(session)));
             connection.retry_when_ready(deadline, |fd, tls| match tls {
-                Some(tls) => tls.handshake(fd.as_fd()),
+                Some(tls) => tls.continue_handshake(fd.as_fd()),
                 None => Ok(()),
             })?;
         }

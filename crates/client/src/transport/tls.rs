@@ -43,7 +43,7 @@ impl TlsSession {
     }
 
     /// Continues the handshake as far as the socket allows; `AGAIN` until it is complete.
-    pub(crate) fn handshake(&mut self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    pub(crate) fn continue_handshake(&mut self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         loop {
             self.flush(fd)?;
             if !self.connection.is_handshaking() {

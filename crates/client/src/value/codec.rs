@@ -219,17 +219,17 @@ impl Codec {
             _ => self.writer.write(value, &mut scratch),
         };
         let written = written.map_err(|refusal| self.unwritable_error(&refusal))?;
-        let plain = match written.body {
+        let uncompressed = match written.body {
             Body::Unchanged(bytes) => Cow::Borrowed(bytes),
             Body::Scratch => Cow::Owned(scratch),
         };
-        costs.plain_bytes = plain.len();
-        let packed = self.compress_body(&plain, written.is_compressible, &mut costs);
+        costs.plain_bytes = uncompressed.len();
+        let packed = self.compress_body(&uncompressed, written.is_compressible, &mut costs);
         let (flags, bytes) = match packed {
             Some((compression_flags, packed)) => {
                 (written.flags | compression_flags, Cow::Owned(packed))
             }
-            None => (written.flags, plain),
+            None => (written.flags, uncompressed),
         };
         costs.wire_bytes = bytes.len();
         Ok(Encoded {
@@ -280,7 +280,7 @@ impl Codec {
 
     fn compress_body(
         &self,
-        plain: &[u8],
+        uncompressed: &[u8],
         is_compressible: bool,
         costs: &mut ValueCosts,
     ) -> Option<(u32, Vec<u8>)> {
@@ -288,15 +288,15 @@ impl Codec {
             self.compression_format.filter(|_| is_compressible)?;
         // A value above the bound could not be read again: it goes as it is, up to the longest that is sent.
         let bytes_max = self.options.decompressed_bytes_max;
-        if !(compression.threshold_bytes..=bytes_max).contains(&plain.len()) {
+        if !(compression.threshold_bytes..=bytes_max).contains(&uncompressed.len()) {
             return None;
         }
         let packed = add_elapsed(&mut costs.compress, || {
-            compression.compress_if_worthwhile(plain)
+            compression.compress_if_worthwhile(uncompressed)
         })?;
         Some((
             compression_flags,
-            add_frame(compression_format.frame, plain.len(), packed)?,
+            add_frame(compression_format.frame, uncompressed.len(), packed)?,
         ))
     }
 
@@ -369,13 +369,13 @@ impl Codec {
             what: problem.to_owned(),
         };
         let bytes_max = self.options.decompressed_bytes_max;
-        let plain = match reader.compression_of_flags(flags) {
+        let uncompressed = match reader.compression_of_flags(flags) {
             None => Cow::Borrowed(bytes),
             Some(compression_format) => {
-                let plain = add_elapsed(&mut costs.compress, || {
+                let uncompressed = add_elapsed(&mut costs.compress, || {
                     remove_frame(compression_format, bytes, bytes_max)
                 });
-                Cow::Owned(plain.map_err(|fault| match fault {
+                Cow::Owned(uncompressed.map_err(|fault| match fault {
                     DecompressError::TooLarge => ValueError::TooLarge {
                         flags,
                         wire_bytes: bytes.len(),
@@ -388,14 +388,16 @@ impl Codec {
                 })?)
             }
         };
-        costs.plain_bytes = plain.len();
+        costs.plain_bytes = uncompressed.len();
         let limits = ReadLimits {
             pickle: self.options.pickle,
             bytes_max,
         };
-        let decoded = match plain.len() {
-            0..TIMED_BYTES_MIN => reader.read(flags, plain, limits),
-            _ => add_elapsed(&mut costs.serialise, || reader.read(flags, plain, limits)),
+        let decoded = match uncompressed.len() {
+            0..TIMED_BYTES_MIN => reader.read(flags, uncompressed, limits),
+            _ => add_elapsed(&mut costs.serialise, || {
+                reader.read(flags, uncompressed, limits)
+            }),
         };
         Ok((decoded.map_err(|refusal| unreadable(&refusal.0))?, costs))
     }

@@ -1,7 +1,7 @@
 //! When a value was computed and how long that took, stored with it: both decide about a refresh before it expires.
 //!
-//! The body begins with 16 bytes, little-endian: milliseconds since 1970 (8), microseconds that computing took (4), and the
-//! flags of the value (4), whose own bytes follow. Only the own dialect has the form.
+//! The body begins with 16 bytes, little-endian: milliseconds since 1970 (8), microseconds that computing took (4), and
+//! the flags of the value (4), whose own bytes follow. Only the own dialect has the form.
 
 /// Bytes before the value's own.
 const HEADER_BYTES: usize = 16;

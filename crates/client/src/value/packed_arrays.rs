@@ -1,7 +1,8 @@
 //! Arrays of whole numbers: widened to 64 bits to be packed as lists are, and narrowed again.
 //!
-//! A compressor finds nothing in the low bits of random ids and takes five times as long to detect it as packing takes to
-//! save what can be saved. Packed, 140,000 ids of eight bytes are 460 KB instead of the 580 KB that zstd makes of them.
+//! A compressor finds nothing in the low bits of random ids and takes five times as long to detect it as packing takes
+//! to save what can be saved. Packed, 140,000 ids of eight bytes are 460 KB instead of the 580 KB that zstd makes of
+//! them.
 
 use super::Array;
 use super::ints::unpack_blocks;

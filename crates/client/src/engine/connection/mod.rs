@@ -79,8 +79,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A connection that is not connected yet. `opaque` is the first one that it uses, `value_bytes_max` the longest value
-    /// that it reads.
+    /// A connection that is not connected yet. `opaque` is the first one that it uses, `value_bytes_max` the longest
+    /// value that it reads.
     pub fn new(server: Arc<ServerState>, value_bytes_max: u64, opaque: u32) -> Self {
         let body_end: &[u8] = match server.command_set() {
             Some(CommandSet::Binary) => b"",
@@ -111,8 +111,9 @@ impl Connection {
         &self.server
     }
 
-    /// Notes that the transport is connected. A server with an unknown command set is probed, unless the
-    /// connection before was closed on the probe ([`RetryDecision::RetryClassic`](crate::engine::retry::RetryDecision)): then it `presumes_classic`.
+    /// Notes that the transport is connected. A server with an unknown command set is probed, unless the connection
+    /// before was closed on the probe ([`RetryDecision::RetryClassic`](crate::engine::retry::RetryDecision)): then it
+    /// `presumes_classic`.
     ///
     /// Before that it logs in, if the server has a login.
     pub fn handle_connected(&mut self, presumes_classic: bool, attempt: Attempt) {
@@ -314,8 +315,8 @@ impl Connection {
         Ok(Some(ticket))
     }
 
-    /// Writes the removal of uncertain keys, and requests an acknowledgement for it and the quiet writes so far. Returns
-    /// the keys if the command set has no such request: then the reply to the next call confirms them.
+    /// Writes the removal of uncertain keys, and requests an acknowledgement for it and the quiet writes so far.
+    /// Returns the keys if the command set has no such request: then the reply to the next call confirms them.
     fn remove_uncertain(&mut self, command_set: CommandSet) -> Vec<OwnedKey> {
         let mut removals = self.server.uncertain.take_all();
         if !removals.is_empty() {

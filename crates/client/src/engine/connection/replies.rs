@@ -216,8 +216,8 @@ impl Connection {
         self.server.health.apply_effect(health_effect);
     }
 
-    /// Ends a call whose quiet writes were submitted from the byte `begin_offset` on and could not all be sent: its caller gets
-    /// the error, so they do not count as lost. To be called before [`Self::handle_disconnect`].
+    /// Ends a call whose quiet writes were submitted from the byte `begin_offset` on and could not all be sent: its
+    /// caller gets the error, so they do not count as lost. To be called before [`Self::handle_disconnect`].
     pub fn fail_quiet(
         &mut self,
         requests: &[Request<'_>],
@@ -235,8 +235,8 @@ impl Connection {
         failure
     }
 
-    /// Notes that the transport is gone: closed by the peer in order, or else by an error. `reason` goes into the errors of
-    /// callers.
+    /// Notes that the transport is gone: closed by the peer in order, or else by an error. `reason` goes into the
+    /// errors of callers.
     pub fn handle_disconnect(&mut self, is_orderly: bool, reason: &str) {
         let was_closing = matches!(
             self.stage,

@@ -152,7 +152,8 @@ impl Operation for Calculate<'_> {
 }
 
 impl<'a> Store<'a> {
-    /// A write; from [`QUIET_BYTES_MAX`] on it is never quiet, so that a value that is too large is never dropped silently.
+    /// A write; from [`QUIET_BYTES_MAX`] on it is never quiet, so that a value that is too large is never dropped
+    /// silently.
     pub fn new(mode: StoreMode, item: Item<'a>, exptime: i64, noreply: bool) -> Self {
         Self {
             mode,

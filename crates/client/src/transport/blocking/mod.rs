@@ -109,9 +109,9 @@ impl SocketConnection {
     }
 
     /// Continues the handshake as far as the socket allows; without TLS there is none.
-    pub(crate) fn handshake(&mut self) -> Result<(), WaitError> {
+    pub(crate) fn continue_handshake(&mut self) -> Result<(), WaitError> {
         match &mut self.tls {
-            Some(tls) => Ok(tls.handshake(self.fd.as_fd())?),
+            Some(tls) => Ok(tls.continue_handshake(self.fd.as_fd())?),
             None => Ok(()),
         }
     }

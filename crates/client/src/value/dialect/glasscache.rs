@@ -17,7 +17,8 @@ use crate::value::{packed_arrays, typed};
 
 pub(super) const GLASSCACHE: Glasscache = Glasscache { marks_bytes: false };
 
-/// For a cache that still holds another dialect's values: flags 0 belong to the other client there, so bytes are marked.
+/// For a cache that still holds another dialect's values: flags 0 belong to the other client there, so bytes are
+/// marked.
 pub(super) const MIGRATING: Glasscache = Glasscache { marks_bytes: true };
 
 pub(super) struct Glasscache {

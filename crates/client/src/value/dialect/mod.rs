@@ -1,8 +1,8 @@
 //! Dialects: the flags and forms of the client that a codec follows.
 //!
-//! Each dialect is a [`DialectFormat`] in a file of its own family: how it writes a type, how it marks compression, how it
-//! reads both back. Compressing itself is the codec's business. The facts come from each client's own source and were
-//! checked against the running clients (`make dialects`).
+//! Each dialect is a [`DialectFormat`] in a file of its own family: how it writes a type, how it marks compression, how
+//! it reads both back. Compressing itself is the codec's business. The facts come from each client's own source and
+//! were checked against the running clients (`make dialects`).
 
 mod dalli;
 mod glasscache;

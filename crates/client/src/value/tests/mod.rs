@@ -1,4 +1,5 @@
-//! Round trips of every dialect and method, what is refused, and bombs; `tests/dialects` compares with the real clients.
+//! Round trips of every dialect and method, what is refused, and bombs; `tests/dialects` compares with the real
+//! clients.
 
 mod dialects;
 mod glasscache;
