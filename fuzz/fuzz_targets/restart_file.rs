@@ -1,5 +1,6 @@
-//! A memory file and its snapshot with bytes changed and checksums made right again: the store is refused, or it is whole,
-//! and serves reads and enough writes that every segment is swept and reused. The input as a snapshot is decoded too.
+//! A memory file and its snapshot with bytes changed and checksums made right again: the store is refused, or it is
+//! whole, and serves reads and enough writes that every segment is swept and reused. The input as a snapshot is decoded
+//! too.
 
 #![no_main]
 

@@ -92,7 +92,8 @@ impl FoundValues {
         }
     }
 
-    /// Decodes the value of the key at an index and adds it to the result. An error is not the outcome of a key and ends the call.
+    /// Decodes the value of the key at an index and adds it to the result. An error is not the outcome of a key and
+    /// ends the call.
     pub(crate) fn add_value(
         &mut self,
         codec: &Codec,

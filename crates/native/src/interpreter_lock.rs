@@ -1,10 +1,10 @@
 //! Reacquiring the interpreter lock: a thread that has just taken it gets a moment to release it again.
 //!
-//! Threads that do little but call the client hold the lock for a few microseconds between two calls, and CPython's
-//! way to wait for it is a mutex and a condition: some four system calls each time it is found taken, half of them by
-//! the thread that is about to send its request. So a thread that returns from a call first checks whether another
-//! returned a moment ago and has not begun its next call: that one is the holder. If so it spins until the holder has
-//! begun a call, or the moment is over; then it waits like any thread (docs/decisions/0055-turns-at-the-interpreter-lock.md).
+//! Threads that do little but call the client hold the lock for a few microseconds between two calls, and CPython's way
+//! to wait for it is a mutex and a condition: some four system calls each time it is found taken, half of them by the
+//! thread that is about to send its request. So a thread that returns from a call first checks whether another returned
+//! a moment ago and has not begun its next call: that one is the holder. If so it spins until the holder has begun a
+//! call, or the moment is over; then it waits like any thread (docs/decisions/0055-turns-at-the-interpreter-lock.md).
 //!
 //! LOSSY: nothing depends on the holder. An old one is ignored, whether its thread is gone, busy, or on the other side
 //! of a fork.

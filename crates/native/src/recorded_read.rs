@@ -1,4 +1,5 @@
-//! The recorded read of a thread: the call that begins it leaves it here, and the read that follows records its bytes in it.
+//! The recorded read of a thread: the call that begins it leaves it here, and the read that follows records its bytes
+//! in it.
 
 use std::cell::Cell;
 

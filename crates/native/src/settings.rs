@@ -1,4 +1,5 @@
-//! The settings that Python passes in: options of the codec, servers, placement, login and TLS; and the `repr` of a client.
+//! The settings that Python passes in: options of the codec, servers, placement, login and TLS; and the `repr` of a
+//! client.
 
 use std::path::PathBuf;
 
@@ -21,8 +22,8 @@ pub(crate) struct Codec {
     pub(crate) inner: value::Codec,
     /// Called for objects without a form of their own: `dump(value) -> (kind, bytes)`.
     pub(crate) dump: Py<PyAny>,
-    /// Called for what a typed value holds other than containers and plain scalars: `kind_and_fields_of(value, is_nested) -> (kind,
-    /// fields)`. None for codecs without typed values.
+    /// Called for what a typed value holds other than containers and plain scalars:
+    /// `kind_and_fields_of(value, is_nested) -> (kind, fields)`. None for codecs without typed values.
     pub(crate) kind_and_fields_of: Option<Py<PyAny>>,
     /// Called to read them: `load(kind, bytes) -> value`.
     pub(crate) load: Py<PyAny>,

@@ -1,4 +1,5 @@
-//! Typed values from Python objects and back: containers and common scalars here, the rest through the codec's Python half.
+//! Typed values from Python objects and back: containers and common scalars here, the rest through the codec's Python
+//! half.
 //!
 //! Only exact types are written: a subclass would come back as its base. While a container is walked the Python half
 //! may run code that changes it, so its items are taken out first.
@@ -300,13 +301,19 @@ fn unwritable_if_not_utf8(codec: &Codec, py: Python<'_>, error: PyErr) -> PyErr 
     if !error.is_instance_of::<PyUnicodeEncodeError>(py) {
         return error;
     }
-    let what = format!("text without a UTF-8 form: {error} (codec=\"pickle\" keeps it)");
-    unwritable_error(codec, py, what)
+    let problem = format!("text without a UTF-8 form: {error} (codec=\"pickle\" keeps it)");
+    unwritable_error(codec, py, problem)
 }
 
-fn unwritable_error(codec: &Codec, py: Python<'_>, what: String) -> PyErr {
+fn unwritable_error(codec: &Codec, py: Python<'_>, problem: String) -> PyErr {
     let dialect = codec.inner.options().dialect;
-    error::from_value_error(py, &ValueError::Unwritable { dialect, what })
+    error::from_value_error(
+        py,
+        &ValueError::Unwritable {
+            dialect,
+            what: problem,
+        },
+    )
 }
 
 /// Reads the object of typed bytes that were found whole.

@@ -19,9 +19,9 @@ pub fn decode(text: &[u8]) -> Vec<u8> {
     let mut remaining = text;
     while let Some((&byte, tail)) = remaining.split_first() {
         let encoded = match (byte, tail) {
-            (b'%', [high, low, rest @ ..]) => {
-                nibble(*high).zip(nibble(*low)).map(|digits| (digits, rest))
-            }
+            (b'%', [high, low, rest @ ..]) => parse_hex_digit(*high)
+                .zip(parse_hex_digit(*low))
+                .map(|digits| (digits, rest)),
             _ => None,
         };
         if let Some(((high, low), rest)) = encoded {
@@ -35,7 +35,7 @@ pub fn decode(text: &[u8]) -> Vec<u8> {
     key
 }
 
-fn nibble(digit: u8) -> Option<u8> {
+fn parse_hex_digit(digit: u8) -> Option<u8> {
     let value = char::from(digit).to_digit(16)?;
     u8::try_from(value).ok()
 }

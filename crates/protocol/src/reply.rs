@@ -67,11 +67,11 @@ pub fn parse_error_line(line: &[u8]) -> Option<ErrorLine<'_>> {
         (b"SERVER_ERROR", ErrorLineKind::Server),
     ];
     prefixes.into_iter().find_map(|(prefix, kind)| {
-        let rest = line.strip_prefix(prefix)?;
-        match rest {
+        let after_prefix = line.strip_prefix(prefix)?;
+        match after_prefix {
             [] => Some(ErrorLine {
                 kind,
-                message: rest,
+                message: after_prefix,
             }),
             [b' ', message @ ..] => Some(ErrorLine { kind, message }),
             _ => None,

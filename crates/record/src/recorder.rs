@@ -1,4 +1,5 @@
-//! The recorder: it samples requests, passes them to the writer's thread through a bounded queue, and counts what it drops.
+//! The recorder: it samples requests, passes them to the writer's thread through a bounded queue, and counts what it
+//! drops.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
@@ -14,8 +15,8 @@ use crate::writer_queue::{WriterQueue, lock};
 /// How long [`Recorder::close`] waits for the last part to be written.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Records requests into a folder. Cheap to clone; the log is complete after [`Recorder::close`] or the drop of the last
-/// clone. After a fork the child records under an instance of its own.
+/// Records requests into a folder. Cheap to clone; the log is complete after [`Recorder::close`] or the drop of the
+/// last clone. After a fork the child records under an instance of its own.
 #[derive(Debug, Clone)]
 pub struct Recorder(Arc<RecorderShared>);
 
@@ -34,8 +35,8 @@ pub struct Stats {
     pub requests: u64,
     /// Requests that are in the log or on their way to it.
     pub recorded: u64,
-    /// Requests that were to be recorded and are not: no memory was left, they were too large, or the folder could not be
-    /// written.
+    /// Requests that were to be recorded and are not: no memory was left, they were too large, or the folder could not
+    /// be written.
     pub dropped: u64,
     /// Files of requests that are complete.
     pub parts: u64,
@@ -58,8 +59,8 @@ impl Recorder {
         Ok(Self::new(options, writer_queue))
     }
 
-    /// Like [`Recorder::open`], and takes its number in the folder before it returns: no other recorder gets that number
-    /// while this one lives, however late its first request is written.
+    /// Like [`Recorder::open`], and takes its number in the folder before it returns: no other recorder gets that
+    /// number while this one lives, however late its first request is written.
     pub(crate) fn open_with_instance(options: Options) -> Result<Self, RecordError> {
         options.check()?;
         let options = Arc::new(options);
@@ -120,8 +121,8 @@ impl Recorder {
         lock(&writer_queue.state.failure).take()
     }
 
-    /// Ends the recording and waits, a second at most, until everything is written; returns whether it is. Requests that
-    /// finish later are dropped.
+    /// Ends the recording and waits, a second at most, until everything is written; returns whether it is. Requests
+    /// that finish later are dropped.
     pub fn close(&self) -> bool {
         self.0.close()
     }

@@ -75,8 +75,8 @@ impl Request {
         self.update_state(|state| state.record.route = Some(route.into()));
     }
 
-    /// Notes that a call begins which reads these keys, each with its parent if the caller knows it. Until [`Request::end_call`]
-    /// it counts as pending.
+    /// Notes that a call begins which reads these keys, each with its parent if the caller knows it. Until
+    /// [`Request::end_call`] it counts as pending.
     pub fn begin_read<'p>(
         &self,
         keys: impl IntoIterator<Item = (impl AsRef<[u8]>, Option<Parent<'p>>)>,

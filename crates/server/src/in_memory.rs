@@ -51,11 +51,11 @@ pub fn pieces<'s, L>(stream: &'s [u8], lengths: &'s [L]) -> impl Iterator<Item =
 where
     L: Copy + Into<usize>,
 {
-    let mut rest = stream;
+    let mut unread_input = stream;
     let lengths = lengths.iter().cycle();
     lengths.map_while(move |&length| {
-        let (piece, tail) = rest.split_at(length.into().max(1).min(rest.len()));
-        rest = tail;
+        let (piece, tail) = unread_input.split_at(length.into().max(1).min(unread_input.len()));
+        unread_input = tail;
         (!piece.is_empty()).then_some(piece)
     })
 }

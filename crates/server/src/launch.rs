@@ -62,7 +62,8 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
         recovery_message,
     } = memory;
     let (shared, log_receiver, login_receiver) = make_shared(parts, &bound_sockets, store, clock)?;
-    // If there is a predecessor the snapshot stays: it exists only if the predecessor was stopped before it handed over.
+    // If there is a predecessor the snapshot stays: it exists only if the predecessor was stopped before it handed
+    // over.
     if let Some(file) = memory_file.as_ref().filter(|_| inheritance.is_none()) {
         file.remove_snapshot()?;
     }

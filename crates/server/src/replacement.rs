@@ -316,8 +316,8 @@ struct MemoryFrame {
     memory: Vec<u8>,
 }
 
-/// The connections of the running server, and the rest of what it sends while it pauses. `listeners` has, for each of its
-/// sockets, the index among `bound_sockets`.
+/// The connections of the running server, and the rest of what it sends while it pauses. `listeners` has, for each of
+/// its sockets, the index among `bound_sockets`.
 fn receive_connections_and_memory(
     channel: &ControlChannel,
     rules: LoginRules,

@@ -71,8 +71,8 @@ impl RunningServer {
         ServerControl(Arc::clone(&self.shared))
     }
 
-    /// Waits until the server has stopped: by a [`ServerControl`], or by the `shutdown` command. At this point everything
-    /// has been started, so the memory of code that only the start needed is released.
+    /// Waits until the server has stopped: by a [`ServerControl`], or by the `shutdown` command. At this point
+    /// everything has been started, so the memory of code that only the start needed is released.
     ///
     /// Returns whether another process has taken its place.
     pub fn join(mut self) -> bool {

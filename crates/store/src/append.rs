@@ -64,9 +64,9 @@ impl SegmentKind {
         }
     }
 
-    /// The kind of segment for the head of a value whose pieces were uploaded: that of uploads, because a segment kept open for
-    /// heads alone would stay nearly empty. Not if it expires within a day: pieces do not expire by themselves, but
-    /// a segment of heads does, and removes their pieces.
+    /// The kind of segment for the head of a value whose pieces were uploaded: that of uploads, because a segment kept
+    /// open for heads alone would stay nearly empty. Not if it expires within a day: pieces do not expire by
+    /// themselves, but a segment of heads does, and removes their pieces.
     pub(crate) fn for_chain_head(self) -> SegmentKind {
         match self {
             SegmentKind::LongTtl => SegmentKind::Upload,
@@ -329,8 +329,8 @@ impl Appender {
         }
     }
 
-    /// Finds where the next record of `segment_kind` goes, and the base second of the segment: in the open segment, or in a new one
-    /// if that has too few bytes left or a record in a segment of its generation `is_flushed` already.
+    /// Finds where the next record of `segment_kind` goes, and the base second of the segment: in the open segment, or
+    /// in a new one if that has too few bytes left or a record in a segment of its generation `is_flushed` already.
     fn find_record_space(
         &self,
         segment_kind: SegmentKind,

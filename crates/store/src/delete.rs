@@ -81,8 +81,8 @@ fn mark_stale(
     write.rewrite(old, change)
 }
 
-/// Executes `md x`, perhaps with `I`: leaves an empty item with the same unique (a new one with `I`). Its expiry is the given one,
-/// or never, as in memcached.
+/// Executes `md x`, perhaps with `I`: leaves an empty item with the same unique (a new one with `I`). Its expiry is the
+/// given one, or never, as in memcached.
 fn clear_value(
     write: &WriteOperation<'_>,
     old: &LocatedItem,

@@ -144,8 +144,8 @@ impl Flushes {
         }
     }
 
-    /// Lets a pending flush take effect once. A thread that comes while another lets the flush take effect waits for it, so that no operation of that
-    /// second still sees flushed items.
+    /// Lets a pending flush take effect once. A thread that comes while another lets the flush take effect waits for
+    /// it, so that no operation of that second still sees flushed items.
     #[cold]
     fn apply_due_flush_under_lock(&self, now: Seconds) {
         let _change_guard = self

@@ -130,10 +130,12 @@ impl Ghost {
 
     fn clear_lines(&self, clearing: &mut ClearingSegment) {
         let per_segment = self.lines.per_segment();
-        let first = clearing.segment.0 as usize * per_segment;
+        let first_line = clearing.segment.0 as usize * per_segment;
         let first_uncleared = clearing.cleared_lines;
         clearing.cleared_lines = (first_uncleared + LINES_CLEARED_PER_CALL).min(per_segment);
-        for id in (first + first_uncleared..first + clearing.cleared_lines).map(|id| id as u64) {
+        for id in
+            (first_line + first_uncleared..first_line + clearing.cleared_lines).map(|id| id as u64)
+        {
             let line = self.lines.line(LineId(id));
             line.control_word.store(0, Ordering::Relaxed);
             line.slots

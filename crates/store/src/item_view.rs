@@ -109,8 +109,8 @@ impl<'w> Item<'w> {
         self.state_word & bits::FETCHED != 0
     }
 
-    /// Whether it is marked stale or the right to store it again was won: only [`crate::Worker::get_with`] returns which, and gives
-    /// a correct reply for such an item.
+    /// Whether it is marked stale or the right to store it again was won: only [`crate::Worker::get_with`] returns
+    /// which, and gives a correct reply for such an item.
     #[inline]
     pub fn is_marked(&self) -> bool {
         self.state_word & (bits::STALE | bits::WIN) != 0

@@ -160,8 +160,8 @@ impl PrefixFlushes {
         false
     }
 
-    /// Records that `prefix` was flushed with the flush `flush_number`; one thread at a time. Only if there is no slot for
-    /// it, `last_forgettable_flush` is called for the number of the last flush that no longer concerns any item.
+    /// Records that `prefix` was flushed with the flush `flush_number`; one thread at a time. Only if there is no slot
+    /// for it, `last_forgettable_flush` is called for the number of the last flush that no longer concerns any item.
     pub(crate) fn record(
         &self,
         prefix: &[u8],
@@ -186,8 +186,8 @@ impl PrefixFlushes {
         Ok(())
     }
 
-    /// Records the flush `flush_number` for the group of the prefix. Where the shortest length has changed, each group gets
-    /// the number of the flush before, because the starts of that length are not known.
+    /// Records the flush `flush_number` for the group of the prefix. Where the shortest length has changed, each group
+    /// gets the number of the flush before, because the starts of that length are not known.
     fn record_group(&self, prefix: &[u8], flush_number: u64) {
         let latest_flushes = self.latest_flush_by_group.get_or_init(|| {
             let zero = || AtomicU64::new(0);
@@ -260,7 +260,8 @@ impl PrefixFlushes {
         self.active_table.store(table_index, Ordering::Release);
     }
 
-    /// Moves the prefixes to the next table, without those last flushed by the flush `last_forgettable_flush` or before.
+    /// Moves the prefixes to the next table, without those last flushed by the flush `last_forgettable_flush` or
+    /// before.
     #[cold]
     fn rebuild(&self, last_forgettable_flush: u64) -> Result<(), TableFull> {
         let active_table = self.active_table.load(Ordering::Relaxed);

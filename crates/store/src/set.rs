@@ -154,29 +154,29 @@ impl SetOperation<'_> {
             ValuePart::Bytes(piece.map_or(&[], |&piece| store.piece_data(piece)))
         };
         let value_parts: Vec<ValuePart<'_>> = if options.mode == SetMode::Append {
-            let last = old_pieces.last().filter(is_short);
+            let short_last_piece = old_pieces.last().filter(is_short);
             let kept_pieces = old_pieces
-                .get(..old_pieces.len() - usize::from(last.is_some()))
+                .get(..old_pieces.len() - usize::from(short_last_piece.is_some()))
                 .unwrap_or_default();
             [
                 inline_part,
                 ValuePart::Pieces(kept_pieces),
-                piece_part(last),
+                piece_part(short_last_piece),
             ]
             .iter()
             .chain(self.value)
             .copied()
             .collect()
         } else {
-            let first = old_pieces.first().filter(is_short);
+            let short_first_piece = old_pieces.first().filter(is_short);
             let kept_pieces = old_pieces
-                .get(usize::from(first.is_some())..)
+                .get(usize::from(short_first_piece.is_some())..)
                 .unwrap_or_default();
             self.value
                 .iter()
                 .chain(&[
                     inline_part,
-                    piece_part(first),
+                    piece_part(short_first_piece),
                     ValuePart::Pieces(kept_pieces),
                 ])
                 .copied()

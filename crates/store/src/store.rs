@@ -58,8 +58,8 @@ const SEGMENT_SHIFT_MIN: u32 = 13;
 const SEGMENT_SHIFT_MAX: u32 = 20;
 /// Index and ghost are outside of `-m` up to `-m` divided by this, plus [`INDEX_OUTSIDE_BYTES`].
 const INDEX_OUTSIDE_DIVISOR: u64 = 50;
-/// Bytes of index and ghost that are outside of `-m` in addition, less the reserve. The program itself, its stacks and 4,000 connections take up to 8 MiB, so that
-/// the whole stays below 1.02 x `-m` + 16 MiB with 3 MiB to spare.
+/// Bytes of index and ghost that are outside of `-m` in addition, less the reserve. The program itself, its stacks and
+/// 4,000 connections take up to 8 MiB, so that the whole stays below 1.02 x `-m` + 16 MiB with 3 MiB to spare.
 const INDEX_OUTSIDE_BYTES: u64 = 5 << 20;
 /// A small store keeps the proportion: at most an eighth is outside of it.
 const INDEX_OUTSIDE_DIVISOR_MIN: u64 = 8;
@@ -442,9 +442,9 @@ fn segments_max(segment_shift: u32) -> usize {
     ((LINES_MAX * LINE_BYTES as u64) >> segment_shift) as usize
 }
 
-/// Maps [`MAPPED_LIMIT_FACTOR`] times `segments`, at most `segments_max`, or only these if the system does not promise more addresses
-/// than it has memory for (`vm.overcommit_memory=2`) or the process may not have them (`ulimit -v`): then the limit
-/// cannot be raised.
+/// Maps [`MAPPED_LIMIT_FACTOR`] times `segments`, at most `segments_max`, or only these if the system does not promise
+/// more addresses than it has memory for (`vm.overcommit_memory=2`) or the process may not have them (`ulimit -v`):
+/// then the limit cannot be raised.
 fn map_arena(segments: usize, segments_max: usize, shift: u32) -> Result<Arena, Error> {
     if cfg!(miri) {
         return Arena::new(segments, shift);
@@ -468,8 +468,8 @@ pub fn index_outside_bytes(memory_bytes: u64, workers: usize) -> u64 {
     (budget.index_extra as u64) << shift
 }
 
-/// The segments that `limit_bytes` allows with `buffer_bytes`: half of it stays with the segments in any case. Outside of `-m`
-/// are the segments kept free ahead of need and, as memcached's hash table is, index and ghost up to the bounds
+/// The segments that `limit_bytes` allows with `buffer_bytes`: half of it stays with the segments in any case. Outside
+/// of `-m` are the segments kept free ahead of need and, as memcached's hash table is, index and ghost up to the bounds
 /// above.
 fn compute_budget(
     limit_bytes: u64,

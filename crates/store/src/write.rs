@@ -306,8 +306,8 @@ impl<'w> WriteOperation<'w> {
                             .open_bytes_left(segment_kind)))
     }
 
-    /// Chooses the kind of segment for the new copy: an overwrite stays in the queue of the old copy, the policy chooses
-    /// the queue of a new item.
+    /// Chooses the kind of segment for the new copy: an overwrite stays in the queue of the old copy, the policy
+    /// chooses the queue of a new item.
     fn choose_segment_kind(&self, expiry: Expiry) -> SegmentKind {
         let store = self.store();
         let queue = if let Some(old) = self.found.present {

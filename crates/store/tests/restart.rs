@@ -188,13 +188,13 @@ fn a_handover_to_other_slab_classes_counts_again_and_to_another_size_is_refused(
 fn uniques_continue_after_a_handover() {
     let restartable_store = RestartableStore::new(config(8 << 20));
     let mut store = restartable_store.make_empty();
-    let mut last = 0;
+    let mut last_unique = 0;
     for number in 0..5 {
         let mut worker = store.worker();
         worker.go_online();
         let unique = set(&worker, &format!("key:{number}"), b"value", Expiry::Never);
-        assert!(unique > last);
-        last = unique;
+        assert!(unique > last_unique);
+        last_unique = unique;
         drop(worker);
         store = restartable_store
             .take_over_as(store, config(8 << 20))
@@ -258,14 +258,14 @@ fn values(store: &std::sync::Arc<Store>, count: usize) -> Vec<Option<Vec<u8>>> {
 fn uniques_grow_across_restarts() {
     let restartable_store = RestartableStore::new(config(1 << 20));
     let mut store = restartable_store.make_empty();
-    let mut last = 0;
+    let mut last_unique = 0;
     for round in 0..5 {
         let mut worker = store.worker();
         worker.go_online();
         for number in 0..300 {
             let unique = set(&worker, &format!("{round}:{number}"), b"x", Expiry::Never);
-            assert!(unique > last, "{unique} after {last}");
-            last = unique;
+            assert!(unique > last_unique, "{unique} after {last_unique}");
+            last_unique = unique;
             worker.pass();
         }
         drop(worker);

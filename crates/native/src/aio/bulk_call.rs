@@ -1,7 +1,7 @@
 //! One call about many keys, or to every server: requests on several connections, one result.
 //!
-//! The partitions, the meaning of a reply and what follows are decided by `glasscache_client::bulk`, which requests are to
-//! be sent by `BulkRequests`. Where a server has no connection, Python makes one and then sends the request.
+//! The partitions, the meaning of a reply and what follows are decided by `glasscache_client::bulk`, which requests are
+//! to be sent by `BulkRequests`. Where a server has no connection, Python makes one and then sends the request.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

@@ -93,7 +93,8 @@ impl BulkState {
         }
     }
 
-    /// Interprets a reply; returns the bytes of its values. An exception is not the outcome of a key and ends the whole call.
+    /// Interprets a reply; returns the bytes of its values. An exception is not the outcome of a key and ends the whole
+    /// call.
     pub(super) fn interpret(
         &mut self,
         py: Python<'_>,

@@ -57,7 +57,8 @@ impl Connection {
             && self.ready_future.is_none()
     }
 
-    /// Writes a request after those of this loop iteration, and returns its future; `None`: the first step of `operation`.
+    /// Writes a request after those of this loop iteration, and returns its future; `None`: the first step of
+    /// `operation`.
     pub(super) fn submit<'py>(
         slf: &Bound<'py, Self>,
         request: Option<&Request<'_>>,

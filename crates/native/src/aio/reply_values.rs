@@ -1,4 +1,5 @@
-//! Interprets the replies of pending calls: each becomes the Python value of its future, or the call's next request follows.
+//! Interprets the replies of pending calls: each becomes the Python value of its future, or the call's next request
+//! follows.
 
 use std::time::Instant;
 

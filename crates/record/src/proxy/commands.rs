@@ -1,4 +1,5 @@
-//! The scanner of a client's bytes: it finds the commands however the bytes arrive, and reports keys read in order and writes.
+//! The scanner of a client's bytes: it finds the commands however the bytes arrive, and reports keys read in order and
+//! writes.
 
 use glasscache_protocol::command::{AdminVerb, Command, LineRefusal, MetaLine};
 use glasscache_protocol::text::{KeyToken, Parsed, next_key, parse};
@@ -189,7 +190,7 @@ mod tests {
     const CONVERSATION: &[u8] = b"get a bb\r\nset get 0 0 7\r\nget x\r\n\r\nmg k v Oab q\r\nmg k t\r\n\
         mg YQ== v b\r\nmn\r\nms m 2\r\nab\r\nmd m\r\nincr n 1\r\nversion\r\nwrong\r\nstats\r\ngats 60 c\r\n";
 
-    fn expected() -> Vec<CommandEvent> {
+    fn expected_events() -> Vec<CommandEvent> {
         let get = |key: &[u8]| CommandEvent::Get(key.to_vec());
         let meta = |key: &[u8], item_key: &[u8], opaque: &[u8], is_quiet| {
             CommandEvent::MetaGet(MetaGet {
@@ -218,12 +219,16 @@ mod tests {
 
     #[test]
     fn commands_are_found_however_their_bytes_arrive() {
-        assert_eq!(scan_pieces(&[CONVERSATION]), (expected(), false));
+        assert_eq!(scan_pieces(&[CONVERSATION]), (expected_events(), false));
         let bytes: Vec<&[u8]> = CONVERSATION.chunks(1).collect();
-        assert_eq!(scan_pieces(&bytes), (expected(), false));
+        assert_eq!(scan_pieces(&bytes), (expected_events(), false));
         for length in 2..40 {
             let pieces: Vec<&[u8]> = CONVERSATION.chunks(length).collect();
-            assert_eq!(scan_pieces(&pieces).0, expected(), "pieces of {length}");
+            assert_eq!(
+                scan_pieces(&pieces).0,
+                expected_events(),
+                "pieces of {length}"
+            );
         }
     }
 

@@ -1,4 +1,5 @@
-//! Records one connection as requests: reads in the order of its commands, sizes from the replies; a pause ends a request.
+//! Records one connection as requests: reads in the order of its commands, sizes from the replies; a pause ends a
+//! request.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

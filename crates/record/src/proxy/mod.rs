@@ -1,9 +1,9 @@
 //! A recording proxy, for programs that cannot be changed: it runs between them and the server and records what each
 //! connection reads.
 //!
-//! Bytes are passed on as they are, whatever they mean; text and meta are recorded, and a connection in another protocol
-//! is counted. A connection is an instance of the log, a pause of its own ends a request. What happens inside the
-//! program is not seen: a request has no page, no route, and `base_us` is 0.
+//! Bytes are passed on as they are, whatever they mean; text and meta are recorded, and a connection in another
+//! protocol is counted. A connection is an instance of the log, a pause of its own ends a request. What happens inside
+//! the program is not seen: a request has no page, no route, and `base_us` is 0.
 
 mod commands;
 mod connection_recorder;

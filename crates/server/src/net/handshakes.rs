@@ -267,7 +267,7 @@ impl Handshakes {
             Ok(stream) => stream,
             Err(reason) => return self.fail(&info, &reason),
         };
-        match stream.handshake() {
+        match stream.continue_handshake() {
             Ok(HandshakeProgress::InProgress) => {
                 let state = HandshakeState::Tls(stream);
                 self.ongoing.insert(

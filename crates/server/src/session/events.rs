@@ -157,7 +157,8 @@ pub(crate) fn publish_deletion(shared: &Shared, key: &[u8], line: &[u8]) {
     publish(shared, kind::DELETIONS, Subject::Key(key), line);
 }
 
-/// Publishes that an item was changed in place: its number, its expiry, or that it is stale. memcached reports none of these.
+/// Publishes that an item was changed in place: its number, its expiry, or that it is stale. memcached reports none of
+/// these.
 pub(crate) fn publish_change(context: &Context<'_>, key: &[u8], command: &str) {
     if !context.shared.watchers.is_watched(kind::MUTATIONS) {
         return;

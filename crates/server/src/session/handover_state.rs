@@ -65,8 +65,8 @@ impl Session {
         }
     }
 
-    /// Reads what [`Session::write_state`] wrote. A connection that needed no login before has to log in if that is required
-    /// now, and one that speaks a protocol that is not allowed any more is closed.
+    /// Reads what [`Session::write_state`] wrote. A connection that needed no login before has to log in if that is
+    /// required now, and one that speaks a protocol that is not allowed any more is closed.
     pub(crate) fn read_fields(
         reader: &mut FieldReader<'_>,
         requires_login: bool,

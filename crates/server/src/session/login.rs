@@ -197,7 +197,8 @@ impl Session {
         None
     }
 
-    /// Takes the state of the login, which the caller puts back: from now on the connection has to log in, also if it was logged in.
+    /// Takes the state of the login, which the caller puts back: from now on the connection has to log in, also if it
+    /// was logged in.
     fn take_login_state(&mut self, context: &Context<'_>) -> LoginState {
         let connections = &context.shared.connections;
         connections.set_awaits_login(context.connection, true);

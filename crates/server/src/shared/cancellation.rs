@@ -25,8 +25,8 @@ enum Decision {
 }
 
 impl Cancellation {
-    /// Makes the replacement fail, so that the running server continues. False if it is too late for that: the new server
-    /// may own everything, and has to be stopped when it has started.
+    /// Makes the replacement fail, so that the running server continues. False if it is too late for that: the new
+    /// server may own everything, and has to be stopped when it has started.
     pub fn cancel(&self) -> bool {
         let mut state = lock(&self.0);
         if state.decision == Decision::Committing {

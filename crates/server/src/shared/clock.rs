@@ -40,11 +40,11 @@ impl Clock {
 
     /// The clock of a server that was stopped, later by the time since then; `None` if the wall clock is before that
     /// time, because then the time since is not known.
-    pub(crate) fn resumed(stop: StopTime) -> Option<Clock> {
-        Clock::resumed_at(stop, since_boot_ns(), wall_unix_ms())
+    pub(crate) fn resumed_from(stop: StopTime) -> Option<Clock> {
+        Clock::resumed_from_at(stop, since_boot_ns(), wall_unix_ms())
     }
 
-    fn resumed_at(stop: StopTime, since_boot_ns: i64, wall_unix_ms: i64) -> Option<Clock> {
+    fn resumed_from_at(stop: StopTime, since_boot_ns: i64, wall_unix_ms: i64) -> Option<Clock> {
         let stopped_ms = wall_unix_ms.checked_sub(stop.unix_ms)?;
         if stopped_ms < 0 {
             return None;
@@ -155,8 +155,8 @@ impl Clock {
         self.origin() + i64::from(second.0)
     }
 
-    /// The expiry that an exptime in a request means at `now`: 0 never, negative expired at once, up to 30 days relative,
-    /// above that a Unix time. Nothing wraps: the far future is the last second.
+    /// The expiry that an exptime in a request means at `now`: 0 never, negative expired at once, up to 30 days
+    /// relative, above that a Unix time. Nothing wraps: the far future is the last second.
     pub(crate) fn expiry(&self, exptime: i64, now: Seconds) -> Expiry {
         let second = match exptime {
             0 => return Expiry::Never,
@@ -238,7 +238,7 @@ mod tests {
             unix_ms: 1_700_000_000_300,
         };
         let boot = 50 * SECOND;
-        let resumed = |wall_ms| Clock::resumed_at(stop, boot, wall_ms);
+        let resumed = |wall_ms| Clock::resumed_from_at(stop, boot, wall_ms);
         let at_once = resumed(1_700_000_000_300).unwrap();
         assert_eq!(at_once.second_at(boot), Seconds(1000));
         assert_eq!(at_once.second_at(boot + SECOND - 1), Seconds(1000));
@@ -255,7 +255,7 @@ mod tests {
         );
         // The present, saved and resumed.
         let clock = Clock::new_at(since_boot_ns() - 77 * SECOND, wall_unix_s());
-        let resumed = Clock::resumed(clock.stop_time()).unwrap();
+        let resumed = Clock::resumed_from(clock.stop_time()).unwrap();
         assert!(
             resumed
                 .start_since_boot_ns

@@ -1,4 +1,5 @@
-//! The unix socket beside the memory file, on which a server waits for its successor. A server hands it over to its successor.
+//! The unix socket beside the memory file, on which a server waits for its successor. A server hands it over to its
+//! successor.
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};

@@ -102,7 +102,7 @@ macro_rules! counters {
             }
 
             /// The difference to `earlier` (`stats reset` keeps a copy to subtract).
-            pub(crate) fn since(&self, earlier: &Totals) -> Totals {
+            pub(crate) fn difference_since(&self, earlier: &Totals) -> Totals {
                 Totals { $($name: self.$name.wrapping_sub(earlier.$name)),* }
             }
         }
@@ -197,6 +197,6 @@ mod tests {
         totals.add(&one);
         totals.add(&two);
         assert_eq!(totals.get_cmds, 4);
-        assert_eq!(totals.since(&totals).get_cmds, 0);
+        assert_eq!(totals.difference_since(&totals).get_cmds, 0);
     }
 }

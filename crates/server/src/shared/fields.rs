@@ -46,8 +46,8 @@ pub(crate) struct FieldReader<'b>(pub(crate) &'b [u8]);
 
 impl<'b> FieldReader<'b> {
     pub(crate) fn u8(&mut self) -> Option<u8> {
-        let (number, rest) = self.0.split_first()?;
-        self.0 = rest;
+        let (number, remaining_bytes) = self.0.split_first()?;
+        self.0 = remaining_bytes;
         Some(*number)
     }
 
@@ -60,14 +60,14 @@ impl<'b> FieldReader<'b> {
     }
 
     pub(crate) fn u32(&mut self) -> Option<u32> {
-        let (number, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
+        let (number, remaining_bytes) = self.0.split_first_chunk()?;
+        self.0 = remaining_bytes;
         Some(u32::from_le_bytes(*number))
     }
 
     pub(crate) fn u64(&mut self) -> Option<u64> {
-        let (number, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
+        let (number, remaining_bytes) = self.0.split_first_chunk()?;
+        self.0 = remaining_bytes;
         Some(u64::from_le_bytes(*number))
     }
 
@@ -77,8 +77,8 @@ impl<'b> FieldReader<'b> {
 
     pub(crate) fn bytes(&mut self) -> Option<&'b [u8]> {
         let length = self.u32()? as usize;
-        let (bytes, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
+        let (bytes, remaining_bytes) = self.0.split_at_checked(length)?;
+        self.0 = remaining_bytes;
         Some(bytes)
     }
 

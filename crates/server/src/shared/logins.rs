@@ -1,4 +1,5 @@
-//! The users that may log in, and the attempts to log in, which another thread verifies, since a password hash takes milliseconds.
+//! The users that may log in, and the attempts to log in, which another thread verifies, since a password hash takes
+//! milliseconds.
 //!
 //! A worker submits an attempt and serves its other connections meanwhile; it is woken when the attempt is decided. The
 //! file of users is read again when it has changed; one that cannot be read changes nothing.

@@ -285,7 +285,7 @@ impl MemoryFile {
         snapshot: &Snapshot,
     ) -> Result<Result<PreparedStore, String>, Error> {
         let start = Instant::now();
-        let Some(clock) = Clock::resumed(snapshot.stop()) else {
+        let Some(clock) = Clock::resumed_from(snapshot.stop()) else {
             return Ok(Err(
                 "the clock is before the time when it was saved".to_owned()
             ));

@@ -225,7 +225,8 @@ impl Shared {
 
     /// All workers' counts since the start or the last `stats reset`.
     pub(crate) fn totals(&self) -> Totals {
-        self.lifetime_totals().since(&lock(&self.baseline).0)
+        self.lifetime_totals()
+            .difference_since(&lock(&self.baseline).0)
     }
 
     /// All workers' counts since the start.

@@ -166,7 +166,8 @@ impl<H> Phases<H> {
         self.lock().handover.clone()
     }
 
-    /// Records that a worker has handed over its connections, or that it could not, and waits for the end of this pause.
+    /// Records that a worker has handed over its connections, or that it could not, and waits for the end of this
+    /// pause.
     pub(crate) fn pause_worker(&self, pause_number: u64, outcome: Result<(), String>) {
         let mut state = self.lock();
         if state.phase != Phase::Pausing || state.pause_number != pause_number {

@@ -126,8 +126,8 @@ impl PrefixTable {
         self.store.charge_buffers(bytes as i64);
     }
 
-    /// Appends a slice of the table in memcached's form, after the prefix `resume_after`; true at the end. Bytes that are
-    /// not allowed on a line are percent-encoded.
+    /// Appends a slice of the table in memcached's form, after the prefix `resume_after`; true at the end. Bytes that
+    /// are not allowed on a line are percent-encoded.
     pub(crate) fn append_slice(
         &self,
         resume_after: &mut Option<Box<[u8]>>,

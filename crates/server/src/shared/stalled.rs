@@ -52,8 +52,8 @@ fn close_stalled_upload(shared: &Shared, now: Seconds) {
     }
 }
 
-/// Records that an upload ended, so that waiting ones check at once. If many wait, one that checked too late would leave the memory
-/// unused until the next check.
+/// Records that an upload ended, so that waiting ones check at once. If many wait, one that checked too late would
+/// leave the memory unused until the next check.
 pub(crate) fn record_upload_release(shared: &Shared) {
     if shared.parked_connections.record_release() {
         wake_all(shared);

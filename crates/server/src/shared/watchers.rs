@@ -178,8 +178,8 @@ impl Watchers {
         self.kinds.store(kinds, Ordering::Relaxed);
     }
 
-    /// Takes the pending lines of one watcher, and after them the number of lines it missed: a watcher that has caught up
-    /// and waits is informed at once, not with the next event. A watcher with heartbeats gets one at the end.
+    /// Takes the pending lines of one watcher, and after them the number of lines it missed: a watcher that has caught
+    /// up and waits is informed at once, not with the next event. A watcher with heartbeats gets one at the end.
     pub(crate) fn take_lines(&self, serial: u64) -> Vec<u8> {
         let mut watchers = lock(&self.list);
         let watcher = watchers.iter_mut().find(|watcher| watcher.serial == serial);
@@ -195,8 +195,8 @@ impl Watchers {
         lines
     }
 
-    /// Takes the pending lines of one watcher of a server that was replaced. No heartbeat follows them: the successor changes
-    /// items already, of which this server has no lines.
+    /// Takes the pending lines of one watcher of a server that was replaced. No heartbeat follows them: the successor
+    /// changes items already, of which this server has no lines.
     pub(crate) fn take_final_lines(&self, serial: u64) -> Vec<u8> {
         let mut watchers = lock(&self.list);
         let watcher = watchers.iter_mut().find(|watcher| watcher.serial == serial);
@@ -221,8 +221,8 @@ impl Watchers {
         self.kinds.load(Ordering::Relaxed) & kind != 0
     }
 
-    /// Appends one line for all watchers whose filter it matches; returns the serial number of one that just began to miss
-    /// lines.
+    /// Appends one line for all watchers whose filter it matches; returns the serial number of one that just began to
+    /// miss lines.
     pub(crate) fn publish(&self, kind: u16, subject: Subject<'_>, text: &[u8]) -> Option<u64> {
         let mut line = Vec::with_capacity(text.len() + 48);
         let time = SystemTime::now()

@@ -147,8 +147,12 @@ fn a_successor_that_ends_after_any_step_changes_nothing() {
     let file = folder.path().join("memory");
     let server = start(config(&file, 8 << 20)).unwrap();
     let mut client = Client::connect(address(&server));
-    let mut half = Client::connect(address(&server));
-    half.0.get_mut().write_all(b"set half 0 0 2\r\nx").unwrap();
+    let mut uploading_client = Client::connect(address(&server));
+    uploading_client
+        .0
+        .get_mut()
+        .write_all(b"set half 0 0 2\r\nx")
+        .unwrap();
     assert_eq!(client.request(b"set key 0 0 1\r\nx\r\n"), "STORED\r\n");
     for steps in 0..7 {
         end_after(steps, &file);
@@ -157,7 +161,7 @@ fn a_successor_that_ends_after_any_step_changes_nothing() {
         let mut other = Client::connect(address(&server));
         assert_eq!(other.request(b"get none\r\n"), "END\r\n");
     }
-    assert_eq!(half.request(b"y\r\n"), "STORED\r\n");
+    assert_eq!(uploading_client.request(b"y\r\n"), "STORED\r\n");
     // The next one takes over.
     let next = take_over(config(&file, 8 << 20)).unwrap().start().unwrap();
     assert!(server.join());

@@ -1,8 +1,8 @@
 //! The sweep: walking one segment to its end, copying the items to keep and releasing the others.
 //!
-//! It proceeds in slices, a few records at a time, so that the write that causes it never waits for a whole segment. A record is alive if a slot names it; a kept one is copied to the worker's own open segment and
-//! published in place of the original, as by any write. Hashes are computed and buckets prefetched eight records
-//! ahead.
+//! It proceeds in slices, a few records at a time, so that the write that causes it never waits for a whole segment. A
+//! record is alive if a slot names it; a kept one is copied to the worker's own open segment and published in place of
+//! the original, as by any write. Hashes are computed and buckets prefetched eight records ahead.
 
 use std::cell::{Cell, RefCell};
 

@@ -172,12 +172,15 @@ impl<'i> Bucket<'i> {
 
     /// Empties a slot; the chain's last entry moves into the gap and an empty last line is returned.
     pub(crate) fn remove(&mut self, locked_slot: LockedSlot<'i>) {
-        let last = self.slots().filter(|slot| slot.entry.0 != 0).last();
-        if let Some(last) = last
-            && !std::ptr::eq(last.slot, locked_slot.slot)
+        let last_used_slot = self.slots().filter(|slot| slot.entry.0 != 0).last();
+        if let Some(last_used_slot) = last_used_slot
+            && !std::ptr::eq(last_used_slot.slot, locked_slot.slot)
         {
-            exchange_slot(locked_slot.slot, last.slot.load(Ordering::Relaxed));
-            exchange_slot(last.slot, 0);
+            exchange_slot(
+                locked_slot.slot,
+                last_used_slot.slot.load(Ordering::Relaxed),
+            );
+            exchange_slot(last_used_slot.slot, 0);
         } else {
             exchange_slot(locked_slot.slot, 0);
         }

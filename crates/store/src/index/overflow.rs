@@ -191,8 +191,8 @@ impl Overflow {
         let overflow_segment = segments
             .iter()
             .find(|overflow_segment| overflow_segment.is_draining)?;
-        let first = self.first_line_of(overflow_segment.segment);
-        Some(first..first + overflow_segment.allocated_end as u64)
+        let first_line = self.first_line_of(overflow_segment.segment);
+        Some(first_line..first_line + overflow_segment.allocated_end as u64)
     }
 
     fn first_line_of(&self, segment: SegmentId) -> u64 {

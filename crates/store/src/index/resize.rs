@@ -204,10 +204,10 @@ impl Index {
 
     /// Clears up to `count` further lines.
     fn clear_lines(&self, clearing: &mut ClearingSegment, count: u64) {
-        let first = u64::from(clearing.segment.0) << self.lines_per_segment_shift;
+        let first_line = u64::from(clearing.segment.0) << self.lines_per_segment_shift;
         let first_uncleared = clearing.cleared_lines;
         clearing.cleared_lines = (first_uncleared + count).min(1 << self.lines_per_segment_shift);
-        for id in first + first_uncleared..first + clearing.cleared_lines {
+        for id in first_line + first_uncleared..first_line + clearing.cleared_lines {
             let line = self.lines.line(LineId(id));
             line.control_word.store(0, Ordering::Relaxed);
             line.slots

@@ -90,8 +90,8 @@ impl Arena {
         })
     }
 
-    /// Requests that the system map all pages of a file now, so that no request waits for one. No byte changes, so another
-    /// process may still use them. If it is refused, pages are mapped when they are first used.
+    /// Requests that the system map all pages of a file now, so that no request waits for one. No byte changes, so
+    /// another process may still use them. If it is refused, pages are mapped when they are first used.
     #[cfg(not(any(miri, loom)))]
     pub(crate) fn populate(&self) {
         use rustix::mm::{Advice, madvise};

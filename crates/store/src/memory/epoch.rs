@@ -55,8 +55,8 @@ impl Epochs {
         fence(Ordering::SeqCst);
     }
 
-    /// Records that the worker holds nothing at this moment and continues to read. Acquire pairs with `retire`: a worker that
-    /// records tick t sees everything unlinked before t.
+    /// Records that the worker holds nothing at this moment and continues to read. Acquire pairs with `retire`: a
+    /// worker that records tick t sees everything unlinked before t.
     pub(crate) fn pass(&self, worker: usize) {
         self.record_tick(worker, self.clock.load(Ordering::Acquire));
     }

@@ -66,14 +66,14 @@ impl<'b> Reader<'b> {
     }
 
     pub(super) fn u32(&mut self) -> Option<u32> {
-        let (number, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
+        let (number, remaining_bytes) = self.0.split_first_chunk()?;
+        self.0 = remaining_bytes;
         Some(u32::from_le_bytes(*number))
     }
 
     pub(super) fn u64(&mut self) -> Option<u64> {
-        let (number, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
+        let (number, remaining_bytes) = self.0.split_first_chunk()?;
+        self.0 = remaining_bytes;
         Some(u64::from_le_bytes(*number))
     }
 

@@ -80,7 +80,8 @@ impl Store {
         store.map(Arc::new).map_err(SnapshotError::damaged)
     }
 
-    /// The snapshot that [`Store::recover`] needs beside the memory file; `None` while there is a worker that could write.
+    /// The snapshot that [`Store::recover`] needs beside the memory file; `None` while there is a worker that could
+    /// write.
     pub fn snapshot(&self, stop: StopTime) -> Option<Vec<u8>> {
         let arena = self.arena();
         let uncommitted = UncommittedBytes::default();

@@ -8,8 +8,8 @@ use crate::sparse_segments::is_sparse;
 use crate::sync::{Ordering, loom_seq_cst_fence};
 
 impl Segments {
-    /// Closes an open segment of which `used_bytes` bytes were written. `queue_position` is its position in its queue; `None` is
-    /// the young end.
+    /// Closes an open segment of which `used_bytes` bytes were written. `queue_position` is its position in its queue;
+    /// `None` is the young end.
     pub(crate) fn seal(
         &self,
         id: SegmentId,
@@ -50,8 +50,8 @@ impl Segments {
         self.reclassify(id);
     }
 
-    /// Ends a sweep that has handled every record. A thread that unlinked one meanwhile may still have to count it: the last one
-    /// retires the segment. So none is reused while a slot names something in it, regardless of what the sweep
+    /// Ends a sweep that has handled every record. A thread that unlinked one meanwhile may still have to count it: the
+    /// last one retires the segment. So none is reused while a slot names something in it, regardless of what the sweep
     /// assumes.
     pub(crate) fn finish_sweep(&self, id: SegmentId) {
         self.stop_sweep(id);

@@ -1,8 +1,8 @@
 //! The table of segments: which are free, open, sealed or waiting for readers, and their live bytes.
 //!
-//! The states of a segment are free -> open -> sealed -> (sweeping) -> limbo -> free; index and ghost take whole segments from
-//! the same table. The thread that unlinks an item subtracts its live bytes; the one that brings a sealed segment
-//! to zero retires it. Taking and returning a segment takes one short lock, once in 64 KiB to 1 MiB written;
+//! The states of a segment are free -> open -> sealed -> (sweeping) -> limbo -> free; index and ghost take whole
+//! segments from the same table. The thread that unlinks an item subtracts its live bytes; the one that brings a sealed
+//! segment to zero retires it. Taking and returning a segment takes one short lock, once in 64 KiB to 1 MiB written;
 //! everything else here is atomics.
 
 mod hold;
@@ -207,8 +207,8 @@ impl Segments {
         &self.epochs
     }
 
-    /// The number of segments that may still be taken before the budget is used up. Includes limbo, which drains by itself, but not held
-    /// segments.
+    /// The number of segments that may still be taken before the budget is used up. Includes limbo, which drains by
+    /// itself, but not held segments.
     pub(crate) fn spare_segments(&self) -> usize {
         let unavailable =
             self.in_use.load(Ordering::Relaxed) + self.held_in_limbo.load(Ordering::Relaxed);

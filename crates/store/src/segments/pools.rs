@@ -138,7 +138,8 @@ impl Segments {
             && has_next
     }
 
-    /// Whether the next segments that were never written are untouched memory: time for [`Segments::back_memory_ahead`].
+    /// Whether the next segments that were never written are untouched memory: time for
+    /// [`Segments::back_memory_ahead`].
     #[inline]
     pub(crate) fn needs_backing(&self) -> bool {
         self.needs_backing.load(Ordering::Relaxed)

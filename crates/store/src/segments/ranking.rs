@@ -1,10 +1,10 @@
 //! The ranking: sealed segments in the orders in which a victim is chosen, updated with each change.
 //!
 //! A choice must not cost more with more segments: a store of 64 GiB has 65,536. So each sealed segment is in four
-//! orders: by age within its queue, by generation, by when it expires as a whole, and by its live bytes. The last is a list for
-//! each 64th of a segment, so a segment moves in it at most 64 times however many items it has, and the sum of live
-//! bytes is exact to within a 64th of the sealed bytes. A segment whose state changes is ranked again by the thread
-//! that changed it, after the change: the last to come here sees the last state.
+//! orders: by age within its queue, by generation, by when it expires as a whole, and by its live bytes. The last is a
+//! list for each 64th of a segment, so a segment moves in it at most 64 times however many items it has, and the sum of
+//! live bytes is exact to within a 64th of the sealed bytes. A segment whose state changes is ranked again by the
+//! thread that changed it, after the change: the last to come here sees the last state.
 
 use std::collections::BTreeSet;
 use std::sync::PoisonError;

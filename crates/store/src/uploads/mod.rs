@@ -117,8 +117,8 @@ impl Uploads {
     }
 }
 
-/// Whether the requester `(id, bytes)` may have its bytes where `free_bytes` are left then: all could still be completed one
-/// after the other, and no older one has waited for [`LONG_WAIT_S`].
+/// Whether the requester `(id, bytes)` may have its bytes where `free_bytes` are left then: all could still be
+/// completed one after the other, and no older one has waited for [`LONG_WAIT_S`].
 fn may_grant(
     open: &UploadsByArrival,
     (id, bytes): (u64, u64),

@@ -1,8 +1,9 @@
-//! Counts of the requests of one group: sums, the distribution of their added time, and blocks of neighbouring requests.
+//! Counts of the requests of one group: sums, the distribution of their added time, and blocks of neighbouring
+//! requests.
 //!
 //! Requests that follow one another resemble each other, so an interval must not take them for independent. Blocks of
-//! neighbouring requests show how much more the figures vary than chance explains. Their number is bounded: when it is reached,
-//! each block is joined with the next one.
+//! neighbouring requests show how much more the figures vary than chance explains. Their number is bounded: when it is
+//! reached, each block is joined with the next one.
 
 use std::collections::BTreeMap;
 
@@ -167,8 +168,8 @@ fn bucket_of(ns: u64) -> u32 {
 /// The middle of a bucket.
 fn bucket_middle(bucket: u32) -> u64 {
     let shift = (bucket >> BUCKET_BITS).saturating_sub(1);
-    let first = u64::from(bucket - (shift << BUCKET_BITS)) << shift;
-    first + ((1 << shift) >> 1)
+    let lowest_ns = u64::from(bucket - (shift << BUCKET_BITS)) << shift;
+    lowest_ns + ((1 << shift) >> 1)
 }
 
 #[cfg(test)]

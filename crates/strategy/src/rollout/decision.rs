@@ -1,9 +1,9 @@
 //! Decides whether a strategy misses its forecast or slows requests down, and recommends what to do with a roll-out.
 //!
-//! A forecast has an interval for 2,000 requests of one process; of fewer requests figures vary more, by the square root
-//! of their number. Only more calls, keys or time than forecast count: less does no harm. The time of calls varies
-//! with the load of the day, too: a strategy whose requests wait longer than forecast, and still clearly shorter than those of
-//! the control group, has not missed.
+//! A forecast has an interval for 2,000 requests of one process; of fewer requests figures vary more, by the square
+//! root of their number. Only more calls, keys or time than forecast count: less does no harm. The time of calls varies
+//! with the load of the day, too: a strategy whose requests wait longer than forecast, and still clearly shorter than
+//! those of the control group, has not missed.
 
 use std::fmt;
 
@@ -294,7 +294,7 @@ mod tests {
         metrics.map(forecast_of_metric).to_vec()
     }
 
-    fn measured(strategy: GroupCounts, control: GroupCounts) -> RolloutMeasurements {
+    fn measurements_of(strategy: GroupCounts, control: GroupCounts) -> RolloutMeasurements {
         RolloutMeasurements {
             processes: 1,
             disabled: 0,
@@ -390,7 +390,7 @@ mod tests {
         let lines = forecast_of(Traffic::typical(), &mut random);
         let strategy = Traffic::typical().group(3000, &mut random);
         let control = Traffic::typical().with_calls(3.0).group(3000, &mut random);
-        let measurements = measured(strategy.clone(), control.clone());
+        let measurements = measurements_of(strategy.clone(), control.clone());
         assert_eq!(recommend(&lines, &measurements).action, Action::Continue);
         let reason = recommend(&lines, &measurements).reason;
         assert!(reason.contains("below the control group's"), "{reason}");
@@ -399,7 +399,7 @@ mod tests {
             ..measurements
         };
         assert_eq!(recommend(&lines, &disabled).action, Action::RollBack);
-        let without_control = measured(strategy, GroupCounts::default());
+        let without_control = measurements_of(strategy, GroupCounts::default());
         assert_eq!(recommend(&lines, &without_control).action, Action::Continue);
         assert_eq!(recommend(&[], &without_control).action, Action::Wait);
     }
@@ -409,12 +409,12 @@ mod tests {
         let mut random = Random(8);
         let lines = forecast_of(Traffic::typical(), &mut random);
         let group = |requests, random: &mut Random| Traffic::typical().group(requests, random);
-        let few_requests = measured(group(500, &mut random), group(4500, &mut random));
+        let few_requests = measurements_of(group(500, &mut random), group(4500, &mut random));
         assert_eq!(recommend(&lines, &few_requests).action, Action::Wait);
-        let equal_groups = measured(group(5000, &mut random), group(5000, &mut random));
+        let equal_groups = measurements_of(group(5000, &mut random), group(5000, &mut random));
         assert_eq!(recommend(&lines, &equal_groups).action, Action::Wait);
         let more_calls = Traffic::typical().with_calls(1.5).group(3000, &mut random);
-        let more_calls = measured(more_calls, group(3000, &mut random));
+        let more_calls = measurements_of(more_calls, group(3000, &mut random));
         assert_eq!(recommend(&lines, &more_calls).action, Action::RollBack);
     }
 }

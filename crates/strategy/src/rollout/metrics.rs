@@ -1,8 +1,8 @@
 //! The metrics of a group of requests, each with an interval, and the difference between two groups.
 //!
 //! An interval covers the true metric in 99 of 100 cases. That of a mean comes from blocks of neighbouring requests
-//! (batch means). That of a percentile comes from ranks, whose spread is that of independent requests, widened by what the
-//! blocks vary more. The interval of a difference combines those of both groups (Zou and Donner 2008, MOVER).
+//! (batch means). That of a percentile comes from ranks, whose spread is that of independent requests, widened by what
+//! the blocks vary more. The interval of a difference combines those of both groups (Zou and Donner 2008, MOVER).
 
 use super::counts::{Block, GroupCounts};
 

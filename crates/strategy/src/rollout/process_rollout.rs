@@ -1,9 +1,9 @@
 //! The roll-out in one process: requests get their group, are counted, and decide whether the strategy stays enabled.
 //!
 //! A process that starts is not what the forecast describes: its near cache fills first, and its fixed set is loaded.
-//! These requests are not counted, but at most the first half of the 2,000 within which a bad strategy is disabled. Later
-//! windows of 2,000 requests are evaluated as well. One of some hundred windows misses its forecast by chance, and a
-//! process has thousands a day, so after the first window it takes several in succession.
+//! These requests are not counted, but at most the first half of the 2,000 within which a bad strategy is disabled.
+//! Later windows of 2,000 requests are evaluated as well. One of some hundred windows misses its forecast by chance,
+//! and a process has thousands a day, so after the first window it takes several in succession.
 
 use super::counts::{GroupCounts, RequestCost};
 use super::decision::{REQUESTS_COMPARED, Regression, find_regression};
@@ -69,8 +69,8 @@ struct Window {
 }
 
 impl ProcessRollout {
-    /// The roll-out of a strategy with this forecast; `process_seed` is a random number of this process. Without a share all
-    /// requests run the strategy, and it stays enabled whatever they need.
+    /// The roll-out of a strategy with this forecast; `process_seed` is a random number of this process. Without a
+    /// share all requests run the strategy, and it stays enabled whatever they need.
     pub fn new(forecast: Vec<Forecast>, share: Option<RolloutShare>, process_seed: u64) -> Self {
         Self {
             forecast,
@@ -103,13 +103,14 @@ impl ProcessRollout {
         }
     }
 
-    /// Whether no request of this process runs the strategy: it was disabled, or the process is one of the control group.
+    /// Whether no request of this process runs the strategy: it was disabled, or the process is one of the control
+    /// group.
     pub fn is_control_process(&self) -> bool {
         self.group_outside_requests() == Some(Group::Control)
     }
 
-    /// Counts a request that has ended. `is_warm`: the fixed set is loaded and the near cache full, or known to the caller to
-    /// be as it stays. Returns why the strategy is disabled, if this request has decided that.
+    /// Counts a request that has ended. `is_warm`: the fixed set is loaded and the near cache full, or known to the
+    /// caller to be as it stays. Returns why the strategy is disabled, if this request has decided that.
     pub fn end_request(
         &mut self,
         group: Group,
@@ -160,7 +161,8 @@ impl ProcessRollout {
         None
     }
 
-    /// Discards the counts of this window, because the values that the process kept are gone and have to be fetched again.
+    /// Discards the counts of this window, because the values that the process kept are gone and have to be fetched
+    /// again.
     pub fn reset_window(&mut self) {
         self.window.groups = Groups::default();
     }

@@ -1,7 +1,7 @@
 //! A connection that passes to the next process with its unparsed input and its unsent output.
 //!
-//! Only copies are made, so that the connection continues if the next process does not take over. TLS, uploads, watchers,
-//! listings and logins that are being verified stay behind.
+//! Only copies are made, so that the connection continues if the next process does not take over. TLS, uploads,
+//! watchers, listings and logins that are being verified stay behind.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -90,7 +90,7 @@ impl Connection {
     ) -> Connection {
         let mut connection = Connection::new(stream, info, state.session);
         connection.pending_input = PendingInput::copy_of(&state.input, memory);
-        connection.pending_output = PendingOutput::copied(state.output, memory);
+        connection.pending_output = PendingOutput::from_copy(state.output, memory);
         connection.is_closing = state.is_closing;
         connection
     }
@@ -142,7 +142,7 @@ impl Connection {
     pub(crate) fn queue_final_watch_lines(&mut self, shared: &Shared) {
         if self.pending_output.is_none() {
             let lines = shared.watchers.take_final_lines(self.info.id.serial);
-            self.pending_output = PendingOutput::copied(lines, &shared.memory);
+            self.pending_output = PendingOutput::from_copy(lines, &shared.memory);
         }
     }
 

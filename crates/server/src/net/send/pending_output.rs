@@ -111,7 +111,10 @@ impl PendingOutput {
     }
 
     /// Output of a previous process; `None` if there is none.
-    pub(crate) fn copied(bytes: Vec<u8>, memory: &Arc<PeerMemory>) -> Option<Box<PendingOutput>> {
+    pub(crate) fn from_copy(
+        bytes: Vec<u8>,
+        memory: &Arc<PeerMemory>,
+    ) -> Option<Box<PendingOutput>> {
         (!bytes.is_empty()).then(|| {
             Box::new(PendingOutput {
                 charge: memory.charge(bytes.capacity()),

@@ -70,7 +70,7 @@ impl TlsStream {
     }
 
     /// Continues the handshake as far as the socket allows; the error is the reason of a failure.
-    pub(crate) fn handshake(&mut self) -> Result<HandshakeProgress, String> {
+    pub(crate) fn continue_handshake(&mut self) -> Result<HandshakeProgress, String> {
         loop {
             match self.write_records() {
                 Ok(()) => {}

@@ -109,7 +109,7 @@ impl Deferred {
     }
 
     /// Records that a small request was served in this iteration.
-    pub(super) fn note_small_request(&mut self) {
+    pub(super) fn record_small_request(&mut self) {
         self.small_request_at = self.iteration_began_at;
     }
 

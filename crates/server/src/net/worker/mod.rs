@@ -159,7 +159,7 @@ impl Worker {
             if self.shared.store.needs_backing() {
                 self.shared.listener_waker.wake();
             }
-            self.note_cpu_time(cpu_time_before);
+            self.record_cpu_time(cpu_time_before);
             let examined = self.counters.examined.get() - examined_before;
             self.counters.iteration_examined_max.raise(examined);
         }
@@ -251,7 +251,7 @@ impl Worker {
             self.close_marked();
             self.serve_decided_logins();
             self.serve_urgent_watchers();
-        } else if self.note_hangup(slot_key, flags) {
+        } else if self.record_hangup(slot_key, flags) {
             self.close(slot_key, CloseReason::Error);
         } else if flags.contains(EventFlags::OUT) {
             self.serve_or_queue(slot_key, ServeReason::Writable);
@@ -263,7 +263,7 @@ impl Worker {
     }
 
     /// Records what `flags` report about the peer's end; returns whether a waiting connection no longer has a peer.
-    fn note_hangup(&mut self, slot_key: u64, flags: EventFlags) -> bool {
+    fn record_hangup(&mut self, slot_key: u64, flags: EventFlags) -> bool {
         if !flags.intersects(EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP) {
             return false;
         }
@@ -295,7 +295,7 @@ impl Worker {
             .then(|| clock_gettime(ClockId::ThreadCPUTime))
     }
 
-    fn note_cpu_time(&self, cpu_time_before: Option<Timespec>) {
+    fn record_cpu_time(&self, cpu_time_before: Option<Timespec>) {
         let (Some(cpu_time_before), Some(now)) = (cpu_time_before, self.cpu_time()) else {
             return;
         };
@@ -375,7 +375,7 @@ impl Worker {
                 if !connection.is_transferring()
                     && std::mem::take(&mut connection.request_bytes) < SMALL_REQUEST_BYTES
                 {
-                    self.deferred.note_small_request();
+                    self.deferred.record_small_request();
                 }
             }
             NextStep::Requeue => {

@@ -65,8 +65,8 @@ fn likely_key(input: &[u8]) -> Option<&[u8]> {
 }
 
 impl Worker {
-    /// Receives the input of the connections of `events` (at most [`READ_AHEAD_CONNECTIONS`]) and prefetches the memory of
-    /// their first keys. A single connection gains nothing.
+    /// Receives the input of the connections of `events` (at most [`READ_AHEAD_CONNECTIONS`]) and prefetches the memory
+    /// of their first keys. A single connection gains nothing.
     pub(super) fn receive_ahead(&mut self, events: &[epoll::Event]) {
         self.read_ahead.received.clear();
         // While memory is short input is only peeked.

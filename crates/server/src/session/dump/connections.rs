@@ -10,8 +10,8 @@ use crate::shared::connection_info::{ConnectionInfo, Peer};
 /// Connections in one slice, of four lines each.
 const SLICE_CONNECTIONS: usize = 256;
 
-/// Appends a slice of the rows: first the listening sockets, then the connections after the serial number `after_serial`,
-/// at last END; true when it is complete.
+/// Appends a slice of the rows: first the listening sockets, then the connections after the serial number
+/// `after_serial`, at last END; true when it is complete.
 pub(super) fn write_rows(after_serial: &mut u64, context: &Context<'_>, out: &mut Vec<u8>) -> bool {
     if *after_serial == 0 {
         write_listeners(context, &mut Rows::new(out));

@@ -14,8 +14,8 @@ use crate::session::output::Output;
 /// A key, its hash, and the lookup hint for its item.
 pub(super) type LocatedKey<'b, 'w> = (&'b [u8], KeyHash, LookupHint<'w>);
 
-/// Appends the reply for one key of a get line; returns whether it was a hit. The caller counts gets and their hits. If it
-/// has to wait for a segment, nothing is done and no reply is made.
+/// Appends the reply for one key of a get line; returns whether it was a hit. The caller counts gets and their hits. If
+/// it has to wait for a segment, nothing is done and no reply is made.
 #[inline]
 pub(super) fn execute_text_get<'w>(
     head: &GetHead,
@@ -83,7 +83,8 @@ fn read_item<'w>(
     Ok(item)
 }
 
-/// Appends the response to one read of the binary protocol; returns whether the item was there. As [`execute_text_get`] otherwise.
+/// Appends the response to one read of the binary protocol; returns whether the item was there. As [`execute_text_get`]
+/// otherwise.
 #[inline]
 pub(super) fn execute_binary_get<'w>(
     id: RequestId,

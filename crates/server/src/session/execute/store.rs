@@ -1,8 +1,8 @@
 //! Writes of whole values: set, add, replace, append, prepend, cas and ms.
 //!
-//! A write is described once, whatever the form of its request, and executed in one of two ways: at once if its value is in the
-//! input, or as a reservation that is committed when the last byte has been received. Until then its parsed line is
-//! kept, so that the line is parsed once and the key hashed once.
+//! A write is described once, whatever the form of its request, and executed in one of two ways: at once if its value
+//! is in the input, or as a reservation that is committed when the last byte has been received. Until then its parsed
+//! line is kept, so that the line is parsed once and the key hashed once.
 
 use glasscache_protocol::ascii::write_number;
 use glasscache_protocol::binary::{self, RequestId, Status};
@@ -280,8 +280,8 @@ impl<'b> StoreWrite<'b> {
         }
     }
 
-    /// Refuses a value that is not followed by a line ending: the stream continues where memcached's would, but a client
-    /// that reads no replies would not notice, so its connection closes.
+    /// Refuses a value that is not followed by a line ending: the stream continues where memcached's would, but a
+    /// client that reads no replies would not notice, so its connection closes.
     pub(crate) fn refuse_data_chunk(&self, out: &mut Output<'_>) -> ConnectionEffect {
         if self.is_quiet() {
             return ConnectionEffect::Close(CloseReason::Protocol);
