@@ -91,9 +91,9 @@ impl Ghost {
             return;
         };
         let segment_count = self.segments.load(Ordering::Relaxed);
-        let per_segment = self.lines.per_segment() * TAGS_PER_LINE;
+        let tags_per_segment = self.lines.lines_per_segment() * TAGS_PER_LINE;
         // Rounded up: a store of few large items has a ghost too.
-        let target_segments = tags.div_ceil(per_segment);
+        let target_segments = tags.div_ceil(tags_per_segment);
         if target_segments > segment_count {
             let Some(slot) = self.directory.get(segment_count) else {
                 return;
@@ -109,7 +109,7 @@ impl Ghost {
                 return;
             };
             self.clear_lines(&mut clearing);
-            if clearing.cleared_lines < self.lines.per_segment() {
+            if clearing.cleared_lines < self.lines.lines_per_segment() {
                 *next_segment = Some(clearing);
                 self.segments_ahead.store(1, Ordering::Relaxed);
                 return;
@@ -129,10 +129,10 @@ impl Ghost {
     }
 
     fn clear_lines(&self, clearing: &mut ClearingSegment) {
-        let per_segment = self.lines.per_segment();
-        let first_line = clearing.segment.0 as usize * per_segment;
+        let lines_per_segment = self.lines.lines_per_segment();
+        let first_line = clearing.segment.0 as usize * lines_per_segment;
         let first_uncleared = clearing.cleared_lines;
-        clearing.cleared_lines = (first_uncleared + LINES_CLEARED_PER_CALL).min(per_segment);
+        clearing.cleared_lines = (first_uncleared + LINES_CLEARED_PER_CALL).min(lines_per_segment);
         for id in
             (first_line + first_uncleared..first_line + clearing.cleared_lines).map(|id| id as u64)
         {
@@ -151,14 +151,14 @@ impl Ghost {
         }
         // Other bits of the hash than those of the index, so that the keys of a bucket spread.
         let spread = KeyHash(hash.0.rotate_right(20));
-        let line_number = bucket_of(spread, segments * self.lines.per_segment());
+        let line_number = bucket_of(spread, segments * self.lines.lines_per_segment());
         let segment = self
             .directory
-            .get(line_number / self.lines.per_segment())?
+            .get(line_number / self.lines.lines_per_segment())?
             .load(Ordering::Acquire);
-        let line_in_segment = line_number % self.lines.per_segment();
+        let line_in_segment = line_number % self.lines.lines_per_segment();
         Some(self.lines.line(LineId(
-            u64::from(segment) * self.lines.per_segment() as u64 + line_in_segment as u64,
+            u64::from(segment) * self.lines.lines_per_segment() as u64 + line_in_segment as u64,
         )))
     }
 }

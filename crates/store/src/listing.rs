@@ -5,7 +5,7 @@
 //! kept, and reads the items in that order. Several passes, one for each class of tags, bound the number kept; the
 //! bits of a tag are not used for the choice of a bucket.
 
-use crate::index::{Entry, Keys, TAG_BITS, next_cursor};
+use crate::index::{Entry, ItemHashes, TAG_BITS, next_cursor};
 use crate::item_view::Item;
 use crate::request::{KeyHash, Seconds};
 use crate::worker::Worker;

@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::append::UniqueSource;
-use crate::index::{Hit, Keys};
+use crate::index::{Hit, ItemHashes};
 use crate::item::{
     self, FIELD_BYTES, FIXED_BYTES, Header, KIND_SHORT, PIECE_ADDRESS_BYTES, PIECE_COUNT_BYTES,
     PIECE_HEADER_BYTES, Record, SHORT_HEADER_BYTES, bits,
@@ -330,7 +330,7 @@ fn keys_equal(lhs: &[u8], rhs: &[u8]) -> bool {
         }
 }
 
-impl Keys for Store {
+impl ItemHashes for Store {
     fn hash_of(&self, item: Addr) -> KeyHash {
         let item = self.locate(item);
         self.hash(self.key_of(&item))

@@ -6,7 +6,7 @@
 //! clearing finds the version or the count changed. Both hold two locks, that of the old bucket first.
 
 use super::bucket::BUCKETS_MAX;
-use super::{Bucket, Entry, Index, Keys, SegmentSource, bucket_of};
+use super::{Bucket, Entry, Index, ItemHashes, SegmentSource, bucket_of};
 use crate::memory::{LineId, SegmentId};
 use crate::sync::{AtomicUsize, Mutex, Ordering, guard_if_free};
 
@@ -79,7 +79,11 @@ impl ResizeControl {
 
 impl Index {
     /// Splits the next bucket in order.
-    pub(crate) fn split(&self, keys: &dyn Keys, source: &dyn SegmentSource) -> ResizeOutcome {
+    pub(crate) fn split(
+        &self,
+        item_hashes: &dyn ItemHashes,
+        source: &dyn SegmentSource,
+    ) -> ResizeOutcome {
         let Some(mut state) = guard_if_free(self.resize.state.try_lock()) else {
             return ResizeOutcome::Busy;
         };
@@ -92,13 +96,13 @@ impl Index {
         let mut old_bucket_guard = Bucket::lock(self, old_bucket);
         old_bucket_guard
             .entries()
-            .for_each(|entry| keys.prefetch(entry.item()));
+            .for_each(|entry| item_hashes.prefetch(entry.item()));
         let mut new_bucket_guard = Bucket::lock(self, new_bucket);
         state.kept_entries.clear();
         state.moved_entries.clear();
         for entry in old_bucket_guard.entries() {
             let is_in_old_bucket =
-                bucket_of(keys.hash_of(entry.item()), new_bucket + 1) == old_bucket;
+                bucket_of(item_hashes.hash_of(entry.item()), new_bucket + 1) == old_bucket;
             if is_in_old_bucket {
                 &mut state.kept_entries
             } else {

@@ -17,7 +17,7 @@ use crate::sync::{AtomicU32, AtomicUsize};
 /// What the index needs besides its lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct IndexSnapshot {
-    pub(crate) buckets: u64,
+    pub(crate) bucket_count: u64,
     /// Segments of primary buckets, in order.
     pub(crate) directory: Vec<u32>,
     pub(crate) overflow: Vec<OverflowSnapshot>,
@@ -34,15 +34,15 @@ impl IndexSnapshot {
 /// Which lines of the overflow segments were reached, by segment.
 struct ReachedLines {
     segments: Vec<Option<Box<[bool]>>>,
-    per_segment: usize,
+    lines_per_segment: usize,
 }
 
 impl ReachedLines {
     /// Marks a line; false if it is not an overflow line, or if it was reached before.
     fn mark(&mut self, id: LineId) -> bool {
         let (segment, line) = (
-            id.0 as usize / self.per_segment,
-            id.0 as usize % self.per_segment,
+            id.0 as usize / self.lines_per_segment,
+            id.0 as usize % self.lines_per_segment,
         );
         let lines = self.segments.get_mut(segment).and_then(Option::as_mut);
         lines
@@ -54,12 +54,12 @@ impl ReachedLines {
 impl Index {
     /// The input of [`Index::from_snapshot`]; no thread changes the index meanwhile.
     pub(crate) fn snapshot(&self) -> IndexSnapshot {
-        let buckets = self.bucket_count();
+        let bucket_count = self.bucket_count();
         let directory = self.directory.iter();
         IndexSnapshot {
-            buckets: buckets as u64,
+            bucket_count: bucket_count as u64,
             directory: directory
-                .take(buckets.div_ceil(1 << self.lines_per_segment_shift))
+                .take(bucket_count.div_ceil(1 << self.lines_per_segment_shift))
                 .map(|segment| segment.load(Ordering::Acquire))
                 .collect(),
             overflow: self.overflow.snapshot(),
@@ -73,24 +73,24 @@ impl Index {
         snapshot: &IndexSnapshot,
         segments_max: usize,
     ) -> Result<Self, &'static str> {
-        let per_segment = lines.per_segment();
-        let segments = snapshot.directory.len();
-        let buckets = usize::try_from(snapshot.buckets).unwrap_or(usize::MAX);
-        if buckets < per_segment
-            || buckets > BUCKETS_MAX
-            || buckets.div_ceil(per_segment) != segments
-            || segments > segments_max
+        let lines_per_segment = lines.lines_per_segment();
+        let segment_count = snapshot.directory.len();
+        let bucket_count = usize::try_from(snapshot.bucket_count).unwrap_or(usize::MAX);
+        if bucket_count < lines_per_segment
+            || bucket_count > BUCKETS_MAX
+            || bucket_count.div_ceil(lines_per_segment) != segment_count
+            || segment_count > segments_max
         {
             return Err("the number of buckets is wrong");
         }
         let bucket_segments = snapshot.directory.iter().copied();
-        let unused = std::iter::repeat_n(0, segments_max - segments);
+        let unused = std::iter::repeat_n(0, segments_max - segment_count);
         Ok(Index {
             directory: bucket_segments.chain(unused).map(AtomicU32::new).collect(),
-            bucket_count: AtomicUsize::new(buckets),
-            lines_per_segment_shift: per_segment.trailing_zeros(),
-            overflow: Overflow::from_snapshot(per_segment, &snapshot.overflow),
-            resize: ResizeControl::new(segments),
+            bucket_count: AtomicUsize::new(bucket_count),
+            lines_per_segment_shift: lines_per_segment.trailing_zeros(),
+            overflow: Overflow::from_snapshot(lines_per_segment, &snapshot.overflow),
+            resize: ResizeControl::new(segment_count),
             lines,
         })
     }
@@ -102,18 +102,18 @@ impl Index {
         snapshot: &IndexSnapshot,
         mut visit: impl FnMut(usize, Entry),
     ) -> Result<(), &'static str> {
-        let per_segment = 1 << self.lines_per_segment_shift;
+        let lines_per_segment = 1 << self.lines_per_segment_shift;
         let mut reached_lines = ReachedLines {
             segments: (0..self.directory.len()).map(|_| None).collect(),
-            per_segment,
+            lines_per_segment,
         };
         for overflow in &snapshot.overflow {
             if let Some(lines) = reached_lines.segments.get_mut(overflow.segment as usize) {
-                *lines = Some(vec![false; per_segment].into());
+                *lines = Some(vec![false; lines_per_segment].into());
             }
         }
-        let buckets = self.bucket_count();
-        for bucket_number in 0..buckets {
+        let bucket_count = self.bucket_count();
+        for bucket_number in 0..bucket_count {
             self.check_chain(bucket_number, &mut reached_lines, &mut visit)?;
         }
         let is_empty = |line: &Line| {
@@ -121,7 +121,7 @@ impl Index {
             let is_zero = |slot: &crate::sync::AtomicU64| slot.load(Ordering::Relaxed) == 0;
             !is_locked(word) && link_of(word).is_none() && line.slots.iter().all(is_zero)
         };
-        let mut unused = buckets..snapshot.directory.len() * per_segment;
+        let mut unused = bucket_count..snapshot.directory.len() * lines_per_segment;
         if !unused.all(|bucket_number| is_empty(self.bucket_line(bucket_number))) {
             return Err("a bucket that is not in use holds something");
         }
@@ -171,9 +171,9 @@ impl Index {
             let lines = reached_lines.segments.get(overflow.segment as usize);
             let lines = lines.and_then(Option::as_deref).unwrap_or_default();
             let lines_beyond_end = lines.iter().skip(overflow.allocated_end as usize);
-            let used = lines.iter().filter(|is_reached| **is_reached).count();
+            let reached_count = lines.iter().filter(|is_reached| **is_reached).count();
             (
-                used,
+                reached_count,
                 lines_beyond_end.filter(|is_reached| **is_reached).count(),
             )
         };

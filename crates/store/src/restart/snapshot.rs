@@ -191,7 +191,7 @@ pub(super) fn write_snapshot(snapshot: &Snapshot, writer: &mut Writer) {
         writer.u64(segment.generation);
         writer.u32(segment.base_time);
     });
-    writer.u64(snapshot.index.buckets);
+    writer.u64(snapshot.index.bucket_count);
     writer.list(&snapshot.index.directory, |writer, segment| {
         writer.u32(*segment);
     });
@@ -230,7 +230,7 @@ pub(super) fn read_snapshot(reader: &mut Reader<'_>) -> Option<Snapshot> {
             items: reader.list(read_segment)?,
         },
         index: IndexSnapshot {
-            buckets: reader.u64()?,
+            bucket_count: reader.u64()?,
             directory: reader.list(Reader::u32)?,
             overflow: reader.list(read_overflow)?,
         },

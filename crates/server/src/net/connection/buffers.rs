@@ -63,7 +63,7 @@ impl Buffers {
 /// How much input was received.
 pub(super) struct ReceivedInput {
     pub(super) filled_bytes: usize,
-    /// The socket filled the whole buffer: it may have more.
+    /// Whether the socket filled the whole buffer, so that it may have more.
     pub(super) is_full: bool,
 }
 

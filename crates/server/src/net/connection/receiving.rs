@@ -84,10 +84,10 @@ impl Connection {
         target.copy_from_slice(input);
         let tail = tail.get_mut(..RECV_BYTES).unwrap_or_default();
         // Input before the end of the stream is served first; the socket reports its end again.
-        let more = self.stream.receive(tail, context.counters).unwrap_or(None);
+        let received_after = self.stream.receive(tail, context.counters).unwrap_or(None);
         Ok(ReceivedInput {
-            filled_bytes: input.len() + more.unwrap_or(0),
-            is_full: more == Some(RECV_BYTES),
+            filled_bytes: input.len() + received_after.unwrap_or(0),
+            is_full: received_after == Some(RECV_BYTES),
         })
     }
 
@@ -101,7 +101,7 @@ impl Connection {
     ) -> Result<ReceivedInput, NextStep> {
         self.is_uploader = true;
         while let Some(reservation) = self.session.upload_mut() {
-            let missing = reservation.missing_bytes() as usize;
+            let missing_bytes = reservation.missing_bytes() as usize;
             let space = reservation.space(context.store, context.now);
             if space.is_empty() {
                 // No memory in the store: the bytes go to the session, which handles that.
@@ -111,14 +111,14 @@ impl Connection {
             // end of the stream.
             let bytes = space.len().min((*budget).max(RECV_BYTES_UPLOADER));
             let space = space.get_mut(..bytes).unwrap_or_default();
-            let target = space.len();
-            let tail = match context.pressure {
-                _ if target != missing => 0,
+            let target_bytes = space.len();
+            let tail_bytes = match context.pressure {
+                _ if target_bytes != missing_bytes => 0,
                 // Bytes of the next command stay in the socket.
                 Pressure::High => 2,
                 _ => RECV_BYTES_UPLOADER,
             };
-            let tail = buffers.input.get_mut(..tail).unwrap_or_default();
+            let tail = buffers.input.get_mut(..tail_bytes).unwrap_or_default();
             let received = self
                 .stream
                 .receive_vectored(space, tail, context.counters)
@@ -126,13 +126,13 @@ impl Connection {
             let Some(received) = received else {
                 return Err(NextStep::Wait);
             };
-            reservation.advance(received.min(target));
+            reservation.advance(received.min(target_bytes));
             *budget = budget.saturating_sub(received);
-            if received > target {
-                return Ok(ReceivedInput::not_full(received - target));
+            if received > target_bytes {
+                return Ok(ReceivedInput::not_full(received - target_bytes));
             }
             // The socket had no more, or others have to be served.
-            if received < target || *budget == 0 {
+            if received < target_bytes || *budget == 0 {
                 break;
             }
         }

@@ -8,7 +8,7 @@ use glasscache_store::Store;
 
 use crate::{Address, Config, Listen, RunningServer, prepare};
 
-/// A server of one worker whose store another worker reads, which passes only on command.
+/// A server of one worker whose store a second worker reads; the second one passes only when the test makes it.
 struct BlockedServer {
     server: RunningServer,
     reader: glasscache_store::Worker,
@@ -64,11 +64,11 @@ impl BlockedServer {
             client
                 .set_read_timeout(Some(Duration::from_secs(20)))
                 .unwrap();
-            let waiting_client = self.reader.store().counters().epoch_waits;
+            let waits_after = self.reader.store().counters().epoch_waits;
             match read_result {
                 Err(error) if error.kind() != ErrorKind::WouldBlock => panic!("{error}"),
                 // It was not only slow.
-                Err(_) if waiting_client > waits_before => return client,
+                Err(_) if waits_after > waits_before => return client,
                 _ => drop(read_until(&mut client, b"END\r\nNOT_FOUND\r\n")),
             }
         }
