@@ -30,13 +30,13 @@ fn requests(mut rest: &[u8]) {
             }
             Parsed::Refused(refusal, used) => {
                 assert!((HEADER_BYTES..=rest.len()).contains(&used));
-                assert!(refusal.swallow_bytes <= VALUE_BYTES_MAX);
+                assert!(refusal.bytes_to_skip <= VALUE_BYTES_MAX);
                 if refusal.must_close {
                     assert_eq!(used, HEADER_BYTES);
                     return;
                 }
                 rest = &rest[used..];
-                rest = &rest[rest.len().min(refusal.swallow_bytes as usize)..];
+                rest = &rest[rest.len().min(refusal.bytes_to_skip as usize)..];
             }
             Parsed::Request(_, command, used) => {
                 assert!((HEADER_BYTES..=rest.len()).contains(&used));

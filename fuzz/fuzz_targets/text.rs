@@ -27,8 +27,8 @@ fuzz_target!(|input: &[u8]| {
                 // Only who closes may go without a word.
                 assert!(refusal.reply.ends_with(b"\r\n") || refusal.must_close && refusal.reply.is_empty());
                 assert!(
-                    refusal.swallow_bytes == LineRefusal::SWALLOW_UNKNOWN
-                        || refusal.swallow_bytes <= u64::from(VALUE_BYTES_MAX) + 2
+                    refusal.bytes_to_skip == LineRefusal::SKIP_UNKNOWN
+                        || refusal.bytes_to_skip <= u64::from(VALUE_BYTES_MAX) + 2
                 );
                 rest = &rest[used..];
             }

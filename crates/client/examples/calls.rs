@@ -1,4 +1,4 @@
-//! Makes the same call over and over: `calls SERVER get|set|get-many|none COUNT`; `make instructions` counts what it costs.
+//! Repeats one call: `calls SERVER get|set|get-many|none COUNT`; `make instructions` counts what it costs.
 
 use std::time::Duration;
 

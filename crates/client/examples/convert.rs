@@ -16,7 +16,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for line in std::io::stdin().lock().lines() {
         let line = line?;
         let response = match line.split(' ').collect::<Vec<_>>()[..] {
-            ["encode", dialect, method, kind, payload] => encode(dialect, method, kind, payload),
+            ["encode", dialect, method, type_name, payload] => {
+                encode(dialect, method, type_name, payload)
+            }
             ["decode", dialect, flags, hex] => decode(dialect, flags, hex),
             _ => Err(format!("unknown command {line:?}").into()),
         };
@@ -30,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn encode(dialect: &str, method: &str, kind: &str, payload: &str) -> Response {
+fn encode(dialect: &str, method: &str, type_name: &str, payload: &str) -> Response {
     let dialect: Dialect = dialect.parse()?;
     let compression = Method::from_name(method).map(Compression::new);
     let codec = Codec::new(CodecOptions {
@@ -38,7 +40,7 @@ fn encode(dialect: &str, method: &str, kind: &str, payload: &str) -> Response {
         ..CodecOptions::of(dialect)
     })?;
     let bytes = || from_hex(payload);
-    let encoded = match kind {
+    let encoded = match type_name {
         "str" => codec
             .encode(&ValueRef::Str(std::str::from_utf8(&bytes()?)?))
             .map(flags_and_bytes),
@@ -58,7 +60,7 @@ fn encode(dialect: &str, method: &str, kind: &str, payload: &str) -> Response {
             .encode(&ValueRef::Bool(payload == "1"))
             .map(flags_and_bytes),
         "none" => codec.encode(&ValueRef::None).map(flags_and_bytes),
-        _ => return Err(format!("unknown type {kind:?}").into()),
+        _ => return Err(format!("unknown type {type_name:?}").into()),
     };
     let (flags, bytes) = encoded?;
     Ok(format!("{flags} {}", to_hex(&bytes)))
@@ -82,7 +84,7 @@ fn decode(dialect: &str, flags: &str, payload: &str) -> Response {
         Decoded::Bool(value) => format!("bool {}", i32::from(value)),
         Decoded::None => "none ".to_owned(),
         Decoded::DateMs(ms) => format!("date {ms}"),
-        other => format!("other {other:?}"),
+        unprintable => format!("other {unprintable:?}"),
     })
 }
 

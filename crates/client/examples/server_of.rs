@@ -1,4 +1,4 @@
-//! Prints the server index of each key on standard input: `place ketama 10.0.0.1:11211*2 10.0.0.2:11212 < keys`.
+//! Prints the server index of each key on standard input: `server_of ketama 10.0.0.1:11211*2 10.0.0.2:11212 < keys`.
 //!
 //! `make placement` compares these lines with the output of the other clients.
 

@@ -1,8 +1,8 @@
-//! Where a server is, in each form that a client's configuration uses.
+//! Addresses of servers, in each form that a client's configuration uses.
 //!
 //! `host`, `host:port`, a weight as `host:port*2` or `host:port:2` (Dalli, pylibmc), `[::1]:11211`,
 //! `memcached://host:port`, `unix:/run/cache.sock`, `/run/cache.sock`. Anything else is refused when the client is
-//! made: a host misread would be a server that does not exist, which takes its share of the keys.
+//! created: a misread host would be a server that does not exist and still gets its share of the keys.
 
 use std::fmt;
 #[cfg(feature = "tokio")]
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use crate::error::Error;
 
-/// The port of memcached, taken when none is named.
+/// The port of memcached, used when an address has none.
 pub const PORT: u16 = 11211;
 
 /// Greatest weight of a server; a ring has 160 points for each server and unit of weight.
@@ -23,7 +23,7 @@ const WEIGHT_MAX: u32 = 1000;
 pub struct Address {
     /// Where it listens.
     pub endpoint: Endpoint,
-    /// Its share of the keys in relation to the others'.
+    /// Its share of the keys, relative to the weights of the others.
     pub weight: u32,
 }
 
@@ -78,15 +78,15 @@ fn parse(text: &str) -> Result<Address, String> {
         }
         None => text,
     };
-    let (text, star_weight) = split_weight(text)?;
+    let (text, weight_after_asterisk) = split_weight(text)?;
     let (host, port_and_weight) = split_host(text)?;
-    let (port, colon_weight) = parse_port_and_weight(port_and_weight)?;
-    if star_weight.is_some() && colon_weight.is_some() {
+    let (port, weight_after_colon) = parse_port_and_weight(port_and_weight)?;
+    if weight_after_asterisk.is_some() && weight_after_colon.is_some() {
         return Err("two weights; write one, as \"host:port*weight\"".into());
     }
     Ok(Address {
         endpoint: Endpoint::Tcp(host.to_owned(), port),
-        weight: star_weight.or(colon_weight).unwrap_or(1),
+        weight: weight_after_asterisk.or(weight_after_colon).unwrap_or(1),
     })
 }
 

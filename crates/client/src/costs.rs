@@ -1,6 +1,6 @@
 //! What calls cost: time by phase, by size of the value and by width of a bulk read.
 //!
-//! The founding question of a slow page is "is it the network or my serialiser?", so every call
+//! The first question about a slow page is "is it the network or my serialiser?", so every call
 //! leaves its share of each phase here. Counting costs two clock readings and a few additions: all
 //! cells are atomics, and what two threads add at once is exact, while a snapshot taken meanwhile
 //! may be torn between cells.
@@ -11,17 +11,17 @@ use std::time::Duration;
 /// The parts of a call, in the order in which a write and then a read meet them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CostPart {
-    /// Making bytes of a value.
+    /// Encoding a value as bytes.
     Serialise,
-    /// Making them fewer.
+    /// Compressing the bytes.
     Compress,
-    /// Waiting for a connection, or making one.
+    /// Waiting for a connection, or connecting.
     Wait,
     /// From the first byte sent to the last received: network and server.
     Wire,
-    /// Undoing the compression.
+    /// Decompressing the bytes.
     Decompress,
-    /// Making a value of bytes.
+    /// Decoding a value from the bytes.
     Deserialise,
 }
 
@@ -44,7 +44,7 @@ pub const WIDTH_CLASSES: usize = 11;
 /// Buckets of a latency histogram: bucket i holds times below 2^i microseconds.
 pub const LATENCY_BUCKETS: usize = 24;
 
-/// Which kind of call.
+/// The kind of a call about one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OperationKind {
     /// Reads.
@@ -55,7 +55,7 @@ pub enum OperationKind {
     Other,
 }
 
-/// As what a call is counted, with the bytes of values that it sends.
+/// The class in which a call is counted, with the bytes of values that it sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallClass {
     /// About one value.
@@ -66,7 +66,7 @@ pub enum CallClass {
     Uncounted,
 }
 
-/// Every operation, with its name.
+/// Every kind, with its name.
 pub const OPERATION_KINDS: [(OperationKind, &str); 3] = [
     (OperationKind::Read, "read"),
     (OperationKind::Write, "write"),
@@ -157,7 +157,7 @@ impl CostCell {
     }
 
     fn snapshot(&self) -> CellSnapshot {
-        let load = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         CellSnapshot {
             calls: load(&self.calls),
             bytes: load(&self.bytes),
@@ -183,7 +183,7 @@ pub fn width_class_of(keys: usize) -> usize {
 }
 
 impl Costs {
-    /// Counts a call that brought this many bytes of values.
+    /// Counts a call that received this many bytes of values.
     pub fn count_call(&self, class: CallClass, found_bytes: usize, spent: &TimeSpent) {
         match class {
             CallClass::Single(operation, sent_bytes) => {

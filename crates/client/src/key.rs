@@ -8,17 +8,17 @@ use glasscache_protocol::meta::request::WireKey;
 
 use crate::error::Error;
 
-/// What is done with a key that the text protocol cannot carry (spaces, control characters).
+/// How a key is sent that the text protocol cannot carry (spaces, control characters).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KeyEncoding {
-    /// Refuse it with a sentence.
+    /// Refuse it with an error message.
     #[default]
     Refuse,
     /// Send it as base64 in meta commands.
     Base64,
 }
 
-/// How a namespace and a rule make keys into wire keys.
+/// Converts keys to wire keys by a namespace and an encoding.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyEncoder<'n> {
     /// The prefix of each key.
@@ -104,14 +104,14 @@ impl KeyEncoder<'_> {
 
 impl<'n> KeyEncoder<'n> {
     /// The key that a wire key was made of.
-    pub fn decode<'k>(&self, wire: WireKey<'k>) -> Cow<'k, [u8]> {
+    pub fn decode<'k>(&self, wire_key: WireKey<'k>) -> Cow<'k, [u8]> {
         let mut decoded = Vec::new();
-        if wire.is_base64 && base64::decode(wire.bytes, &mut decoded).is_some() {
+        if wire_key.is_base64 && base64::decode(wire_key.bytes, &mut decoded).is_some() {
             let key = decoded.strip_prefix(self.namespace).map(<[u8]>::to_vec);
             return Cow::Owned(key.unwrap_or(decoded));
         }
-        let key = wire.bytes.strip_prefix(self.namespace);
-        Cow::Borrowed(key.unwrap_or(wire.bytes))
+        let key = wire_key.bytes.strip_prefix(self.namespace);
+        Cow::Borrowed(key.unwrap_or(wire_key.bytes))
     }
 
     /// The namespace as it goes on the wire; `scratch` takes it if it is not plain.
@@ -140,7 +140,7 @@ impl<'n> KeyEncoder<'n> {
 #[derive(Debug, Default)]
 pub struct WireKeys {
     bytes: Vec<u8>,
-    /// Where each of them ends, and whether it is in base64.
+    /// The end of each key in the buffer, and whether it is in base64.
     ends: Vec<(usize, bool)>,
     scratch: Vec<u8>,
 }
@@ -163,7 +163,7 @@ impl WireKeys {
         Some(WireKey { bytes, is_base64 })
     }
 
-    /// All of them.
+    /// All keys.
     pub fn all(&self) -> Vec<WireKey<'_>> {
         let indices = 0..self.ends.len();
         indices.filter_map(|index| self.get(index)).collect()
@@ -172,8 +172,12 @@ impl WireKeys {
 
 fn bad_key(key: &[u8], reason: &'static str) -> Error {
     const DISPLAYED_BYTES: usize = 60;
-    let start = String::from_utf8_lossy(key.get(..DISPLAYED_BYTES).unwrap_or(key)).into_owned();
-    Error::BadKey { key: start, reason }
+    let displayed_key =
+        String::from_utf8_lossy(key.get(..DISPLAYED_BYTES).unwrap_or(key)).into_owned();
+    Error::BadKey {
+        key: displayed_key,
+        reason,
+    }
 }
 
 #[cfg(test)]
@@ -216,12 +220,12 @@ mod tests {
             wire_key(b"", KeyEncoding::Base64, b"a b"),
             Ok((b"YSBi".to_vec(), true))
         );
-        let (wire, is_base64) = wire_key(b"n:", KeyEncoding::Base64, b"a b").unwrap();
+        let (key_on_wire, is_base64) = wire_key(b"n:", KeyEncoding::Base64, b"a b").unwrap();
         let encoder = KeyEncoder {
             namespace: b"n:",
             encoding: KeyEncoding::Base64,
         };
-        let bytes = &wire;
+        let bytes = &key_on_wire;
         assert_eq!(*encoder.decode(WireKey { bytes, is_base64 }), *b"a b");
         assert_eq!(
             wire_key(b"", KeyEncoding::Base64, b"a b\n"),
@@ -284,8 +288,8 @@ mod tests {
                 namespace,
                 encoding,
             };
-            let wire = encoder.wire_namespace(&mut scratch)?;
-            Ok::<_, Error>((wire.bytes.to_vec(), wire.is_base64))
+            let wire_key = encoder.wire_namespace(&mut scratch)?;
+            Ok::<_, Error>((wire_key.bytes.to_vec(), wire_key.is_base64))
         };
         assert_eq!(encode_namespace(b"shop:"), Ok((b"shop:".to_vec(), false)));
         assert_eq!(encode_namespace(b"a "), Ok((b"YSA=".to_vec(), true)));

@@ -141,10 +141,16 @@ mod tests {
         let mut out = Vec::new();
         login.write(&mut out).unwrap();
         assert_eq!(out, b"set auth 0 -1 9\r\napp token\r\n");
-        let fails = Login::with_provider("app", || Err("the vault is closed".to_owned()));
-        assert_eq!(fails.write(&mut out), Err("the vault is closed".to_owned()));
-        let empty = Login::with_provider("app", || Ok(Vec::new()));
-        assert_eq!(empty.write(&mut out), Err(INVALID_PASSWORD.to_owned()));
+        let failing_login = Login::with_provider("app", || Err("the vault is closed".to_owned()));
+        assert_eq!(
+            failing_login.write(&mut out),
+            Err("the vault is closed".to_owned())
+        );
+        let login_without_password = Login::with_provider("app", || Ok(Vec::new()));
+        assert_eq!(
+            login_without_password.write(&mut out),
+            Err(INVALID_PASSWORD.to_owned())
+        );
     }
 
     #[test]

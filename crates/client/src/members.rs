@@ -1,8 +1,8 @@
-//! Which servers a client has at present: the ring, and a slot for each server there has been.
+//! The present servers of a client: the ring, and a slot for each server that the client has ever had.
 //!
 //! A server keeps its slot for the client's life, so a call that found its slot on the old ring
 //! finishes there while another thread changes the servers. A server that left keeps its slot,
-//! but no connection and no probe; should it come back, it is found again by its address.
+//! but no connection and no probe; if it returns, it is found again by its address.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -20,7 +20,7 @@ use crate::ring::{self, Placement, Ring};
 pub(crate) struct Members {
     /// The process that they belong to.
     pub(crate) process: Process,
-    /// Every server there has been, in its slot.
+    /// Every server that the client has ever had, in its slot.
     pub(crate) servers: Vec<Arc<Server>>,
     /// The slots of the present ones, in the order given.
     present_slots: Vec<usize>,
@@ -174,12 +174,13 @@ mod tests {
     #[test]
     fn a_server_keeps_its_slot_and_its_connections_while_others_join_and_leave() {
         let options = Arc::new(Options::default());
-        let first = addresses("a:1,b:2");
-        let old_members = Members::new(&first, Placement::Ketama, &options, None).unwrap();
+        let first_addresses = addresses("a:1,b:2");
+        let old_members =
+            Members::new(&first_addresses, Placement::Ketama, &options, None).unwrap();
         let change = |members: &Members, text: &str| {
-            let next = addresses(text);
-            let ring = build_ring(&next, Placement::Ketama).unwrap();
-            members.with_servers(&next, &ring, &options)
+            let next_addresses = addresses(text);
+            let ring = build_ring(&next_addresses, Placement::Ketama).unwrap();
+            members.with_servers(&next_addresses, &ring, &options)
         };
 
         let new_members = change(&old_members, "c:3,b:2");
@@ -209,10 +210,11 @@ mod tests {
     #[test]
     fn a_key_maps_to_the_server_that_the_ring_of_the_present_ones_names() {
         let options = Arc::new(Options::default());
-        let start = Members::new(&addresses("a:1"), Placement::Ketama, &options, None).unwrap();
-        let next = addresses("b:2,c:3");
-        let ring = build_ring(&next, Placement::Ketama).unwrap();
-        let members = start.with_servers(&next, &ring, &options);
+        let old_members =
+            Members::new(&addresses("a:1"), Placement::Ketama, &options, None).unwrap();
+        let next_addresses = addresses("b:2,c:3");
+        let ring = build_ring(&next_addresses, Placement::Ketama).unwrap();
+        let members = old_members.with_servers(&next_addresses, &ring, &options);
         for number in 0..100 {
             let key = format!("key{number}");
             assert_eq!(

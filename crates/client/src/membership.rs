@@ -53,7 +53,7 @@ impl Membership {
     }
 
     /// The members, unless they are a parent's: a lock of theirs may never be free.
-    pub(crate) fn if_own_process(&self) -> Option<Guard<Arc<Members>>> {
+    pub(crate) fn unless_forked(&self) -> Option<Guard<Arc<Members>>> {
         let members = self.members.load();
         members.process.is_current().then_some(members)
     }
@@ -83,7 +83,8 @@ impl Membership {
         drop(self.current()); // in a child this creates its own members, so that the parent's are not changed
         self.members
             .rcu(|members| members.with_servers(addresses, &ring, &self.options));
-        // The last thread to change the members also updates the servers last: else a present server might be marked as gone.
+        // The last thread to change the members also updates the servers last: else a present server might be marked as
+        // gone.
         loop {
             let members = self.members.load_full();
             members.update_presence();

@@ -54,8 +54,8 @@ macro_rules! methods {
                 self.run(&Get { key, cas }, budget)$($await)*
             }
 
-            /// The values of keys under the strategy: those that the process keeps, and the others by one call; with the
-            /// keys that could not be read. Without keys it fetches what the request's page needs.
+            /// The values of keys under the strategy: those that the process keeps, and the others by one call; with
+            /// the keys that could not be read. Without keys it fetches what the request's page needs.
             pub $($async)? fn read_near(
                 &self,
                 (near, keys): (Arc<ClientNearCache>, &[WireKey<'_>]),
@@ -124,7 +124,8 @@ macro_rules! methods {
                 self.run(&Inspect { key }, budget)$($await)*
             }
 
-            /// Stores a value; without waiting for the outcome if `noreply` and it has less than [`QUIET_BYTES_MAX`](crate::QUIET_BYTES_MAX).
+            /// Stores a value; without waiting for the outcome if `noreply` and it has less than
+            /// [`QUIET_BYTES_MAX`](crate::QUIET_BYTES_MAX).
             pub $($async)? fn store(
                 &self,
                 mode: StoreMode,
@@ -136,15 +137,15 @@ macro_rules! methods {
                 let _recorded_call = budget.begin_write();
                 let budget = &Budget { record: None, ..*budget };
                 let store = Store::new(mode, item, exptime, noreply);
-                let stored = match store.refusal(self.core().options().value_bytes_max) {
+                let store_result = match store.refusal(self.core().options().value_bytes_max) {
                     Some(error) => Err(error),
                     None => self.run(&store, budget)$($await)*,
                 };
-                match stored {
+                match store_result {
                     Err(error @ Error::TooLarge { .. }) => {
                         Err(self.run_steps(RefusedValueSteps::new(item.key, error), budget)$($await)*)
                     }
-                    stored => stored,
+                    store_result => store_result,
                 }
             }
 
@@ -254,7 +255,8 @@ macro_rules! methods {
 
             /// Sends the same request to every server, one after the other, and returns each one's name and reply.
             ///
-            /// An error is [`Error::Interrupted`], or one of the client or the request: any other is the result of its server.
+            /// An error is [`Error::Interrupted`], or one of the client or the request: any other is the result of its
+            /// server.
             pub $($async)? fn request_all(
                 &self,
                 request: Request<'_>,
@@ -280,7 +282,8 @@ macro_rules! methods {
 
             /// Removes every item of the namespace from every server, at once; returns each one's name and reply.
             ///
-            /// The servers must be glasscache's: others refuse it. A client without a namespace gets [`Error::BadSetting`].
+            /// The servers must be glasscache's: others refuse it. A client without a namespace gets
+            /// [`Error::BadSetting`].
             pub $($async)? fn clear(&self, budget: &Budget<'_>) -> Result<Replies, Error> {
                 let mut scratch = Vec::new();
                 let prefix = self.core().keys().wire_namespace(&mut scratch)?;

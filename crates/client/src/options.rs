@@ -24,7 +24,8 @@ pub enum Protocol {
     /// Meta and text; text alone where a proxy knows no meta, which the first connection finds out.
     #[default]
     Detected,
-    /// Binary, for servers that understand nothing else, such as those behind SASL: without TTLs and leases of the server.
+    /// Binary, for servers that understand nothing else, such as those behind SASL: without TTLs and leases of the
+    /// server.
     Binary,
 }
 
@@ -68,7 +69,7 @@ pub struct Options {
 impl Options {
     /// Refuses settings with which no call could succeed, or that would change the meaning of requests.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let bad_setting = |sentence: &str| Err(Error::BadSetting(sentence.to_owned()));
+        let bad_setting = |message: &str| Err(Error::BadSetting(message.to_owned()));
         if self.connections_max == 0 {
             return bad_setting("connections_max=0: a call needs one");
         }
@@ -80,7 +81,10 @@ impl Options {
                 "a namespace with spaces or control characters (keys=\"base64\" sends it)",
             );
         }
-        let is_coherent = self.strategy.as_ref().is_some_and(|it| it.is_coherent);
+        let is_coherent = self
+            .strategy
+            .as_ref()
+            .is_some_and(|strategy| strategy.is_coherent);
         if is_coherent && self.protocol == Protocol::Binary {
             return bad_setting(
                 "coherent: the binary protocol has no watch; leave protocol=\"binary\" out",
@@ -94,8 +98,8 @@ impl Options {
         let is_unix = |address: &&Address| matches!(address.endpoint, Endpoint::Unix(_));
         match addresses.iter().find(is_unix) {
             Some(address) if self.tls.is_some() => {
-                let sentence = format!("server {}: {NO_UNIX}", address.endpoint);
-                Err(Error::BadSetting(sentence))
+                let message = format!("server {}: {NO_UNIX}", address.endpoint);
+                Err(Error::BadSetting(message))
             }
             _ => Ok(()),
         }

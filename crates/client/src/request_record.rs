@@ -8,8 +8,8 @@ use std::ops::Range;
 ///
 /// Its methods delay the calls that they note, so they must not wait.
 pub trait RequestRecord: fmt::Debug + Send + Sync {
-    /// Notes that a call begins which reads these keys (without their namespace), children of `parent` if the caller names
-    /// one. Returns the positions of the reads in the record, fewer than there are keys once it is full.
+    /// Notes that a call begins which reads these keys (without their namespace), children of `parent` if the caller
+    /// names one. Returns the positions of the reads in the record, fewer than there are keys once it is full.
     fn begin_read(
         &self,
         keys: &mut dyn Iterator<Item = Cow<'_, [u8]>>,
@@ -20,7 +20,7 @@ pub trait RequestRecord: fmt::Debug + Send + Sync {
     fn begin_write(&self);
 
     /// Notes the bytes of the value that the read at a position found, as stored remotely.
-    fn set_size(&self, read: usize, bytes: usize);
+    fn set_size(&self, read_position: usize, bytes: usize);
 
     /// Notes that the caller of a call has resumed.
     fn end_call(&self);

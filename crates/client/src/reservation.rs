@@ -1,9 +1,9 @@
-//! Reservations: an item that holds a key while its value is made, and that this client reads as a miss.
+//! Reservations: an item that holds a key while one client computes its value, and that this client reads as a miss.
 //!
-//! Whoever makes a value stores the reservation by `add` and replaces it by `cas`. A delete, a write or a flush
-//! by any client removes the reservation, and with it the value that comes later
-//! (docs/decisions/0058-a-lease-is-an-item-under-its-key.md). To clients of other makers the body is a None of
-//! their dialect: what their decoders read first, and a mark and a token after it.
+//! The client that computes a value stores the reservation by `add` and replaces it by `cas`. A delete, a write or a
+//! flush by any client removes the reservation, and with it the value that comes later
+//! (docs/decisions/0058-a-lease-is-an-item-under-its-key.md). To other clients the body is a None of their dialect,
+//! which their decoders read first; a mark and a token follow it.
 
 use glasscache_protocol::meta::request::WireKey;
 
@@ -38,9 +38,9 @@ pub fn reservation_body(codec: &Codec, token: &[u8; TOKEN_BYTES]) -> Option<(u32
 /// A reservation that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reservation {
-    /// Whose it is.
+    /// The token of its owner.
     pub token: Vec<u8>,
-    /// By which it is replaced.
+    /// The CAS unique by which its owner replaces it.
     pub cas: u64,
     /// Seconds left; `None` where the server does not report it.
     pub ttl_s: Option<i64>,
@@ -73,9 +73,9 @@ impl Reservation {
 /// Reads the reservation under a key; `None` if there is a value or nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct FindReservation<'a> {
-    /// Under this key.
+    /// The key.
     pub key: WireKey<'a>,
-    /// What its server understands.
+    /// The command set of its server.
     pub command_set: Option<CommandSet>,
 }
 
@@ -99,7 +99,7 @@ impl Operation for FindReservation<'_> {
         Ok(Reservation::in_reply(&reply, pipeline))
     }
 
-    fn without_reply(&self) -> Self::Output {
+    fn quiet_output(&self) -> Self::Output {
         None
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A thread begins with the first read of a process, never before: a process that only forks others stays without
 //! threads. It connects again whenever the connection is lost, and ends when the server leaves the client, and when
-//! the client is closed or gone. What it receives is interpreted by `near::watch`; here bytes are moved.
+//! the client is closed or gone. `near::watch` interprets what it receives; this file only moves the bytes.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// A server that sends heartbeats and is silent for so long is connected to again.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
 
-/// Time between two connections: the first, and up to which it doubles.
+/// Pause before connecting again: the first one, which then doubles up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
@@ -61,9 +61,9 @@ struct WatchThread {
 /// How a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WatchEnd {
-    /// It could not be made, or was lost.
+    /// It could not be connected, or was lost.
     Lost,
-    /// The server reports nothing.
+    /// The server refused to report changes.
     Refused,
     /// The thread is to end.
     Stopped,
@@ -73,7 +73,7 @@ impl WatchThread {
     fn run(&self) {
         let mut pause = PAUSE_MIN;
         while self.is_wanted() {
-            let begin = Instant::now();
+            let connected_since = Instant::now();
             let watch_end = self.watch_once();
             if watch_end == WatchEnd::Lost
                 && let Some(near) = self.near.upgrade()
@@ -84,7 +84,7 @@ impl WatchThread {
                 WatchEnd::Stopped => return,
                 WatchEnd::Refused => REFUSED_PAUSE,
                 WatchEnd::Lost => {
-                    if begin.elapsed() > PAUSE_MAX {
+                    if connected_since.elapsed() > PAUSE_MAX {
                         pause = PAUSE_MIN;
                     }
                     let next_pause = pause;
@@ -92,10 +92,11 @@ impl WatchThread {
                     next_pause
                 }
             };
-            let end = Instant::now() + next_pause;
-            while Instant::now() < end && self.is_wanted() {
+            let pause_end = Instant::now() + next_pause;
+            while Instant::now() < pause_end && self.is_wanted() {
                 std::thread::sleep(
-                    end.saturating_duration_since(Instant::now())
+                    pause_end
+                        .saturating_duration_since(Instant::now())
                         .min(CHECK_INTERVAL),
                 );
             }
@@ -115,7 +116,7 @@ impl WatchThread {
         is_present && self.near.strong_count() > 0
     }
 
-    /// One connection, from its begin to its end.
+    /// Watches on one connection until it ends.
     fn watch_once(&self) -> WatchEnd {
         let deadline = Instant::now() + CONNECT_TIMEOUT;
         let Some((mut connection, mut conversation)) = self.connect(deadline) else {

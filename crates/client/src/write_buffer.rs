@@ -1,4 +1,4 @@
-//! Quiet writes, gathered for one server so that many leave in one send.
+//! The write buffer: quiet writes to one server are collected and many of them sent at once.
 //!
 //! A single write is sent at once. Of a burst, the second and all later ones
 //! are enqueued here, and leave with the next call to the server, before it and on its own
@@ -28,14 +28,14 @@ const SEND_DELAY_MAX: Duration = Duration::from_millis(1);
 /// Writes that follow each other within this time are a burst.
 const BURST_GAP_MAX: Duration = Duration::from_micros(100);
 
-/// What is gathered for one server.
+/// The buffered writes of one server.
 #[derive(Debug, Default)]
 pub(crate) struct WriteBuffer {
     /// Whether anything is gathered, or taken and not sent yet. Relaxed: a thread that may rely on an earlier write has
     /// synchronised with it, and any other call may begin before it.
     has_buffered: AtomicBool,
     state: Mutex<WriteBufferState>,
-    /// What was taken is sent.
+    /// Signalled when a taken batch was sent.
     batch_sent: Condvar,
 }
 
@@ -57,22 +57,22 @@ struct WriteBufferState {
     sender: SenderState,
 }
 
-/// The state of the thread that sends what no call takes along.
+/// The state of the thread that sends the writes that no call has sent.
 #[derive(Debug, Default)]
 enum SenderState {
-    /// There is none.
+    /// It is not running.
     #[default]
-    None,
+    NotRunning,
     /// It watches the queue.
     Awake,
     /// It waits to be woken.
     Asleep(Thread),
 }
 
-/// What became of a quiet write.
+/// What the caller of a quiet write does next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum BufferResult {
-    /// It is not part of a burst, or not of a kind to be gathered: send it.
+    /// It is not part of a burst, or cannot be buffered: send it.
     SendNow,
     /// It was enqueued.
     Enqueued,
@@ -88,12 +88,12 @@ impl WriteBuffer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether writes are gathered or on their way.
+    /// Whether writes are buffered, or taken and not sent yet.
     pub(crate) fn has_buffered(&self) -> bool {
         self.has_buffered.load(Ordering::Relaxed)
     }
 
-    /// Drops what is gathered: it counts as lost.
+    /// Drops the buffered writes, which count as lost.
     pub(crate) fn drop_buffered(&self) {
         let mut state = self.state();
         state.out.clear();
@@ -143,13 +143,13 @@ impl WriteBuffer {
                 thread.unpark();
                 BufferResult::Enqueued
             }
-            SenderState::None => BufferResult::EnqueuedWithoutSender,
+            SenderState::NotRunning => BufferResult::EnqueuedWithoutSender,
         }
     }
 
     /// Notes that the sending thread could not be started.
     pub(crate) fn clear_sender(&self) {
-        self.state().sender = SenderState::None;
+        self.state().sender = SenderState::NotRunning;
     }
 
     /// Takes the buffered writes, to be sent before anything else; waits while another call is about to send
@@ -199,7 +199,7 @@ impl WriteBuffer {
             });
         }
         if was_idle {
-            state.sender = SenderState::None;
+            state.sender = SenderState::NotRunning;
             return None;
         }
         state.sender = SenderState::Asleep(thread::current());
@@ -248,7 +248,7 @@ pub(crate) struct BatchWaitTimedOut;
 pub(crate) struct WriteBatch {
     pub(crate) out: Vec<u8>,
     pub(crate) pending: PendingWrites,
-    /// Where they end in all output of the connection.
+    /// The byte of the connection's output at which they end.
     pub(crate) end_offset: u64,
     write_buffer: Arc<WriteBuffer>,
 }
@@ -263,10 +263,10 @@ impl WriteBatch {
 
 impl Drop for WriteBatch {
     fn drop(&mut self) {
-        let quiet = &self.write_buffer;
-        let mut state = quiet.state();
+        let write_buffer = &self.write_buffer;
+        let mut state = write_buffer.state();
         state.is_being_sent = false;
-        quiet
+        write_buffer
             .has_buffered
             .store(!state.pending.is_empty(), Ordering::Relaxed);
         if state.out.capacity() == 0 {
@@ -276,7 +276,7 @@ impl Drop for WriteBatch {
         let is_awaited = state.waiting_calls > 0;
         drop(state);
         if is_awaited {
-            quiet.batch_sent.notify_all();
+            write_buffer.batch_sent.notify_all();
         }
     }
 }

@@ -177,13 +177,13 @@ fn requests_pass_to_a_server_of_a_trusted_authority() {
 fn a_server_of_another_authority_or_name_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");
-    let other = Authority::new(folder.path(), "other");
+    let other_authority = Authority::new(folder.path(), "other");
     let port = serve(&authority, false).port();
     let reason = "TLS failed: invalid peer certificate: UnknownIssuer";
     expect_failure(
         "localhost",
         port,
-        &options_trusting(&files_trusting(&other)),
+        &options_trusting(&files_trusting(&other_authority)),
         reason,
     );
     let files_trusting = files_trusting(&authority);
@@ -195,11 +195,15 @@ fn a_server_of_another_authority_or_name_is_refused() {
         reason,
     );
     // The name that the certificate has may be given instead of the host.
-    let named = TlsFiles {
+    let files_with_server_name = TlsFiles {
         server_name: Some("localhost".to_owned()),
         ..files_trusting
     };
-    for outcome in request_versions("127.0.0.1", port, &options_trusting(&named)) {
+    for outcome in request_versions(
+        "127.0.0.1",
+        port,
+        &options_trusting(&files_with_server_name),
+    ) {
         outcome.unwrap();
     }
 }
@@ -209,15 +213,23 @@ fn a_client_presents_its_certificate_where_one_is_required() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");
     let port = serve(&authority, true).port();
-    let without = files_trusting(&authority);
-    for outcome in request_versions("localhost", port, &options_trusting(&without)) {
+    let files_without_certificate = files_trusting(&authority);
+    for outcome in request_versions(
+        "localhost",
+        port,
+        &options_trusting(&files_without_certificate),
+    ) {
         assert!(outcome.is_err());
     }
-    let presenting = TlsFiles {
+    let files_with_certificate = TlsFiles {
         certificate_file: Some(authority.sign("client")),
-        ..without
+        ..files_without_certificate
     };
-    for outcome in request_versions("localhost", port, &options_trusting(&presenting)) {
+    for outcome in request_versions(
+        "localhost",
+        port,
+        &options_trusting(&files_with_certificate),
+    ) {
         outcome.unwrap();
     }
 }
@@ -227,34 +239,34 @@ fn a_handshake_counts_towards_the_deadline() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");
     // It accepts connections and never replies.
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = silent.local_addr().unwrap().port();
+    let silent_listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent_listener.local_addr().unwrap().port();
     let options = Options {
         timeout: Duration::from_millis(100),
         ..options_trusting(&files_trusting(&authority))
     };
-    let begun = Instant::now();
+    let started = Instant::now();
     for outcome in request_versions("localhost", port, &options) {
         assert!(matches!(outcome, Err(Error::Deadline(_))), "{outcome:?}");
     }
-    assert!(begun.elapsed() < TIMEOUT);
+    assert!(started.elapsed() < TIMEOUT);
 }
 
 #[test]
 fn a_server_without_tls_is_an_error_and_nothing_is_sent_plainly() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");
-    let plain = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = plain.local_addr().unwrap().port();
+    let plain_listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = plain_listener.local_addr().unwrap().port();
     thread::spawn(move || {
-        for socket in plain.incoming() {
+        for socket in plain_listener.incoming() {
             let _ = socket.unwrap().write_all(b"ERROR\r\n");
         }
     });
     let options = options_trusting(&files_trusting(&authority));
     expect_failure("localhost", port, &options, "TLS failed: ");
-    let unix = Address::parse_list("/run/cache.sock").unwrap();
-    let refusal = Client::new(&unix, Placement::default(), options).map(drop);
-    let text = refusal.unwrap_err().to_string();
+    let unix_address = Address::parse_list("/run/cache.sock").unwrap();
+    let client_result = Client::new(&unix_address, Placement::default(), options).map(drop);
+    let text = client_result.unwrap_err().to_string();
     assert!(text.ends_with("a unix socket has no TLS"), "{text}");
 }

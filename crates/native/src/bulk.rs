@@ -40,9 +40,9 @@ impl EncodedItems {
         };
         for (_, value) in pairs {
             conversion::encode_value(codec, value, |flags, bytes, costs| {
-                let from = items.bodies.len();
+                let body_start = items.bodies.len();
                 items.bodies.extend_from_slice(bytes);
-                items.spans.push((flags, from, items.bodies.len()));
+                items.spans.push((flags, body_start, items.bodies.len()));
                 conversion::add_costs(spent, costs);
                 Ok(())
             })?;
@@ -58,11 +58,11 @@ impl EncodedItems {
 
 impl Items for EncodedItems {
     fn item(&self, index: usize) -> Option<Item<'_>> {
-        let &(flags, from, to) = self.spans.get(index)?;
+        let &(flags, body_start, body_end) = self.spans.get(index)?;
         Some(Item {
             key: self.keys.get(index)?,
             flags,
-            body: self.bodies.get(from..to)?,
+            body: self.bodies.get(body_start..body_end)?,
         })
     }
 }
@@ -75,9 +75,9 @@ pub(crate) struct FoundValues {
     unreadable: Vec<(usize, PyErr)>,
     /// Keys under which there is the manifest of a value in pieces.
     manifests: Vec<usize>,
-    /// Flags under which values are bytes as they came. Values of one call have one form, as a rule.
+    /// Flags under which values are raw bytes. Values of one call usually have the same flags.
     bytes_flags: Option<u32>,
-    recorded: Option<RecordedRead>,
+    recorded_read: Option<RecordedRead>,
 }
 
 impl FoundValues {
@@ -88,11 +88,12 @@ impl FoundValues {
             unreadable: Vec::new(),
             manifests: Vec::new(),
             bytes_flags: None,
-            recorded: RecordedRead::take_for_this_thread(),
+            recorded_read: RecordedRead::take_for_this_thread(),
         }
     }
 
-    /// Decodes the value of the key at an index and adds it to the result. An error is not the outcome of a key and ends the call.
+    /// Decodes the value of the key at an index and adds it to the result. An error is not the outcome of a key and
+    /// ends the call.
     pub(crate) fn add_value(
         &mut self,
         codec: &Codec,
@@ -101,8 +102,8 @@ impl FoundValues {
         body: &[u8],
     ) -> PyResult<()> {
         let py = key.py();
-        if let Some(recorded) = &self.recorded {
-            recorded.set_size(index, body.len());
+        if let Some(recorded_read) = &self.recorded_read {
+            recorded_read.set_size(index, body.len());
         }
         let is_bytes =
             self.bytes_flags == Some(flags) || conversion::arrives_as_bytes(codec, flags);
@@ -113,7 +114,7 @@ impl FoundValues {
             conversion::decode_value(py, codec, flags, body).map(|(value, _)| value)
         };
         let values = self.values.bind(py);
-        let stored_result = value.and_then(|value| {
+        let insert_result = value.and_then(|value| {
             if split::is_manifest(&value) {
                 self.manifests.push(index);
             }
@@ -123,16 +124,16 @@ impl FoundValues {
                 values.set_item(key, value)
             }
         });
-        match stored_result {
+        match insert_result {
             Err(error) if error::is_package_error(py, &error) => {
                 self.unreadable.push((index, error));
             }
-            stored_result => stored_result?,
+            insert_result => insert_result?,
         }
         Ok(())
     }
 
-    /// Whether values in pieces are among the found: their manifests are to be replaced by `_split`.
+    /// Whether values in pieces were found: `_split` has to replace their manifests.
     pub(crate) fn has_manifests(&self) -> bool {
         !self.manifests.is_empty()
     }
@@ -167,7 +168,7 @@ impl FoundValues {
         let values = self.values.into_bound(py);
         let indices = failures.iter().map(|(index, _)| *index);
         let indices = indices.chain(self.unreadable.iter().map(|(index, _)| *index));
-        let mut missing: Vec<_> = indices.filter_map(&key).collect();
+        let mut unanswered_keys: Vec<_> = indices.filter_map(&key).collect();
         let first_error = failures
             .first()
             .map(|(_, error)| error::from_client_error(py, error));
@@ -179,11 +180,11 @@ impl FoundValues {
         for manifest in self.manifests.iter().filter_map(|&index| key(index)) {
             if values.contains(&manifest)? {
                 values.del_item(&manifest)?;
-                missing.push(manifest);
+                unanswered_keys.push(manifest);
             }
         }
-        let (exception, count) = (first_error.value(py), missing.len() as u64);
-        exception.setattr("unanswered", PyList::new(py, missing)?)?;
+        let (exception, count) = (first_error.value(py), unanswered_keys.len() as u64);
+        exception.setattr("unanswered", PyList::new(py, unanswered_keys)?)?;
         exception.setattr("arrived", &values)?;
         misses.miss_or_raise(py, first_error, values, count)
     }
@@ -192,7 +193,7 @@ impl FoundValues {
 /// A key and its value.
 type Pair<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
 
-/// The keys that an iterable has; those of a list without an iterator. One text or bytes is not a list of its letters.
+/// The keys of an iterable. A single `str` or `bytes` is refused: it is one key and not a list of its letters.
 pub(crate) fn collect_keys<'py>(items: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     match items.cast_exact::<PyList>() {
         Ok(list) => Ok(list.iter().collect()),
@@ -208,7 +209,7 @@ fn is_one_key(keys: &Bound<'_, PyAny>) -> bool {
         || keys.is_instance_of::<PyMemoryView>()
 }
 
-/// Keys and values of a mapping; those of a dict without a list of them.
+/// The keys and values of a mapping.
 pub(crate) fn key_value_pairs<'py>(values: &Bound<'py, PyAny>) -> PyResult<Vec<Pair<'py>>> {
     if let Ok(dict) = values.cast_exact::<PyDict>() {
         return Ok(dict.iter().collect());

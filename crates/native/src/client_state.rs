@@ -1,4 +1,4 @@
-//! What both Python clients consist of: the client proper, its codec, its misses and its strategy.
+//! The state that both Python clients share: the Rust client, its codec, its misses and its strategy.
 //!
 //! The methods here need no network. Each client has one of these and adds how it waits.
 
@@ -17,7 +17,7 @@ use crate::near::{self, NearBinding, RequestScope, Strategy};
 use crate::settings::{self, Codec};
 use crate::{deadline as deadlines, error, stats_dicts, value as conversion};
 
-/// What a Python client consists of.
+/// The state of a Python client, apart from its way to wait.
 #[pyclass(frozen, module = "glasscache._native")]
 pub(crate) struct ClientState {
     pub(crate) core: Core,
@@ -41,8 +41,8 @@ impl ClientState {
         key: &'a Bound<'_, PyAny>,
         scratch: &'a mut Vec<u8>,
     ) -> PyResult<WireKey<'a>> {
-        let wire = self.keys().wire_key(key_bytes(key)?, scratch);
-        wire.map_err(|error| error::from_client_error(key.py(), &error))
+        let wire_key = self.keys().wire_key(key_bytes(key)?, scratch);
+        wire_key.map_err(|error| error::from_client_error(key.py(), &error))
     }
 }
 
@@ -84,7 +84,9 @@ impl ClientState {
             login: login.map(|login| settings::build_login(py, login)),
             tls: tls.map(|tls| settings::load_tls(py, tls)).transpose()?,
             costs,
-            strategy: strategy.as_ref().map(|it| it.get().options.clone()),
+            strategy: strategy
+                .as_ref()
+                .map(|strategy| strategy.get().options.clone()),
             ..Options::default()
         };
         let core = settings::build_client(py, &servers, placement, options)?;
@@ -119,8 +121,8 @@ impl ClientState {
 
     /// Return `miss` instead of a call's error where errors are misses, or raise the error.
     fn miss_or_raise(&self, error: &Bound<'_, PyAny>, miss: Py<PyAny>) -> PyResult<Py<PyAny>> {
-        let raised = PyErr::from_value(error.clone());
-        self.misses.miss_or_raise(error.py(), raised, miss, 1)
+        let exception = PyErr::from_value(error.clone());
+        self.misses.miss_or_raise(error.py(), exception, miss, 1)
     }
 
     /// Count a value that was made and not stored, for its key was deleted, written or flushed meanwhile.

@@ -3,7 +3,7 @@
 use glasscache_client::value::ComputeInfo;
 use pyo3::prelude::*;
 
-/// A value, the Unix time when it was made, and the seconds that this took.
+/// A value, the Unix time when it was computed, and the seconds that this took.
 #[pyclass(frozen, name = "ComputedValue", module = "glasscache._native")]
 pub(crate) struct ComputedValue {
     value: Py<PyAny>,
@@ -40,7 +40,7 @@ impl ComputedValue {
     }
 }
 
-/// (Unix time when a value was made, seconds that this took).
+/// (Unix time when a value was computed, seconds that this took).
 pub(crate) fn compute_info_to_seconds(compute_info: ComputeInfo) -> (f64, f64) {
     (
         compute_info.made_at_ms as f64 / 1e3,

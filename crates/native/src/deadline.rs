@@ -26,37 +26,39 @@ pub(crate) fn parse_timeout(seconds: f64) -> PyResult<Duration> {
 
 /// When a call that begins `now` must end.
 pub(crate) fn call_deadline(
-    client: u64,
+    client_id: u64,
     call_timeout_s: Option<f64>,
     timeout: Duration,
     now: Instant,
 ) -> PyResult<Instant> {
-    let own_deadline = match call_timeout_s {
+    let timeout_deadline = match call_timeout_s {
         None => now + timeout,
         Some(call_timeout_s) => now + parse_timeout(call_timeout_s)?,
     };
     let block_deadline = DEADLINE_BLOCKS.with_borrow(|blocks| {
-        let client_blocks = blocks.iter().filter(|(client_id, _)| *client_id == client);
+        let client_blocks = blocks
+            .iter()
+            .filter(|(block_client_id, _)| *block_client_id == client_id);
         client_blocks.map(|(_, deadline)| *deadline).min()
     });
-    Ok(block_deadline.map_or(own_deadline, |block_deadline| {
-        own_deadline.min(block_deadline)
+    Ok(block_deadline.map_or(timeout_deadline, |block_deadline| {
+        timeout_deadline.min(block_deadline)
     }))
 }
 
 /// Opens a block of this many seconds.
-pub(crate) fn open(client: u64, block_seconds: f64) -> PyResult<()> {
+pub(crate) fn open(client_id: u64, block_seconds: f64) -> PyResult<()> {
     let deadline = Instant::now() + parse_timeout(block_seconds)?;
-    DEADLINE_BLOCKS.with_borrow_mut(|blocks| blocks.push((client, deadline)));
+    DEADLINE_BLOCKS.with_borrow_mut(|blocks| blocks.push((client_id, deadline)));
     Ok(())
 }
 
 /// Closes the block of this client that was opened last.
-pub(crate) fn close(client: u64) {
+pub(crate) fn close(client_id: u64) {
     DEADLINE_BLOCKS.with_borrow_mut(|blocks| {
         if let Some(index) = blocks
             .iter()
-            .rposition(|(client_id, _)| *client_id == client)
+            .rposition(|(block_client_id, _)| *block_client_id == client_id)
         {
             blocks.remove(index);
         }

@@ -23,7 +23,7 @@ fn make_exception<'py>(
     class.call((message,), Some(&attributes))
 }
 
-/// As [`make_exception`], to be raised: the exception, or what kept it from being made.
+/// As [`make_exception`], as an error to be raised; if the exception cannot be made, the error is the reason.
 fn make_pyerr<'py>(
     py: Python<'py>,
     class: &str,
@@ -137,7 +137,7 @@ pub(crate) fn unreadable(py: Python<'_>, flags: u32, cause: &PyErr) -> PyErr {
     error
 }
 
-/// The internal exception upon which the Python half connects and sends again.
+/// The internal exception at which the Python half connects and sends again.
 pub(crate) fn stale_connection_error(py: Python<'_>) -> PyErr {
     make_pyerr(
         py,

@@ -1,10 +1,10 @@
 //! Reacquiring the interpreter lock: a thread that has just taken it gets a moment to release it again.
 //!
-//! Threads that do little but call the client hold the lock for a few microseconds between two calls, and CPython's
-//! way to wait for it is a mutex and a condition: some four system calls each time it is found taken, half of them by
-//! the thread that is about to send its request. So a thread that returns from a call first checks whether another
-//! returned a moment ago and has not begun its next call: that one is the holder. If so it spins until the holder has
-//! begun a call, or the moment is over; then it waits like any thread (docs/decisions/0055-turns-at-the-interpreter-lock.md).
+//! Threads that do little but call the client hold the lock for a few microseconds between two calls, and CPython's way
+//! to wait for it is a mutex and a condition: some four system calls each time it is found taken, half of them by the
+//! thread that is about to send its request. So a thread that returns from a call first checks whether another returned
+//! a moment ago and has not begun its next call: that one is the holder. If so it spins until the holder has begun a
+//! call, or the moment is over; then it waits like any thread (docs/decisions/0055-turns-at-the-interpreter-lock.md).
 //!
 //! LOSSY: nothing depends on the holder. An old one is ignored, whether its thread is gone, busy, or on the other side
 //! of a fork.
@@ -67,9 +67,9 @@ fn has_several_threads() -> bool {
         return true;
     }
     let own_address = HELD_SINCE.with(|cell| std::ptr::from_ref(cell).addr());
-    let first =
+    let exchange_result =
         FIRST_THREAD_ADDRESS.compare_exchange(0, own_address, Ordering::Relaxed, Ordering::Relaxed);
-    if first.is_err_and(|first_address| first_address != own_address) {
+    if exchange_result.is_err_and(|first_address| first_address != own_address) {
         HAS_SEVERAL_THREADS.store(true, Ordering::Relaxed);
     }
     false
@@ -83,22 +83,22 @@ fn stop_holding() {
     }
 }
 
-/// Becomes the holder: after the one before has left, or when it is old.
+/// Becomes the holder once the previous one has left, or is old.
 fn become_holder() {
     let mut now = now_ns();
     if now < NO_HOLDER_UNTIL.load(Ordering::Relaxed) {
         return;
     }
-    let wait_began = now;
+    let wait_started = now;
     loop {
-        let since = HOLDER_SINCE.load(Ordering::Relaxed);
-        let is_old = since != 0 && now.saturating_sub(since) >= HOLD_NS;
-        if is_old || now - wait_began >= WAIT_NS_MAX {
+        let holder_since = HOLDER_SINCE.load(Ordering::Relaxed);
+        let is_old = holder_since != 0 && now.saturating_sub(holder_since) >= HOLD_NS;
+        if is_old || now - wait_started >= WAIT_NS_MAX {
             NO_HOLDER_UNTIL.store(now + NO_HOLDER_NS, Ordering::Relaxed);
-            change_holder(since, 0);
+            change_holder(holder_since, 0);
             return;
         }
-        if since == 0 && change_holder(0, now) {
+        if holder_since == 0 && change_holder(0, now) {
             return HELD_SINCE.set(now);
         }
         (0..SPIN_PAUSES).for_each(|_| std::hint::spin_loop());
@@ -106,10 +106,10 @@ fn become_holder() {
     }
 }
 
-/// Changes the holder's time to `to` if it still is `from`.
-fn change_holder(from: u64, to: u64) -> bool {
+/// Changes the holder's time to `new` if it is still `expected`.
+fn change_holder(expected: u64, new: u64) -> bool {
     HOLDER_SINCE
-        .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed)
+        .compare_exchange(expected, new, Ordering::Relaxed, Ordering::Relaxed)
         .is_ok()
 }
 

@@ -1,4 +1,4 @@
-//! Keys as Python gives them.
+//! Keys given by Python, as bytes and as wire keys.
 
 use glasscache_client::Error;
 use glasscache_client::key::{KeyEncoder, WireKeys};
@@ -30,8 +30,8 @@ pub(crate) fn wire_keys<'k, 'py: 'k>(
 ) -> PyResult<WireKeys> {
     let mut wire_keys = WireKeys::default();
     for key in keys {
-        let pushed = wire_keys.push(encoder, key_bytes(key)?);
-        pushed.map_err(|error| error::from_client_error(key.py(), &error))?;
+        let push_result = wire_keys.push(encoder, key_bytes(key)?);
+        push_result.map_err(|error| error::from_client_error(key.py(), &error))?;
     }
     Ok(wire_keys)
 }

@@ -1,4 +1,4 @@
-//! Failures that are misses to the caller, and what a client counts of itself.
+//! Errors that a client returns as misses, and its counters of misses and of values that were not stored.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -42,12 +42,12 @@ impl Misses {
         Ok(miss)
     }
 
-    /// Counts a value that was made and not stored, for its key was deleted, written or flushed meanwhile.
+    /// Counts a value that was computed and not stored, because its key was deleted, written or flushed meanwhile.
     pub(crate) fn count_fill_not_stored(&self) {
         self.fills_not_stored.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a read of a value in pieces that was a miss, for a piece of it was lost or altered.
+    /// Counts a read of a value in pieces that was a miss because a piece was lost or altered.
     pub(crate) fn count_incomplete(&self) {
         self.incomplete_values.fetch_add(1, Ordering::Relaxed);
     }

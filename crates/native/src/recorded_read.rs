@@ -1,4 +1,5 @@
-//! How a read that a recorded request has begun finds its record, to note the bytes of what it reads.
+//! The recorded read of a thread: the call that begins it leaves it here, and the read that follows records its bytes
+//! in it.
 
 use std::cell::Cell;
 

@@ -81,9 +81,9 @@ impl Recorder {
         let format = match format {
             "parquet" => FileFormat::Parquet,
             "jsonl" => FileFormat::JsonLines,
-            other => {
+            unknown => {
                 return Err(invalid_setting(format!(
-                    "format={other:?}: \"parquet\" or \"jsonl\""
+                    "format={unknown:?}: \"parquet\" or \"jsonl\""
                 )));
             }
         };
@@ -226,8 +226,8 @@ impl RecordedRequest {
     }
 }
 
-/// The block of a program that a recorder records as one request: what is called inside belongs to it, and not to a block
-/// around it. It is entered and left at every request, most of which are not recorded, so it is no Python class.
+/// The block of a program that a recorder records as one request: what is called inside belongs to it, and not to a
+/// block around it. It is entered and left at every request, most of which are not recorded, so it is no Python class.
 #[pyclass(module = "glasscache._native")]
 pub(crate) struct RequestBlock {
     recorder: Py<Recorder>,
@@ -264,7 +264,7 @@ impl RequestBlock {
             Some(request) => Py::new(py, request)?,
             None if recorder.current_request(py)?.is_none() => return Ok(()),
             None => {
-                self.token = Some(set(recorder, py.None().into_bound(py))?);
+                self.token = Some(set_current_request(recorder, py.None().into_bound(py))?);
                 return Ok(());
             }
         };
@@ -274,7 +274,10 @@ impl RequestBlock {
         if let Some(route) = &self.route {
             request.get().set_route(&route.bind(py).to_string_lossy());
         }
-        self.token = Some(set(recorder, request.bind(py).clone().into_any())?);
+        self.token = Some(set_current_request(
+            recorder,
+            request.bind(py).clone().into_any(),
+        )?);
         recorder.blocks.bind(py).append(py.None())?;
         self.request = Some(request);
         Ok(())
@@ -299,7 +302,7 @@ impl RequestBlock {
     }
 }
 
-fn set(recorder: &Recorder, request: Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+fn set_current_request(recorder: &Recorder, request: Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
     let py = request.py();
     let variable = recorder.current_request.bind(py);
     Ok(variable

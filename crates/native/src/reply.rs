@@ -1,4 +1,4 @@
-//! What the reply to a request about one key becomes: the same Python value in every client.
+//! Replies to requests about one key as Python values, the same in every client.
 
 use std::convert::Infallible;
 

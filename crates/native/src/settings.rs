@@ -1,4 +1,5 @@
-//! What Python configures: the codec's options, servers and placement, and how a client shows them.
+//! The settings that Python passes in: options of the codec, servers, placement, login and TLS; and the `repr` of a
+//! client.
 
 use std::path::PathBuf;
 
@@ -15,14 +16,14 @@ use pyo3::types::{PyBytes, PyType};
 use crate::error;
 use crate::int_lists::RetainedNumbers;
 
-/// Makes bytes of values and values of bytes, by a dialect's rules.
+/// Encodes values as bytes and decodes them, by a dialect's rules.
 #[pyclass(frozen, subclass, module = "glasscache._native")]
 pub(crate) struct Codec {
     pub(crate) inner: value::Codec,
     /// Called for objects without a form of their own: `dump(value) -> (kind, bytes)`.
     pub(crate) dump: Py<PyAny>,
-    /// Called for what a typed value holds other than containers and plain scalars: `kind_and_fields_of(value, is_nested) -> (kind,
-    /// fields)`. None for codecs without typed values.
+    /// Called for what a typed value holds other than containers and plain scalars:
+    /// `kind_and_fields_of(value, is_nested) -> (kind, fields)`. None for codecs without typed values.
     pub(crate) kind_and_fields_of: Option<Py<PyAny>>,
     /// Called to read them: `load(kind, bytes) -> value`.
     pub(crate) load: Py<PyAny>,
@@ -56,7 +57,7 @@ impl Codec {
         kind_and_fields_of: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let bad_setting =
-            |sentence: String| error::from_client_error(py, &Error::BadSetting(sentence));
+            |message: String| error::from_client_error(py, &Error::BadSetting(message));
         let dialect_of = |setting: &str, name: &str| {
             name.parse::<Dialect>()
                 .map_err(|_| bad_setting(unknown_value_message(setting, name, &DIALECTS)))
@@ -86,11 +87,11 @@ impl Codec {
             .transpose()?;
         let inner =
             value::Codec::new(options).map_err(|error| error::from_value_error(py, &error))?;
-        let plain = inner
+        let plain_flags = inner
             .encode_unchanged(&ValueRef::Bytes(b""))
             .map(|(flags, _)| flags);
         Ok(Self {
-            plain_flags: plain.filter(|&flags| inner.is_raw(flags)),
+            plain_flags: plain_flags.filter(|&flags| inner.is_raw(flags)),
             inner,
             dump,
             kind_and_fields_of,
@@ -100,11 +101,11 @@ impl Codec {
     }
 }
 
-/// Values of fewer bytes become objects faster than the clock is read.
+/// Decoding values of fewer bytes takes less time than reading the clock.
 const TIMED_BYTES_MIN: usize = 512;
 
 impl Codec {
-    /// Whether making a value takes long enough to be timed.
+    /// Whether decoding a value takes long enough to be timed.
     ///
     /// Plain bytes only have to be copied, like those that are received into their object; so do short plain values.
     pub(crate) fn is_slow(&self, flags: u32, value_bytes: usize) -> bool {
@@ -125,7 +126,7 @@ pub(crate) fn server_of(
     Ok(keys.iter().map(|key| client.slot_of(key)).collect())
 }
 
-/// The client proper of servers and a placement as Python names them.
+/// The Rust client of the servers and the placement that Python names.
 pub(crate) fn build_client(
     py: Python<'_>,
     servers: &[String],
@@ -139,8 +140,8 @@ pub(crate) fn build_client(
 
 /// A login of a user and of a password, or of a function that returns it for each new connection.
 pub(crate) fn build_login(py: Python<'_>, (user, password): (Vec<u8>, Py<PyAny>)) -> Login {
-    if let Ok(fixed) = password.bind(py).cast::<PyBytes>() {
-        return Login::new(user, fixed.as_bytes());
+    if let Ok(fixed_password) = password.bind(py).cast::<PyBytes>() {
+        return Login::new(user, fixed_password.as_bytes());
     }
     Login::with_provider(user, move || {
         Python::attach(|py| {
@@ -245,10 +246,12 @@ pub(crate) fn repr(class: &Bound<'_, PyType>, core: &Client) -> PyResult<String>
         .take(DISPLAYED_MAX)
         .map(|(_, server)| server.name.as_str())
         .collect();
-    let more = match servers.len().saturating_sub(DISPLAYED_MAX) {
+    let remaining_text = match servers.len().saturating_sub(DISPLAYED_MAX) {
         0 => String::new(),
-        more => format!(" and {more} more"),
+        remaining_count => format!(" and {remaining_count} more"),
     };
     let (class, names, placement) = (class.name()?, names.join(", "), core.placement());
-    Ok(format!("<{class} of {names}{more}, placement {placement}>"))
+    Ok(format!(
+        "<{class} of {names}{remaining_text}, placement {placement}>"
+    ))
 }

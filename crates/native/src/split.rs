@@ -47,8 +47,8 @@ fn has_manifest(found: &Bound<'_, PyAny>) -> bool {
 /// The seconds that a call with a deadline of its own has left.
 fn seconds_left(own_timeout: Option<f64>, deadline: Instant) -> Option<f64> {
     own_timeout.map(|_| {
-        let left = deadline.saturating_duration_since(Instant::now());
-        left.as_secs_f64().max(1e-6)
+        let time_left = deadline.saturating_duration_since(Instant::now());
+        time_left.as_secs_f64().max(1e-6)
     })
 }
 
@@ -63,11 +63,13 @@ pub(crate) fn replace_manifest<'py>(
         return Ok(Some(found));
     }
     let split_module = client.py().import("glasscache._split")?;
-    let joined = split_module.call_method1(
+    let whole_value = split_module.call_method1(
         "read",
         (client, key, found, seconds_left(own_timeout, deadline)),
     )?;
-    (!joined.is_none()).then(|| joined.get_item(0)).transpose()
+    (!whole_value.is_none())
+        .then(|| whole_value.get_item(0))
+        .transpose()
 }
 
 /// What a read of many keys returns, with values in place of manifests and without those that lost a piece.
@@ -77,11 +79,11 @@ pub(crate) fn replace_manifests<'py>(
     (own_timeout, deadline): (Option<f64>, Instant),
 ) -> PyResult<Bound<'py, PyDict>> {
     let split_module = client.py().import("glasscache._split")?;
-    let joined = split_module.call_method1(
+    let whole_values = split_module.call_method1(
         "read_many",
         (client, found, seconds_left(own_timeout, deadline)),
     )?;
-    Ok(joined.cast_into()?)
+    Ok(whole_values.cast_into()?)
 }
 
 /// Stores a value, in pieces if it is long; whether it was stored.

@@ -1,4 +1,5 @@
-//! Typed values from Python objects and back: containers and common scalars here, the rest through the codec's Python half.
+//! Typed values from Python objects and back: containers and common scalars here, the rest through the codec's Python
+//! half.
 //!
 //! Only exact types are written: a subclass would come back as its base. While a container is walked the Python half
 //! may run code that changes it, so its items are taken out first.
@@ -19,7 +20,7 @@ use crate::error;
 use crate::settings::Codec;
 
 /// Whether JSON and `MessagePack` return a value unchanged; `None` where it is nested too deep to check.
-pub(crate) fn is_plain(value: &Bound<'_, PyAny>, depth: usize) -> Option<bool> {
+pub(crate) fn round_trips_as_json(value: &Bound<'_, PyAny>, depth: usize) -> Option<bool> {
     if value.is_exact_instance_of::<PyString>()
         || value.is_exact_instance_of::<PyBool>()
         || value.is_none()
@@ -38,7 +39,7 @@ pub(crate) fn is_plain(value: &Bound<'_, PyAny>, depth: usize) -> Option<bool> {
     }
     if let Ok(list) = list {
         for item in list.iter() {
-            if !is_plain(&item, depth + 1)? {
+            if !round_trips_as_json(&item, depth + 1)? {
                 return Some(false);
             }
         }
@@ -48,7 +49,7 @@ pub(crate) fn is_plain(value: &Bound<'_, PyAny>, depth: usize) -> Option<bool> {
         return Some(false);
     };
     for (key, item) in dict.iter() {
-        if !key.is_exact_instance_of::<PyString>() || !is_plain(&item, depth + 1)? {
+        if !key.is_exact_instance_of::<PyString>() || !round_trips_as_json(&item, depth + 1)? {
             return Some(false);
         }
     }
@@ -102,8 +103,8 @@ fn write_scalar(codec: &Codec, value: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> P
         }
     } else if let Ok(number) = value.cast_exact::<PyFloat>() {
         Token::Float(number.value()).write(out);
-    } else if let Ok(truth) = value.cast_exact::<PyBool>() {
-        Token::Bool(truth.is_true()).write(out);
+    } else if let Ok(boolean) = value.cast_exact::<PyBool>() {
+        Token::Bool(boolean.is_true()).write(out);
     } else if value.is_none() {
         Token::None.write(out);
     } else if let Ok(bytes) = value.cast_exact::<PyBytes>() {
@@ -215,12 +216,12 @@ pub(crate) fn write_python_form(
                 write(codec, &item, depth + 1, out)?;
             }
         }
-        other => return Err(PyTypeError::new_err(format!("no kind {other:?}"))),
+        unknown_kind => return Err(PyTypeError::new_err(format!("no kind {unknown_kind:?}"))),
     }
     Ok(())
 }
 
-/// A zone as Python has handed it over, which outlives the token that borrows from it.
+/// A time zone extracted from Python, which outlives the token that borrows from it.
 enum OwnedZone {
     Naive,
     Fixed(i64, Option<String>),
@@ -269,12 +270,12 @@ fn with_zone<'z>(time: Time<'static>, zone: &'z OwnedZone) -> Time<'z> {
 fn encode_big_int(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     let py = value.py();
     let bits: usize = value.call_method0(intern!(py, "bit_length"))?.extract()?;
-    let signed = PyDict::new(py);
-    signed.set_item("signed", true)?;
+    let signed_argument = PyDict::new(py);
+    signed_argument.set_item("signed", true)?;
     let bytes = value.call_method(
         intern!(py, "to_bytes"),
         (bits / 8 + 1, "little"),
-        Some(&signed),
+        Some(&signed_argument),
     )?;
     Ok(bytes.cast::<PyBytes>()?.as_bytes().to_vec())
 }
@@ -300,13 +301,19 @@ fn unwritable_if_not_utf8(codec: &Codec, py: Python<'_>, error: PyErr) -> PyErr 
     if !error.is_instance_of::<PyUnicodeEncodeError>(py) {
         return error;
     }
-    let what = format!("text without a UTF-8 form: {error} (codec=\"pickle\" keeps it)");
-    unwritable_error(codec, py, what)
+    let problem = format!("text without a UTF-8 form: {error} (codec=\"pickle\" keeps it)");
+    unwritable_error(codec, py, problem)
 }
 
-fn unwritable_error(codec: &Codec, py: Python<'_>, what: String) -> PyErr {
+fn unwritable_error(codec: &Codec, py: Python<'_>, problem: String) -> PyErr {
     let dialect = codec.inner.options().dialect;
-    error::from_value_error(py, &ValueError::Unwritable { dialect, what })
+    error::from_value_error(
+        py,
+        &ValueError::Unwritable {
+            dialect,
+            what: problem,
+        },
+    )
 }
 
 /// Reads the object of typed bytes that were found whole.
@@ -332,14 +339,17 @@ fn read_value<'py>(
     let load = |kind: &str, fields: Bound<'py, PyAny>| codec.load.bind(py).call1((kind, fields));
     Ok(match next_token(tokens)? {
         Token::None => py.None().into_bound(py),
-        Token::Bool(truth) => PyBool::new(py, truth).to_owned().into_any(),
+        Token::Bool(boolean) => PyBool::new(py, boolean).to_owned().into_any(),
         Token::Int(number) => number.into_pyobject(py)?.into_any(),
         Token::BigInt(bytes) => {
-            let signed = PyDict::new(py);
-            signed.set_item("signed", true)?;
-            let parts = (PyBytes::new(py, bytes), "little");
-            py.get_type::<PyInt>()
-                .call_method(intern!(py, "from_bytes"), parts, Some(&signed))?
+            let signed_argument = PyDict::new(py);
+            signed_argument.set_item("signed", true)?;
+            let arguments = (PyBytes::new(py, bytes), "little");
+            py.get_type::<PyInt>().call_method(
+                intern!(py, "from_bytes"),
+                arguments,
+                Some(&signed_argument),
+            )?
         }
         Token::Float(number) => PyFloat::new(py, number).into_any(),
         Token::Str(text) => PyString::new(py, text).into_any(),

@@ -26,8 +26,8 @@ pub(crate) fn encode_value<R>(
     value: &Bound<'_, PyAny>,
     use_encoded: impl FnOnce(u32, &[u8], &ValueCosts) -> PyResult<R>,
 ) -> PyResult<R> {
-    if let Some(borrowed) = borrow_value(value) {
-        return encode(codec, value, &borrowed, use_encoded);
+    if let Some(value_ref) = borrow_value(value) {
+        return encode(codec, value, &value_ref, use_encoded);
     }
     let Ok(computed_value) = value.cast_exact::<ComputedValue>() else {
         return encode_converted(codec, value, use_encoded);
@@ -41,7 +41,7 @@ pub(crate) fn encode_value<R>(
         None => use_encoded(flags, bytes, costs),
     };
     match borrow_value(inner) {
-        Some(borrowed) => encode(codec, inner, &borrowed, use_with_compute_info),
+        Some(value_ref) => encode(codec, inner, &value_ref, use_with_compute_info),
         None => encode_converted(codec, inner, use_with_compute_info),
     }
 }
@@ -92,7 +92,7 @@ fn encode_converted<R>(
     // Text with lone surrogates and numbers too long for decimal come here too.
     let serialise_start = Instant::now();
     if codec.kind_and_fields_of.is_some() {
-        match typed::is_plain(value, 0) {
+        match typed::round_trips_as_json(value, 0) {
             Some(true) => {}
             Some(false) => return encode_typed(codec, value, serialise_start, use_encoded),
             None => return Err(typed::too_deep_error(codec, value.py())),
@@ -123,8 +123,8 @@ fn borrow_value<'a>(value: &'a Bound<'_, PyAny>) -> Option<ValueRef<'a>> {
     if let Ok(number) = value.cast_exact::<PyFloat>() {
         return Some(ValueRef::Float(number.value()));
     }
-    if let Ok(truth) = value.cast_exact::<PyBool>() {
-        return Some(ValueRef::Bool(truth.is_true()));
+    if let Ok(boolean) = value.cast_exact::<PyBool>() {
+        return Some(ValueRef::Bool(boolean.is_true()));
     }
     value.is_none().then_some(ValueRef::None)
 }
@@ -203,7 +203,7 @@ fn encode_dumped<R>(
         "raw_json" => ValueRef::RawJson(bytes),
         "msgpack" => ValueRef::Msgpack(bytes),
         "pickle" => ValueRef::Pickle(bytes),
-        other => return Err(PyTypeError::new_err(format!("no kind {other:?}"))),
+        unknown_kind => return Err(PyTypeError::new_err(format!("no kind {unknown_kind:?}"))),
     };
     encode(codec, value, &value_ref, use_encoded)
 }
@@ -283,7 +283,7 @@ pub(crate) fn decode_value<'py>(
                 .map_err(|error| unreadable(py, flags, &error))?
         }
         Decoded::Float(number) => PyFloat::new(py, number).into_any(),
-        Decoded::Bool(truth) => PyBool::new(py, truth).to_owned().into_any(),
+        Decoded::Bool(boolean) => PyBool::new(py, boolean).to_owned().into_any(),
         Decoded::None => py.None().into_bound(py),
         Decoded::Ints(numbers) => codec.retained_numbers.list_of(py, &numbers)?.into_any(),
         Decoded::Array(array) => {

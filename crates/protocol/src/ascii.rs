@@ -1,4 +1,4 @@
-//! Tokens and decimal numbers, shared by the text and meta dialects.
+//! Tokens and decimal numbers, shared by the text and meta protocols.
 //!
 //! Tokens are separated by spaces only (a tab is part of a token). A line ends at a line feed; a carriage return
 //! before it belongs to the line ending. Numbers are strict: digits only, no white space, no overflow, and a sign
@@ -9,19 +9,19 @@
 #[inline]
 pub fn find_separator(text: &[u8]) -> Option<usize> {
     const ONES: u64 = u64::MAX / 255;
-    let mut rest = text;
+    let mut unscanned = text;
     let mut skipped = 0;
-    while let Some((chunk, rest_after_chunk)) = rest.split_first_chunk::<8>() {
+    while let Some((chunk, after_chunk)) = unscanned.split_first_chunk::<8>() {
         let word = u64::from_le_bytes(*chunk);
         // The lowest set bit is that of the first byte below 0x21; higher bits may be false positives.
         let separator_bits = word.wrapping_sub(ONES * 0x21) & !word & (ONES * 0x80);
         if separator_bits != 0 {
             return Some(skipped + (separator_bits.trailing_zeros() / 8) as usize);
         }
-        rest = rest_after_chunk;
+        unscanned = after_chunk;
         skipped += 8;
     }
-    let position = rest.iter().position(|byte| *byte <= b' ')?;
+    let position = unscanned.iter().position(|byte| *byte <= b' ')?;
     Some(skipped + position)
 }
 
@@ -33,27 +33,27 @@ pub fn split_line(input: &[u8]) -> Option<(&[u8], usize)> {
     Some((line.strip_suffix(b"\r").unwrap_or(line), end + 1))
 }
 
-/// Splits the first token off `rest`, skipping leading spaces; `None` if no token is left.
+/// Splits the first token off `remaining_text`, skipping leading spaces; `None` if no token is left.
 #[inline]
-pub fn take_token<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
-    let mut text = *rest;
+pub fn take_token<'b>(remaining_text: &mut &'b [u8]) -> Option<&'b [u8]> {
+    let mut text = *remaining_text;
     while let Some((b' ', tail)) = text.split_first() {
         text = tail;
     }
     if text.is_empty() {
-        *rest = text;
+        *remaining_text = text;
         return None;
     }
     let length = memchr::memchr(b' ', text).unwrap_or(text.len());
     let (token, tail) = text.split_at_checked(length)?;
-    *rest = tail;
+    *remaining_text = tail;
     Some(token)
 }
 
 /// All tokens of a line, in order; meant for flags and other short tokens.
 #[inline]
-pub fn tokens(rest: &[u8]) -> impl Iterator<Item = &[u8]> {
-    rest.split(|byte| *byte == b' ')
+pub fn tokens(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|byte| *byte == b' ')
         .filter(|token| !token.is_empty())
 }
 

@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn a_plain_message_has_three_parts_and_acts_for_its_own_user() {
         assert_eq!(parse_sasl_plain(b"foo\0foo\0bar"), Some(FOO_BAR));
-        for wrong in [
+        for malformed in [
             &b""[..],
             b"\0foo",
             b"\0foo\0",
@@ -184,7 +184,7 @@ mod tests {
             b"\0foo\0ba\0r",
             b"other\0foo\0bar",
         ] {
-            assert_eq!(parse_sasl_plain(wrong), None, "{wrong:?}");
+            assert_eq!(parse_sasl_plain(malformed), None, "{malformed:?}");
         }
     }
 }

@@ -17,23 +17,25 @@ pub fn encode(key: &[u8], out: &mut Vec<u8>) {
 pub fn decode(text: &[u8]) -> Vec<u8> {
     let mut key = Vec::with_capacity(text.len());
     let mut remaining = text;
-    while let Some((&first, tail)) = remaining.split_first() {
-        let encoded = match (first, tail) {
-            (b'%', [high, low, rest @ ..]) => nibble(*high).zip(nibble(*low)).map(|it| (it, rest)),
+    while let Some((&byte, tail)) = remaining.split_first() {
+        let encoded = match (byte, tail) {
+            (b'%', [high, low, rest @ ..]) => parse_hex_digit(*high)
+                .zip(parse_hex_digit(*low))
+                .map(|digits| (digits, rest)),
             _ => None,
         };
         if let Some(((high, low), rest)) = encoded {
             key.push(high << 4 | low);
             remaining = rest;
         } else {
-            key.push(first);
+            key.push(byte);
             remaining = tail;
         }
     }
     key
 }
 
-fn nibble(digit: u8) -> Option<u8> {
+fn parse_hex_digit(digit: u8) -> Option<u8> {
     let value = char::from(digit).to_digit(16)?;
     u8::try_from(value).ok()
 }

@@ -52,7 +52,7 @@ pub fn parse(input: &[u8]) -> Parsed {
     }
 }
 
-/// Whether a line of version 1 may begin so.
+/// Whether the input may be the beginning of a line of version 1.
 fn is_v1_prefix(input: &[u8]) -> bool {
     const V1_PREFIX: &[u8] = b"PROXY ";
     let length = input.len().min(V1_PREFIX.len());
@@ -84,9 +84,9 @@ fn parse_v1_header(line: &[u8], used: usize) -> Option<Parsed> {
 
 /// A port in decimal, without a sign or leading zeros.
 fn parse_port(text: &str) -> Option<u16> {
-    let is_plain =
+    let is_canonical =
         text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
-    is_plain.then(|| text.parse().ok()).flatten()
+    is_canonical.then(|| text.parse().ok()).flatten()
 }
 
 /// A header whose signature, as far as it has arrived, is that of version 2; `None` is incomplete.

@@ -1,4 +1,4 @@
-//! Parts of a reply that both dialects share: bounded lines, numbers, error lines.
+//! Parts of a reply that both protocols share: bounded lines, numbers, error lines.
 
 use memchr::memchr;
 
@@ -9,7 +9,7 @@ pub const REPLY_LINE_BYTES_MAX: usize = 8192;
 /// Why received bytes are not a reply to the request; the connection must close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyFault {
-    /// A line that is not a reply of the dialect, or not one to this request.
+    /// A line that is not a reply of the protocol, or not one to this request.
     #[error("a reply line that does not match the request")]
     Unexpected,
     /// More than [`REPLY_LINE_BYTES_MAX`] bytes without a line end.
@@ -59,7 +59,7 @@ pub fn take_line(input: &[u8]) -> Result<Option<(&[u8], usize)>, ReplyFault> {
     }
 }
 
-/// Reads an error line, which both dialects share.
+/// Reads an error line, which both protocols share.
 pub fn parse_error_line(line: &[u8]) -> Option<ErrorLine<'_>> {
     let prefixes = [
         (&b"ERROR"[..], ErrorLineKind::UnknownCommand),
@@ -67,11 +67,11 @@ pub fn parse_error_line(line: &[u8]) -> Option<ErrorLine<'_>> {
         (b"SERVER_ERROR", ErrorLineKind::Server),
     ];
     prefixes.into_iter().find_map(|(prefix, kind)| {
-        let rest = line.strip_prefix(prefix)?;
-        match rest {
+        let after_prefix = line.strip_prefix(prefix)?;
+        match after_prefix {
             [] => Some(ErrorLine {
                 kind,
-                message: rest,
+                message: after_prefix,
             }),
             [b' ', message @ ..] => Some(ErrorLine { kind, message }),
             _ => None,

@@ -1,4 +1,4 @@
-//! Parts of a request that both dialects share: the head of a store, and numbers.
+//! Parts of a request that both protocols share: the head of a store, and numbers.
 
 /// A storage command, as named on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

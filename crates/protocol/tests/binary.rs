@@ -1,4 +1,4 @@
-//! Properties of the binary codec: what one end writes the other reads, whole, cut short or damaged.
+//! Properties of the binary protocol: what one end writes the other reads, complete, cut short or damaged.
 
 use glasscache_protocol::binary::request::{self, ArithParameters, BinaryStoreParameters};
 use glasscache_protocol::binary::{
@@ -13,10 +13,15 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), 1..=KEY_BYTES_MAX)
 }
 
-/// A request, its bytes without a value, and what the server is to read.
-fn written(choice: u8, opaque: u32, key: &[u8], numbers: (u64, u64, u32)) -> (Vec<u8>, u8) {
+/// Writes a request without its value; returns its bytes and its opcode.
+fn write_request(
+    opcode_choice: u8,
+    opaque: u32,
+    key: &[u8],
+    numbers: (u64, u64, u32),
+) -> (Vec<u8>, u8) {
     let mut out = Vec::new();
-    let (large, other, small) = numbers;
+    let (number64, other_number64, number32) = numbers;
     let opcodes = [
         opcode::GET,
         opcode::GETKQ,
@@ -30,27 +35,27 @@ fn written(choice: u8, opaque: u32, key: &[u8], numbers: (u64, u64, u32)) -> (Ve
         opcode::DECREMENTQ,
         opcode::NOOP,
     ];
-    let opcode = opcodes[usize::from(choice) % opcodes.len()];
+    let opcode = opcodes[usize::from(opcode_choice) % opcodes.len()];
     let id = RequestId { opcode, opaque };
     match opcode {
         opcode::GET | opcode::GETKQ => request::get(&mut out, id, key),
-        opcode::TOUCH | opcode::GATK => request::touch(&mut out, id, key, small),
+        opcode::TOUCH | opcode::GATK => request::touch(&mut out, id, key, number32),
         opcode::SET | opcode::ADDQ => {
             let head = BinaryStoreParameters {
-                flags: other as u32,
-                exptime: small,
+                flags: other_number64 as u32,
+                exptime: number32,
                 value_bytes: 0,
-                required_cas: large,
+                required_cas: number64,
             };
             request::store(&mut out, id, key, &head);
         }
-        opcode::APPEND => request::append_or_prepend(&mut out, id, key, 0, large),
-        opcode::DELETEQ => request::delete(&mut out, id, key, large),
+        opcode::APPEND => request::append_or_prepend(&mut out, id, key, 0, number64),
+        opcode::DELETEQ => request::delete(&mut out, id, key, number64),
         opcode::NOOP => request::header_only(&mut out, id),
         _ => {
             let arith = ArithParameters {
-                delta: large,
-                initial: (small != u32::MAX).then_some((other, small)),
+                delta: number64,
+                initial: (number32 != u32::MAX).then_some((other_number64, number32)),
                 required_cas: 0,
             };
             request::arith(&mut out, id, key, &arith);
@@ -62,12 +67,12 @@ fn written(choice: u8, opaque: u32, key: &[u8], numbers: (u64, u64, u32)) -> (Ve
 proptest! {
     #[test]
     fn the_server_reads_what_the_client_writes_and_waits_for_its_end(
-        choice: u8,
+        opcode_choice: u8,
         opaque: u32,
         key in key(),
         numbers: (u64, u64, u32),
     ) {
-        let (bytes, opcode) = written(choice, opaque, &key, numbers);
+        let (bytes, opcode) = write_request(opcode_choice, opaque, &key, numbers);
         for length in 0..bytes.len() {
             prop_assert_eq!(parse(&bytes[..length]), Parsed::Incomplete);
         }
@@ -75,32 +80,32 @@ proptest! {
             return Err(TestCaseError::fail("refused"));
         };
         prop_assert_eq!((id, used), (RequestId { opcode, opaque }, bytes.len()));
-        let (large, other, small) = numbers;
-        let required_cas = (large != 0).then_some(large);
+        let (number64, other_number64, number32) = numbers;
+        let required_cas = (number64 != 0).then_some(number64);
         match command {
             Command::Get(get) => {
-                let touch = (opcode == opcode::GATK).then_some(small);
+                let touch = (opcode == opcode::GATK).then_some(number32);
                 prop_assert_eq!(get, Get { key: &key, touch });
             }
-            Command::Touch { key: found, exptime } => {
-                prop_assert_eq!((found, exptime), (&key[..], small));
+            Command::Touch { key: parsed_key, exptime } => {
+                prop_assert_eq!((parsed_key, exptime), (&key[..], number32));
             }
             Command::Store(head) => {
                 prop_assert_eq!((head.key, head.required_cas), (&key[..], required_cas));
                 if opcode != opcode::APPEND {
-                    prop_assert_eq!((head.flags, head.exptime), (other as u32, i64::from(small)));
+                    prop_assert_eq!((head.flags, head.exptime), (other_number64 as u32, i64::from(number32)));
                 }
                 prop_assert_eq!(head.noreply, opcode == opcode::ADDQ);
             }
-            Command::Delete { key: found, required_cas: wanted } => {
-                prop_assert_eq!((found, wanted), (&key[..], required_cas));
+            Command::Delete { key: parsed_key, required_cas: parsed_cas } => {
+                prop_assert_eq!((parsed_key, parsed_cas), (&key[..], required_cas));
             }
-            Command::Arith { key: found, delta, initial, is_decrement, .. } => {
-                prop_assert_eq!((found, delta), (&key[..], large));
-                prop_assert_eq!(initial, (small != u32::MAX).then_some((other, small)));
+            Command::Arith { key: parsed_key, delta, initial, is_decrement, .. } => {
+                prop_assert_eq!((parsed_key, delta), (&key[..], number64));
+                prop_assert_eq!(initial, (number32 != u32::MAX).then_some((other_number64, number32)));
                 prop_assert_eq!(is_decrement, opcode == opcode::DECREMENTQ);
             }
-            other => prop_assert_eq!(other, Command::Noop),
+            other_number64 => prop_assert_eq!(other_number64, Command::Noop),
         }
     }
 
@@ -122,7 +127,7 @@ proptest! {
             Parsed::Refused(refusal, used) => {
                 prop_assert!((HEADER_BYTES..=input.len()).contains(&used));
                 prop_assert!(refusal.must_close || refusal.status == Status::UnknownCommand);
-                prop_assert!(!refusal.must_close || refusal.swallow_bytes == 0);
+                prop_assert!(!refusal.must_close || refusal.bytes_to_skip == 0);
             }
             Parsed::BadMagic => prop_assert!(input.is_empty()),
         }

@@ -2,9 +2,11 @@
 //!
 //! A [`Recorder`] writes into a folder from a thread of its own; a [`Request`] collects what one request reads. Neither
 //! ever fails or delays the application: beyond its bounds the recorder drops requests and counts them. [`read_folder`]
-//! reads such a folder again. A [`proxy::Proxy`] records programs that cannot be changed. The format is docs/reference/formats.md, section 2.
+//! reads such a folder again. A [`proxy::Proxy`] records programs that cannot be changed. The format is
+//! docs/reference/formats.md, section 2.
 //!
-//! Both clients note a call in the request that its budget names; the blocking one does so in the same words, without `await`:
+//! Both clients note a call in the request that its budget names; the blocking one does so in the same words, without
+//! `await`:
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -43,8 +45,8 @@ mod part;
 pub mod proxy;
 mod recorder;
 mod request;
-mod sink;
 mod writer;
+mod writer_queue;
 
 pub use finished::Parent;
 pub use folder::{FolderLog, LeftOutPart, ReadError, read_folder};

@@ -1,4 +1,4 @@
-//! What a recorder may be told, and why it cannot start.
+//! The options of a recorder, and the errors for options that have no meaning.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -77,13 +77,13 @@ pub enum RecordError {
 }
 
 impl Options {
-    /// When a part is written. Half of the memory is for requests that finish meanwhile: a part that needed all of it would
-    /// keep further ones out, and never become larger.
+    /// When a part is written. Half of the memory is for requests that finish meanwhile: a part that needed all of it
+    /// would keep further ones out, and never become larger.
     pub(crate) fn part_bytes(&self) -> usize {
         self.rotate_bytes.min(self.memory_bytes / 2)
     }
 
-    /// Checks what has no meaning.
+    /// Refuses options that have no meaning.
     pub(crate) fn check(&self) -> Result<(), RecordError> {
         if !(0.0..=1.0).contains(&self.sample) {
             return Err(RecordError::Sample(self.sample));

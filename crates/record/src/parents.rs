@@ -1,4 +1,4 @@
-//! Patterns such as `course:{id}/lesson:{n}`: how a key names its parent.
+//! Patterns such as `course:{id}/lesson:{n}`, by which the parent of a key is found in the key itself.
 
 /// Patterns of keys that have a parent, tried in order.
 ///
@@ -132,9 +132,9 @@ mod tests {
 
     #[test]
     fn a_pattern_without_slash_or_with_open_braces_is_an_error() {
-        for wrong in ["course:{id}", "a/{", "a/}", "a/{}", "a/{x}{y}", "a/{x{y}}"] {
-            let error = ParentPatterns::parse([wrong]).unwrap_err();
-            assert!(error.to_string().contains(wrong), "{error}");
+        for invalid_pattern in ["course:{id}", "a/{", "a/}", "a/{}", "a/{x}{y}", "a/{x{y}}"] {
+            let error = ParentPatterns::parse([invalid_pattern]).unwrap_err();
+            assert!(error.to_string().contains(invalid_pattern), "{error}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The recorder: which requests are recorded, the bounded way to the writer's thread, and what was dropped.
+//! The recorder: it samples requests, passes them to the writer's thread through a bounded queue, and counts what it
+//! drops.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
@@ -8,21 +9,21 @@ use arc_swap::ArcSwap;
 
 use crate::options::{Options, RecordError};
 use crate::request::Request;
-use crate::sink::{Sink, lock};
 use crate::writer::{self, LogFolder};
+use crate::writer_queue::{WriterQueue, lock};
 
 /// How long [`Recorder::close`] waits for the last part to be written.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Records requests into a folder. Cheap to clone; the log is complete after [`Recorder::close`] or the drop of the last
-/// clone. After a fork the child records under an instance of its own.
+/// Records requests into a folder. Cheap to clone; the log is complete after [`Recorder::close`] or the drop of the
+/// last clone. After a fork the child records under an instance of its own.
 #[derive(Debug, Clone)]
 pub struct Recorder(Arc<RecorderShared>);
 
 #[derive(Debug)]
 struct RecorderShared {
     options: Arc<Options>,
-    sink: ArcSwap<Sink>,
+    writer_queue: ArcSwap<WriterQueue>,
     requests: AtomicU64,
     is_closed: AtomicBool,
 }
@@ -34,8 +35,8 @@ pub struct Stats {
     pub requests: u64,
     /// Requests that are in the log or on their way to it.
     pub recorded: u64,
-    /// Requests that were to be recorded and are not: no memory was left, they were too large, or the folder could not be
-    /// written.
+    /// Requests that were to be recorded and are not: no memory was left, they were too large, or the folder could not
+    /// be written.
     pub dropped: u64,
     /// Files of requests that are complete.
     pub parts: u64,
@@ -54,31 +55,31 @@ impl Recorder {
     pub fn open(options: Options) -> Result<Self, RecordError> {
         options.check()?;
         let options = Arc::new(options);
-        let sink = start_writer(&options, None);
-        Ok(Self::new(options, sink))
+        let writer_queue = start_writer(&options, None);
+        Ok(Self::new(options, writer_queue))
     }
 
-    /// Like [`Recorder::open`], and takes its number in the folder before it returns: no other recorder gets that number
-    /// while this one lives, however late its first request is written.
+    /// Like [`Recorder::open`], and takes its number in the folder before it returns: no other recorder gets that
+    /// number while this one lives, however late its first request is written.
     pub(crate) fn open_with_instance(options: Options) -> Result<Self, RecordError> {
         options.check()?;
         let options = Arc::new(options);
-        let sink = match LogFolder::open(&options) {
+        let writer_queue = match LogFolder::open(&options) {
             Ok(folder) => start_writer(&options, Some(folder)),
             Err(error) => {
-                let (sink, _) = Sink::new(options.memory_bytes);
-                sink.state.fail_folder(&options.folder, &error);
-                sink.state.finish();
-                sink
+                let (writer_queue, _) = WriterQueue::new(options.memory_bytes);
+                writer_queue.state.fail_folder(&options.folder, &error);
+                writer_queue.state.finish();
+                writer_queue
             }
         };
-        Ok(Self::new(options, sink))
+        Ok(Self::new(options, writer_queue))
     }
 
-    fn new(options: Arc<Options>, sink: Sink) -> Self {
+    fn new(options: Arc<Options>, writer_queue: WriterQueue) -> Self {
         Self(Arc::new(RecorderShared {
             options,
-            sink: ArcSwap::from_pointee(sink),
+            writer_queue: ArcSwap::from_pointee(writer_queue),
             requests: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
         }))
@@ -91,77 +92,80 @@ impl Recorder {
         if !is_sampled || self.0.is_closed.load(Relaxed) {
             return None;
         }
-        let sink = self.sink();
-        if sink.state.has_failed.load(Relaxed) {
-            sink.count_dropped();
+        let writer_queue = self.writer_queue();
+        if writer_queue.state.has_failed.load(Relaxed) {
+            writer_queue.count_dropped();
             return None;
         }
-        Some(Request::new(sink, request_number))
+        Some(Request::new(writer_queue, request_number))
     }
 
     /// What was recorded so far, by this process since its start or its fork.
     pub fn stats(&self) -> Stats {
-        let sink = self.0.sink.load();
+        let writer_queue = self.0.writer_queue.load();
         Stats {
             requests: self.0.requests.load(Relaxed),
-            recorded: sink.state.recorded.load(Relaxed),
-            dropped: sink.state.dropped.load(Relaxed),
-            parts: sink.state.parts.load(Relaxed),
-            bytes: sink.state.written_bytes.load(Relaxed),
+            recorded: writer_queue.state.recorded.load(Relaxed),
+            dropped: writer_queue.state.dropped.load(Relaxed),
+            parts: writer_queue.state.parts.load(Relaxed),
+            bytes: writer_queue.state.written_bytes.load(Relaxed),
         }
     }
 
     /// Why the recorder stopped, once: the first call after it stopped.
     pub fn take_warning(&self) -> Option<String> {
-        let sink = self.0.sink.load();
-        if !sink.state.has_failed.load(Relaxed) {
+        let writer_queue = self.0.writer_queue.load();
+        if !writer_queue.state.has_failed.load(Relaxed) {
             return None;
         }
-        lock(&sink.state.failure).take()
+        lock(&writer_queue.state.failure).take()
     }
 
-    /// Ends the recording and waits, a second at most, until everything is written; returns whether it is. Requests that
-    /// finish later are dropped.
+    /// Ends the recording and waits, a second at most, until everything is written; returns whether it is. Requests
+    /// that finish later are dropped.
     pub fn close(&self) -> bool {
         self.0.close()
     }
 
-    /// The way to the writer of this process.
-    fn sink(&self) -> Arc<Sink> {
-        let sink = self.0.sink.load_full();
-        if !sink.was_forked() {
-            return sink;
+    /// The queue to the writer of this process.
+    fn writer_queue(&self) -> Arc<WriterQueue> {
+        let writer_queue = self.0.writer_queue.load_full();
+        if !writer_queue.was_forked() {
+            return writer_queue;
         }
-        let new_sink = Arc::new(start_writer(&self.0.options, None));
-        let replaced_sink = self.0.sink.compare_and_swap(&sink, Arc::clone(&new_sink));
-        if Arc::ptr_eq(&replaced_sink, &sink) {
+        let new_queue = Arc::new(start_writer(&self.0.options, None));
+        let replaced_queue = self
+            .0
+            .writer_queue
+            .compare_and_swap(&writer_queue, Arc::clone(&new_queue));
+        if Arc::ptr_eq(&replaced_queue, &writer_queue) {
             // The queue of the parent may have been in use when the process was forked, so nothing frees it here.
-            std::mem::forget(sink);
-            new_sink
+            std::mem::forget(writer_queue);
+            new_queue
         } else {
             // Another thread of the child was faster.
-            new_sink.stop();
-            self.0.sink.load_full()
+            new_queue.stop();
+            self.0.writer_queue.load_full()
         }
     }
 }
 
 impl RecorderShared {
     fn close(&self) -> bool {
-        let sink = self.sink.load_full();
-        if sink.was_forked() {
+        let writer_queue = self.writer_queue.load_full();
+        if writer_queue.was_forked() {
             return true;
         }
         if !self.is_closed.swap(true, Relaxed) {
-            sink.stop();
+            writer_queue.stop();
         }
-        let is_finished = lock(&sink.state.is_finished);
-        let waited = sink.state.finish_signal.wait_timeout_while(
+        let is_finished = lock(&writer_queue.state.is_finished);
+        let wait_result = writer_queue.state.finish_signal.wait_timeout_while(
             is_finished,
             CLOSE_TIMEOUT,
             |is_finished| !*is_finished,
         );
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+        *wait_result.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
@@ -172,15 +176,15 @@ impl Drop for RecorderShared {
 }
 
 /// Starts a writer for this process, into `folder` if it is open already.
-fn start_writer(options: &Arc<Options>, folder: Option<LogFolder>) -> Sink {
-    let (sink, messages) = Sink::new(options.memory_bytes);
-    let state = Arc::clone(&sink.state);
+fn start_writer(options: &Arc<Options>, folder: Option<LogFolder>) -> WriterQueue {
+    let (writer_queue, messages) = WriterQueue::new(options.memory_bytes);
+    let state = Arc::clone(&writer_queue.state);
     if let Err(error) = writer::start(Arc::clone(options), folder, messages, state) {
         let reason = format!("recording stopped: no thread could be started: {error}");
-        sink.state.fail(reason);
-        sink.state.finish();
+        writer_queue.state.fail(reason);
+        writer_queue.state.finish();
     }
-    sink
+    writer_queue
 }
 
 /// Whether a request is recorded: a hash of its number, so that the choice is even in any run of requests and the same

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use glasscache_client::RequestRecord;
 
 use crate::finished::{FinishedRequest, Parent};
-use crate::sink::Sink;
+use crate::writer_queue::WriterQueue;
 
 /// A request that is being recorded. Shared by the threads or tasks that work for it; [`Request::finish`], or the drop
 /// of the last handle, hands it to the recorder.
@@ -17,7 +17,7 @@ pub struct Request(Arc<SharedRequest>);
 
 #[derive(Debug)]
 struct SharedRequest {
-    sink: Arc<Sink>,
+    writer_queue: Arc<WriterQueue>,
     number: u64,
     state: Mutex<Option<RequestState>>,
 }
@@ -39,7 +39,7 @@ struct RequestState {
 }
 
 impl Request {
-    pub(crate) fn new(sink: Arc<Sink>, request_number: u64) -> Self {
+    pub(crate) fn new(writer_queue: Arc<WriterQueue>, request_number: u64) -> Self {
         let now = Instant::now();
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
         let state = RequestState {
@@ -54,7 +54,7 @@ impl Request {
             time_in_calls: Duration::ZERO,
         };
         Self(Arc::new(SharedRequest {
-            sink,
+            writer_queue,
             number: request_number,
             state: Mutex::new(Some(state)),
         }))
@@ -75,8 +75,8 @@ impl Request {
         self.update_state(|state| state.record.route = Some(route.into()));
     }
 
-    /// Notes that a call begins which reads these keys, each with its parent if the caller knows it. Until [`Request::end_call`]
-    /// it counts as pending.
+    /// Notes that a call begins which reads these keys, each with its parent if the caller knows it. Until
+    /// [`Request::end_call`] it counts as pending.
     pub fn begin_read<'p>(
         &self,
         keys: impl IntoIterator<Item = (impl AsRef<[u8]>, Option<Parent<'p>>)>,
@@ -185,9 +185,9 @@ impl SharedRequest {
             .saturating_sub(state.time_in_calls);
         state.record.base_us = u32::try_from(base_time.as_micros()).unwrap_or(u32::MAX);
         if state.record.is_too_large {
-            self.sink.count_dropped();
+            self.writer_queue.count_dropped();
         } else {
-            self.sink.submit(state.record);
+            self.writer_queue.submit(state.record);
         }
     }
 }

@@ -15,14 +15,14 @@ use crate::finished::FinishedRequest;
 use crate::folder::{TEMPORARY_SUFFIX, parse_part_name};
 use crate::options::{FileFormat, Options};
 use crate::part::LogPart;
-use crate::sink::{Message, WriterState};
+use crate::writer_queue::{WriterMessage, WriterState};
 
 /// Starts the thread. Without a `folder` it opens one with the first request that has finished, so that a process which
 /// records nothing, as the parent of forked workers, takes no number.
 pub(crate) fn start(
     options: Arc<Options>,
     folder: Option<LogFolder>,
-    messages: Receiver<Message>,
+    messages: Receiver<WriterMessage>,
     state: Arc<WriterState>,
 ) -> io::Result<()> {
     let run = move || {
@@ -52,7 +52,7 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(mut self, messages: &Receiver<Message>) {
+    fn run(mut self, messages: &Receiver<WriterMessage>) {
         loop {
             let age = self.part_started.elapsed();
             let wait = self.options.rotate_after.saturating_sub(age);
@@ -62,13 +62,13 @@ impl Writer {
                 messages.recv_timeout(wait)
             };
             match message {
-                Ok(Message::Request(request)) => self.add(&request),
-                Ok(Message::Close) | Err(RecvTimeoutError::Disconnected) => break,
+                Ok(WriterMessage::Request(request)) => self.add(&request),
+                Ok(WriterMessage::Close) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => self.write_part(),
             }
         }
         for message in messages.try_iter() {
-            if let Message::Request(request) = message {
+            if let WriterMessage::Request(request) = message {
                 self.add(&request);
             }
         }

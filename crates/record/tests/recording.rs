@@ -22,17 +22,21 @@ fn close_recorder(recorder: &Recorder) {
     }
 }
 
-fn keys_of_request(log: &RequestLog, at: usize) -> Vec<&str> {
+fn keys_of_request(log: &RequestLog, request_index: usize) -> Vec<&str> {
     let key = |&item: &u32| log.items.keys[item as usize].as_str();
-    log.requests.items_of(at).iter().map(key).collect()
+    log.requests
+        .items_of(request_index)
+        .iter()
+        .map(key)
+        .collect()
 }
 
 /// Records a request that reads the keys one after the other; values have as many bytes as the key.
 fn record_reads(recorder: &Recorder, keys: &[&str]) {
     let request = recorder.begin_request().unwrap();
     for key in keys {
-        let call = request.begin_read([(key.as_bytes(), None)]);
-        request.set_size(call, 0, key.len());
+        let recorded_reads = request.begin_read([(key.as_bytes(), None)]);
+        request.set_size(recorded_reads, 0, key.len());
         request.end_call();
     }
     request.finish();
@@ -53,9 +57,9 @@ fn a_log_holds_each_request_with_its_items_in_order_and_with_repeats() {
             key: b"a",
             is_named: true,
         };
-        let call = request.begin_read([(b"a", None), (b"b", Some(parent))]);
-        request.set_size(call, 1, 77);
-        request.set_size(call, 2, 78);
+        let recorded_reads = request.begin_read([(b"a", None), (b"b", Some(parent))]);
+        request.set_size(recorded_reads, 1, 77);
+        request.set_size(recorded_reads, 2, 78);
         request.end_call();
         request.begin_write();
         request.end_call();
@@ -88,7 +92,7 @@ fn base_time_leaves_out_the_union_of_pending_calls() {
     let recorder = new_recorder(folder.path(), |_| {});
     let request = recorder.begin_request().unwrap();
     let pause = || std::thread::sleep(Duration::from_millis(20));
-    let began = Instant::now();
+    let started = Instant::now();
     pause();
     request.begin_read([(b"a".as_slice(), None)]);
     pause();
@@ -99,13 +103,13 @@ fn base_time_leaves_out_the_union_of_pending_calls() {
     request.end_call();
     let in_calls_at_least = Duration::from_millis(60);
     request.finish();
-    let all = began.elapsed();
+    let total_time = started.elapsed();
     close_recorder(&recorder);
-    let base = read_folder(folder.path()).unwrap().log.requests.base_us[0];
-    let base = Duration::from_micros(base.into());
+    let base_time = read_folder(folder.path()).unwrap().log.requests.base_us[0];
+    let base_time = Duration::from_micros(base_time.into());
     assert!(
-        base >= Duration::from_millis(20) && base + in_calls_at_least <= all,
-        "{base:?} of {all:?}"
+        base_time >= Duration::from_millis(20) && base_time + in_calls_at_least <= total_time,
+        "{base_time:?} of {total_time:?}"
     );
 }
 
@@ -134,8 +138,8 @@ fn threads_record_requests_that_stay_whole_over_several_parts() {
     assert_eq!(log.requests.len(), 2000);
     assert!(log.requests.time_us.is_sorted());
     let mut recorded_keys = vec![0; 4];
-    for at in 0..log.requests.len() {
-        let keys = keys_of_request(&log, at);
+    for request_index in 0..log.requests.len() {
+        let keys = keys_of_request(&log, request_index);
         for (index, key) in keys.iter().enumerate() {
             let parts: Vec<&str> = key.split(':').collect();
             let expected: usize = parts[1].parse().unwrap();
@@ -152,18 +156,18 @@ fn threads_record_requests_that_stay_whole_over_several_parts() {
 #[test]
 fn recorders_of_one_folder_have_instances_of_their_own() {
     let folder = tempfile::tempdir().unwrap();
-    let (first, second) = (
+    let (first_recorder, second_recorder) = (
         new_recorder(folder.path(), |_| {}),
         new_recorder(folder.path(), |_| {}),
     );
     // The instance is claimed with the first request that is written, so both must be alive then.
-    record_reads(&first, &["a", "shared"]);
-    record_reads(&second, &["shared", "b"]);
-    close_recorder(&first);
-    close_recorder(&second);
-    let third = new_recorder(folder.path(), |_| {});
-    record_reads(&third, &["c"]);
-    close_recorder(&third);
+    record_reads(&first_recorder, &["a", "shared"]);
+    record_reads(&second_recorder, &["shared", "b"]);
+    close_recorder(&first_recorder);
+    close_recorder(&second_recorder);
+    let third_recorder = new_recorder(folder.path(), |_| {});
+    record_reads(&third_recorder, &["c"]);
+    close_recorder(&third_recorder);
     let log = read_folder(folder.path()).unwrap().log;
     assert_eq!(log.requests.len(), 3);
     let mut instances = log.requests.instance.clone();
@@ -233,12 +237,12 @@ fn requests_beyond_the_memory_are_dropped_and_counted() {
     for _ in 0..1000 {
         record_reads(&recorder, &[key.as_str(); 10]);
     }
-    let huge = recorder.begin_request().unwrap();
+    let too_large_request = recorder.begin_request().unwrap();
     for _ in 0..100_000 {
-        huge.begin_read([(key.as_bytes(), None)]);
-        huge.end_call();
+        too_large_request.begin_read([(key.as_bytes(), None)]);
+        too_large_request.end_call();
     }
-    huge.finish();
+    too_large_request.finish();
     close_recorder(&recorder);
     let stats = recorder.stats();
     assert_eq!(stats.recorded + stats.dropped, 1001);
@@ -280,13 +284,10 @@ fn a_part_is_written_when_it_is_old() {
 #[test]
 fn an_incomplete_part_is_left_out_and_an_empty_folder_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    let absent = read_folder(&folder.path().join("absent")).unwrap_err();
-    assert!(
-        absent.to_string().contains("there is no folder"),
-        "{absent}"
-    );
-    let empty = read_folder(folder.path()).unwrap_err().to_string();
-    assert!(empty.contains("has no requests.parquet"), "{empty}");
+    let error = read_folder(&folder.path().join("absent")).unwrap_err();
+    assert!(error.to_string().contains("there is no folder"), "{error}");
+    let error = read_folder(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("has no requests.parquet"), "{error}");
     let recorder = new_recorder(folder.path(), |options| {
         options.format = FileFormat::JsonLines;
     });
@@ -294,10 +295,10 @@ fn an_incomplete_part_is_left_out_and_an_empty_folder_is_an_error() {
     close_recorder(&recorder);
     std::fs::write(folder.path().join("requests-0-000007.jsonl"), "{}").unwrap();
     std::fs::write(folder.path().join("requests-0-000008.jsonl.tmp"), "{}").unwrap();
-    let read = read_folder(folder.path()).unwrap();
-    assert_eq!(read.log.requests.len(), 1);
+    let folder_log = read_folder(folder.path()).unwrap();
+    assert_eq!(folder_log.log.requests.len(), 1);
     assert_eq!(
-        part_messages(&read),
+        part_messages(&folder_log),
         [
             "requests-0-000007.jsonl (2 bytes) was skipped: items-0-000007.jsonl is missing; copy it into the folder",
             "requests-0-000008.jsonl.tmp (2 bytes) was skipped: the recorder did not complete it; close the recorder before \
@@ -328,8 +329,12 @@ fn log_with_a_truncated_part(format: FileFormat, stem: &str, bytes: u64) -> temp
     folder
 }
 
-fn part_messages(read: &FolderLog) -> Vec<String> {
-    read.left_out.iter().map(ToString::to_string).collect()
+fn part_messages(folder_log: &FolderLog) -> Vec<String> {
+    folder_log
+        .left_out
+        .iter()
+        .map(ToString::to_string)
+        .collect()
 }
 
 #[test]
@@ -343,25 +348,25 @@ fn a_part_that_is_truncated_is_left_out_by_name_and_the_others_are_read() {
         ("items", u64::MAX),
     ] {
         let folder = log_with_a_truncated_part(FileFormat::Parquet, stem, bytes);
-        let read = read_folder(folder.path()).unwrap();
-        assert_eq!(read.log.items.keys, ["a", "c"], "{stem} {bytes}");
-        assert_eq!(read.log.requests.len(), 2);
+        let folder_log = read_folder(folder.path()).unwrap();
+        assert_eq!(folder_log.log.items.keys, ["a", "c"], "{stem} {bytes}");
+        assert_eq!(folder_log.log.requests.len(), 2);
         let requests = folder.path().join("requests-0-000001.parquet");
         let requests_bytes = requests.metadata().unwrap().len();
         let expected = format!(
             "requests-0-000001.parquet ({requests_bytes} bytes) was skipped: {stem}-0-000001.parquet: not a valid \
              Parquet file: it is truncated, and without its footer none of its rows can be read; copy the file again"
         );
-        assert_eq!(part_messages(&read), [expected], "{stem} {bytes}");
+        assert_eq!(part_messages(&folder_log), [expected], "{stem} {bytes}");
     }
 }
 
 #[test]
 fn items_of_a_part_that_are_cut_within_a_line_leave_that_part_out() {
     let folder = log_with_a_truncated_part(FileFormat::JsonLines, "items", 9);
-    let read = read_folder(folder.path()).unwrap();
-    assert_eq!(read.log.items.keys, ["a", "c"]);
-    let messages = part_messages(&read);
+    let folder_log = read_folder(folder.path()).unwrap();
+    assert_eq!(folder_log.log.items.keys, ["a", "c"]);
+    let messages = part_messages(&folder_log);
     assert_eq!(messages.len(), 1, "{messages:?}");
     assert!(
         messages[0].contains("items-0-000001.jsonl, row 1: not a valid JSON object"),
@@ -387,8 +392,8 @@ fn a_log_without_a_complete_part_is_an_error_with_the_reason_and_so_is_a_part_of
         ),
         "{error}"
     );
-    let foreign = folder.path().join("requests-0-000001.parquet");
-    std::fs::write(foreign, "PK not a Parquet file at all").unwrap();
+    let foreign_part = folder.path().join("requests-0-000001.parquet");
+    std::fs::write(foreign_part, "PK not a Parquet file at all").unwrap();
     let error = read_folder(folder.path()).unwrap_err().to_string();
     assert!(error.contains("not a valid Parquet file"), "{error}");
 }

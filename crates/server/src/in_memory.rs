@@ -51,11 +51,11 @@ pub fn pieces<'s, L>(stream: &'s [u8], lengths: &'s [L]) -> impl Iterator<Item =
 where
     L: Copy + Into<usize>,
 {
-    let mut rest = stream;
+    let mut unread_input = stream;
     let lengths = lengths.iter().cycle();
     lengths.map_while(move |&length| {
-        let (piece, tail) = rest.split_at(length.into().max(1).min(rest.len()));
-        rest = tail;
+        let (piece, tail) = unread_input.split_at(length.into().max(1).min(unread_input.len()));
+        unread_input = tail;
         (!piece.is_empty()).then_some(piece)
     })
 }
@@ -109,7 +109,7 @@ impl InMemoryWorker {
             evict: config.evict,
             workers,
             hash_seed: config.hash_seed.unwrap_or(1),
-            slab_chunk_bytes: slab_classes.chunks().to_vec(),
+            slab_chunk_bytes: slab_classes.chunk_sizes().to_vec(),
         })?;
         // Attempts to log in are decided at once.
         let logins = Logins::new(config.users.as_ref())?;
@@ -185,7 +185,7 @@ impl InMemoryWorker {
 
     /// Sets the wall clock, which absolute times of expiry refer to: second `now` is this Unix time.
     pub fn set_wall_clock(&self, unix_s: i64, now: u32) {
-        self.shared.clock.set_wall(unix_s, Seconds(now));
+        self.shared.clock.set_wall_clock(unix_s, Seconds(now));
     }
 
     /// One run of the session; false when it needs more input.
@@ -295,7 +295,7 @@ impl InMemorySession {
 }
 
 fn counters_for(slab_classes: &SlabClassTable) -> Counters {
-    let by_class = (0..=slab_classes.chunks().len())
+    let by_class = (0..=slab_classes.chunk_sizes().len())
         .map(|_| ClassCounters::default())
         .collect();
     Counters {
@@ -308,7 +308,7 @@ fn append_dump(mut dump: Dump, context: &Context<'_>, replies: &mut Vec<u8>) {
     let mut is_done = false;
     while !is_done {
         let mut out = Output::new(Vec::new());
-        is_done = dump.run(context, &mut out);
+        is_done = dump.append_slice(context, &mut out);
         collect_replies(&out, replies);
     }
 }

@@ -1,4 +1,4 @@
-//! The start of a prepared server: its state, its threads, and the last message to the one that it replaces.
+//! Starts a prepared server: its shared state, its threads, and the last message to the server that it replaces.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -51,7 +51,7 @@ impl PreparedServer {
 fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
     let PreparedServer {
         parts,
-        bound_sockets: bound,
+        bound_sockets,
         memory_file,
         memory,
         inheritance,
@@ -59,19 +59,20 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
     let PreparedStore {
         store,
         clock,
-        outcome,
+        recovery_message,
     } = memory;
-    let (shared, lines, attempts) = make_shared(parts, &bound, store, clock)?;
-    // Of a predecessor there is none but the one that it saves if it is stopped before it hands over.
+    let (shared, log_receiver, login_receiver) = make_shared(parts, &bound_sockets, store, clock)?;
+    // If there is a predecessor the snapshot stays: it exists only if the predecessor was stopped before it handed
+    // over.
     if let Some(file) = memory_file.as_ref().filter(|_| inheritance.is_none()) {
         file.remove_snapshot()?;
     }
     let mut running = RunningServer::new(Arc::clone(&shared));
-    if let Some(lines) = lines {
+    if let Some(log_receiver) = log_receiver {
         // Not joined at the end: stderr may be a pipe that nothing reads.
         std::thread::Builder::new()
             .name("gc-log".to_owned())
-            .spawn(move || lines.write())
+            .spawn(move || log_receiver.write_lines())
             .map_err(Error::System)?;
     }
     let (mut predecessor, mut control, mut connections) = (None, None, Vec::new());
@@ -82,7 +83,7 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
     }
     let successor = memory_file
         .as_ref()
-        .and_then(|file| make_successor_thread(&shared, &bound, file, control));
+        .and_then(|file| make_successor_thread(&shared, &bound_sockets, file, control));
     let threads = &mut running.threads;
     let wakers = shared.workers.iter().map(|(_, waker)| waker.clone());
     let accept_queues = Arc::new(AcceptQueues::new(wakers));
@@ -100,16 +101,16 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
     adopt_connections(&shared, &accept_queues, connections);
     let listener = Listener::new(
         Arc::clone(&shared),
-        bound,
+        bound_sockets,
         accept_queues,
         handshakes,
         next_serial,
     );
     let listener = listener.map_err(system_error)?;
-    threads.spawn("gc-listener".to_owned(), move || listener.run())?;
-    threads.start_login_thread(&shared, attempts)?;
+    threads.spawn_serving("gc-listener".to_owned(), move || listener.run())?;
+    threads.start_login_thread(&shared, login_receiver)?;
     if let Some(successor) = successor {
-        threads.spawn("gc-successor".to_owned(), move || successor.run())?;
+        threads.spawn_serving("gc-successor".to_owned(), move || successor.run())?;
     }
     threads.start_watchdog(&shared)?;
     // Nothing can fail after this.
@@ -118,7 +119,7 @@ fn launch(prepared: PreparedServer) -> Result<RunningServer, Error> {
     }
     running.threads.release_start_latch();
     if let Some(file) = memory_file {
-        running.attach_memory_file(file, &outcome);
+        running.attach_memory_file(file, &recovery_message);
     }
     Ok(running)
 }
@@ -132,7 +133,7 @@ type SharedAndReceivers = (
 
 fn make_shared(
     parts: PreparedParts,
-    bound: &[BoundSocket],
+    bound_sockets: &[BoundSocket],
     store: Arc<Store>,
     clock: Clock,
 ) -> Result<SharedAndReceivers, Error> {
@@ -143,7 +144,7 @@ fn make_shared(
         tls,
     } = parts;
     let new_counters = || {
-        let by_class = (0..=slab_classes.chunks().len())
+        let by_class = (0..=slab_classes.chunk_sizes().len())
             .map(|_| ClassCounters::default())
             .collect();
         Arc::new(Counters {
@@ -161,7 +162,7 @@ fn make_shared(
     let (logins, login_receiver) = logins.with_thread();
     let log = if config.log { log } else { Log::default() };
     let shared = Arc::new(Shared::new(SharedParts {
-        addresses: bound
+        addresses: bound_sockets
             .iter()
             .map(BoundSocket::descriptor_and_address)
             .collect(),
@@ -222,17 +223,17 @@ fn adopt_connections(
 /// cannot be replaced.
 fn make_successor_thread(
     shared: &Arc<Shared>,
-    bound: &[BoundSocket],
+    bound_sockets: &[BoundSocket],
     memory_file: &MemoryFile,
     control: Option<OwnedFd>,
 ) -> Option<SuccessorThread> {
-    let thread = SuccessorThread::new(shared, bound, memory_file, control);
-    let log = |error: &_| {
+    let thread = SuccessorThread::new(shared, bound_sockets, memory_file, control);
+    let report_error = |error: &_| {
         shared.log.queue_line(format!(
             "glasscache: this server cannot be replaced while it runs: {error}"
         ));
     };
-    thread.inspect_err(log).ok()
+    thread.inspect_err(report_error).ok()
 }
 
 fn start_worker(
@@ -248,7 +249,7 @@ fn start_worker(
     let should_pin = shared.config.pin_workers;
     let worker = Worker::new(Arc::clone(shared), store, counters_and_waker, accept_queue);
     let worker = worker.map_err(system_error)?;
-    threads.spawn(format!("gc-worker-{index}"), move || {
+    threads.spawn_serving(format!("gc-worker-{index}"), move || {
         if should_pin {
             pin_to_core(index);
         }
@@ -268,7 +269,7 @@ fn start_handshakes(
     }
     let handshakes = Handshakes::new(Arc::clone(shared), Arc::clone(queue), Arc::clone(workers));
     let handshakes = handshakes.map_err(system_error)?;
-    threads.spawn("gc-handshakes".to_owned(), move || handshakes.run())
+    threads.spawn_serving("gc-handshakes".to_owned(), move || handshakes.run())
 }
 
 /// Pins this thread to the `index`-th of its allowed processors; if that fails it stays unpinned.

@@ -32,7 +32,7 @@ pub(crate) fn run(shared: &Shared, messages: &Receiver<LoginMessage>) {
         };
         match message {
             Ok(LoginMessage::Attempt(attempt)) => {
-                if let Some(line) = shared.logins.refresh() {
+                if let Some(line) = shared.logins.reload_if_changed() {
                     shared.log.queue_line(format!("glasscache: {line}"));
                 }
                 if shared.logins.verify(&attempt) {

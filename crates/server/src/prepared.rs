@@ -99,7 +99,7 @@ pub(crate) fn store_config(
         evict: config.evict,
         workers: config.workers,
         hash_seed: config.hash_seed.unwrap_or_else(random_seed),
-        slab_chunk_bytes: slab_classes.chunks().to_vec(),
+        slab_chunk_bytes: slab_classes.chunk_sizes().to_vec(),
     }
 }
 
@@ -114,7 +114,7 @@ fn make_store(
         None => Ok(PreparedStore {
             store: Store::new(config)?,
             clock: Clock::start(),
-            outcome: String::new(),
+            recovery_message: String::new(),
         }),
     }
 }

@@ -30,7 +30,7 @@ use crate::shared::memory_file::{MemoryFile, PreparedStore};
 
 /// How long the running server may take for one step.
 const STEP_MAX: Duration = Duration::from_secs(10);
-/// How long it may be until the running server, informed of the acceptance, replies or ends.
+/// How long the running server may take to reply or end after the commit was sent to it.
 const COMMIT_MAX: Duration = Duration::from_mins(10);
 
 /// A server that can take the place of a running one, and has read its settings.
@@ -39,7 +39,7 @@ pub struct PreparedReplacement {
     cancellation: Cancellation,
 }
 
-/// One that has the sockets of the running server and has mapped its memory, while that still serves.
+/// A replacement that has the sockets of the running server and has mapped its memory, while that server still serves.
 pub struct ConnectedReplacement {
     parts: PreparedParts,
     cancellation: Cancellation,
@@ -90,7 +90,7 @@ impl PreparedReplacement {
         } = self;
         let path = parts.config.memory_file.clone().unwrap_or_default();
         let channel = Arc::new(connect(&path)?);
-        cancellation.watch(&channel);
+        cancellation.shut_down_when_cancelled(&channel);
         let (offer, mut descriptors) = exchange_hello(&channel, &parts.config)?;
         if descriptors.len() < 2 {
             return Err(replacement_error("the running server sent no sockets"));
@@ -120,16 +120,16 @@ impl PreparedReplacement {
 }
 
 impl ConnectedReplacement {
-    /// Gets the connections of the running server, which pauses, and goes on unless the returned server is started.
+    /// Gets the connections of the running server, which pauses, and continues unless the returned server is started.
     ///
     /// # Errors
     /// The running server refuses or ends, or this was cancelled.
     pub fn take_over(self) -> Result<PreparedServer, Error> {
         let cancellation = self.cancellation.clone();
-        or_cancelled(&cancellation, self.receive())
+        or_cancelled(&cancellation, self.receive_handover())
     }
 
-    fn receive(self) -> Result<PreparedServer, Error> {
+    fn receive_handover(self) -> Result<PreparedServer, Error> {
         let ConnectedReplacement {
             parts,
             cancellation,
@@ -170,13 +170,13 @@ fn or_cancelled<T>(cancellation: &Cancellation, outcome: Result<T, Error>) -> Re
     })
 }
 
-/// Tells the running server that this one can serve, and waits until that one has let go of everything.
+/// Notifies the running server that this one can serve, and waits until the running one has released everything.
 pub(crate) fn commit(channel: &ControlChannel, cancellation: &Cancellation) -> Result<(), Error> {
     if !cancellation.begin_commit() {
         return Err(replacement_error("it was cancelled"));
     }
-    send(channel, FrameKind::Accept, &[])?;
-    // Whether it has let go is known only from its reply or its end.
+    send(channel, FrameKind::Commit, &[])?;
+    // Whether it has released everything is known only from its reply or its end.
     let frame = channel
         .receive_within(COMMIT_MAX)
         .map_err(replacement_error)?;
@@ -217,7 +217,7 @@ fn exchange_hello(
     send(channel, FrameKind::Hello, &hello.0)?;
     let frame = receive(channel)?;
     let mut fields = FieldReader(&frame.body);
-    let mut read = || {
+    let mut read_offer = || {
         Some(Offer {
             version: fields.u64()?,
             size: MemorySize {
@@ -227,7 +227,7 @@ fn exchange_hello(
             required_login: fields.bool()?,
         })
     };
-    match (frame.kind, read()) {
+    match (frame.kind, read_offer()) {
         (FrameKind::Offer, Some(offer)) => Ok((offer, frame.descriptors)),
         _ => Err(malformed_frame_error()),
     }
@@ -259,18 +259,18 @@ fn adopt_listeners(
     config: &Config,
     sockets: Vec<OwnedFd>,
 ) -> Result<(Vec<BoundSocket>, Vec<Option<usize>>), Error> {
-    let mut adopted = vec![None; sockets.len()];
-    let mut offered: Vec<_> = sockets.into_iter().map(Some).collect();
+    let mut adopted_listeners = vec![None; sockets.len()];
+    let mut unclaimed_sockets: Vec<_> = sockets.into_iter().map(Some).collect();
     let mut bound_sockets = Vec::new();
     for (index, listen) in config.listeners.iter().enumerate() {
-        let matching = offered.iter().position(|socket| {
+        let matching = unclaimed_sockets.iter().position(|socket| {
             let address = socket.as_ref().and_then(listening_address);
-            address.is_some_and(|address| is_for(listen, &address))
+            address.is_some_and(|address| matches_address(listen, &address))
         });
         let socket = matching.and_then(|position| {
-            let slot = adopted.get_mut(position)?;
+            let slot = adopted_listeners.get_mut(position)?;
             *slot = Some(index);
-            offered.get_mut(position)?.take()
+            unclaimed_sockets.get_mut(position)?.take()
         });
         let address = socket.as_ref().and_then(listening_address);
         bound_sockets.push(match (socket, address) {
@@ -280,7 +280,7 @@ fn adopt_listeners(
             _ => listener::bind_listener(listen, config.backlog)?,
         });
     }
-    Ok((bound_sockets, adopted))
+    Ok((bound_sockets, adopted_listeners))
 }
 
 fn listening_address(socket: &OwnedFd) -> Option<Address> {
@@ -294,29 +294,30 @@ fn listening_address(socket: &OwnedFd) -> Option<Address> {
 }
 
 /// Whether a socket at `address` is the one that `listen` configures; port 0 is any.
-fn is_for(listen: &Listen, address: &Address) -> bool {
+fn matches_address(listen: &Listen, address: &Address) -> bool {
     match (listen, address) {
         (
-            Listen::Tcp(wanted)
+            Listen::Tcp(configured)
             | Listen::Tls {
-                address: wanted, ..
+                address: configured,
+                ..
             },
             Address::Tcp(address),
-        ) => wanted.ip() == address.ip() && [0, address.port()].contains(&wanted.port()),
+        ) => configured.ip() == address.ip() && [0, address.port()].contains(&configured.port()),
         (Listen::Unix { path, .. }, Address::Unix(address)) => path == address,
         _ => false,
     }
 }
 
-/// What came with the last message of the running server.
+/// The content of the last message of the running server.
 struct MemoryFrame {
     clock: [i64; 3],
     uniques_end: u64,
     memory: Vec<u8>,
 }
 
-/// The connections of the running server, and the rest of what it sends while it pauses. `listeners` has, for each of its
-/// sockets, the index among `bound_sockets`.
+/// The connections of the running server, and the rest of what it sends while it pauses. `listeners` has, for each of
+/// its sockets, the index among `bound_sockets`.
 fn receive_connections_and_memory(
     channel: &ControlChannel,
     rules: LoginRules,
@@ -349,14 +350,14 @@ fn receive_connections_and_memory(
                 }
             }
             FrameKind::Memory => {
-                let mut read = || {
+                let mut read_memory_frame = || {
                     Some(MemoryFrame {
                         clock: [fields.i64()?, fields.i64()?, fields.i64()?],
                         uniques_end: fields.u64()?,
                         memory: fields.bytes()?.to_vec(),
                     })
                 };
-                let memory_frame = read().ok_or_else(malformed_frame_error)?;
+                let memory_frame = read_memory_frame().ok_or_else(malformed_frame_error)?;
                 return Ok((connections, memory_frame));
             }
             _ => return Err(malformed_frame_error()),
@@ -418,21 +419,21 @@ impl ReplacementMemory {
                 });
                 let store = store.map_err(replacement_error)?;
                 let items = store.counters().items;
-                let outcome = format!("{}: {items} items are taken over", path.display());
+                let recovery_message = format!("{}: {items} items are taken over", path.display());
                 let store = PreparedStore {
                     store,
                     clock,
-                    outcome,
+                    recovery_message,
                 };
                 Ok((file, store))
             }
             ReplacementMemory::Empty(file, store, reason) => {
                 store.begin_uniques_at(memory_frame.uniques_end);
-                let outcome = format!("{} starts empty: {reason}", path.display());
+                let recovery_message = format!("{} starts empty: {reason}", path.display());
                 let store = PreparedStore {
                     store,
                     clock,
-                    outcome,
+                    recovery_message,
                 };
                 Ok((file, store))
             }

@@ -28,9 +28,9 @@ impl RunningServer {
     }
 
     /// Takes the memory file, logs what came back in it, and gives one that was made beside another its name.
-    pub(crate) fn attach_memory_file(&mut self, mut file: MemoryFile, outcome: &str) {
+    pub(crate) fn attach_memory_file(&mut self, mut file: MemoryFile, recovery_message: &str) {
         let log = &self.shared.log;
-        log.queue_line(format!("glasscache: memory file {outcome}"));
+        log.queue_line(format!("glasscache: memory file {recovery_message}"));
         if let Some(path) = &self.shared.config.memory_file
             && let Err(error) = file.rename_over(path)
         {
@@ -71,8 +71,8 @@ impl RunningServer {
         ServerControl(Arc::clone(&self.shared))
     }
 
-    /// Waits until the server has stopped: by a [`ServerControl`], or by the `shutdown` command. At this point everything
-    /// has been started, so the memory of code that only the start needed is released.
+    /// Waits until the server has stopped: by a [`ServerControl`], or by the `shutdown` command. At this point
+    /// everything has been started, so the memory of code that only the start needed is released.
     ///
     /// Returns whether another process has taken its place.
     pub fn join(mut self) -> bool {
@@ -92,7 +92,7 @@ impl RunningServer {
     /// Saves the items if the server was stopped to do so and no successor uses their memory; all threads have ended.
     fn save(&self, file: &MemoryFile) {
         let shared = &self.shared;
-        if !shared.is_saved_at_stop() || shared.phases.is_replaced() {
+        if !shared.saves_at_stop() || shared.phases.is_replaced() {
             return;
         }
         let path = file.path().display();

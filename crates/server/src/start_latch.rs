@@ -29,20 +29,20 @@ impl StartLatch {
 
     /// Lets the threads serve.
     pub(crate) fn release(&self) {
-        self.set(true);
+        self.decide(true);
     }
 
-    /// Ends the threads, unless they serve.
+    /// Makes the waiting threads end; does nothing if they serve already.
     pub(crate) fn abandon(&self) {
-        self.set(false);
+        self.decide(false);
     }
 
-    fn set(&self, is_open: bool) {
+    fn decide(&self, decision: bool) {
         let mut may_serve = self
             .may_serve
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        may_serve.get_or_insert(is_open);
+        may_serve.get_or_insert(decision);
         self.changed.notify_all();
     }
 }
@@ -57,10 +57,10 @@ mod tests {
             let latch = StartLatch::default();
             std::thread::scope(|scope| {
                 let thread = scope.spawn(|| latch.wait());
-                latch.set(may_serve);
+                latch.decide(may_serve);
                 assert_eq!(thread.join().unwrap(), may_serve);
             });
-            latch.set(!may_serve);
+            latch.decide(!may_serve);
             assert_eq!(latch.wait(), may_serve);
         }
     }

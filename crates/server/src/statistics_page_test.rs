@@ -1,4 +1,4 @@
-//! The reference pages that are generated from this crate's tables: a test compares them, and rewrites them with
+//! The reference page that is generated from this crate's tables: a test compares it, and rewrites it with
 //! `GLASSCACHE_WRITE_REFERENCE=1` (`make reference-pages`).
 
 use std::fmt::Write as _;

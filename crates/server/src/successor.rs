@@ -2,7 +2,7 @@
 //!
 //! It listens on a unix socket beside the memory file. A successor that is prepared makes this server pause; then it
 //! gets the connections and what belongs to the memory, and once it can serve, everything. If it fails before that, at
-//! any point, this server goes on (docs/decisions/0104).
+//! any point, this server continues (docs/decisions/0104).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -40,7 +40,7 @@ pub(crate) struct SuccessorThread {
     listening_sockets: Vec<OwnedFd>,
 }
 
-/// What a handover has cost.
+/// The cost of a handover for clients.
 struct HandoverCost {
     /// The time in which no request was served.
     paused_for: Duration,
@@ -49,7 +49,7 @@ struct HandoverCost {
 }
 
 impl SuccessorThread {
-    /// Of a server with these sockets; `control` is the socket of a server that it has replaced.
+    /// The thread of a server with these sockets; `control` is the socket of a server that it has replaced.
     ///
     /// # Errors
     /// The control socket cannot be bound, or the process may not have more descriptors.
@@ -102,8 +102,8 @@ impl SuccessorThread {
             Err(error) => {
                 self.log_failure(&error.to_string());
                 // It may still wait to be accepted.
-                let stop = PollFd::new(&self.shared.control_waker, PollFlags::IN);
-                let _ = poll(&mut [stop], Some(&ACCEPT_PAUSE));
+                let stop_event = PollFd::new(&self.shared.control_waker, PollFlags::IN);
+                let _ = poll(&mut [stop_event], Some(&ACCEPT_PAUSE));
                 return;
             }
         };
@@ -133,7 +133,7 @@ impl SuccessorThread {
         ));
     }
 
-    /// A whole conversation.
+    /// Hands over to the successor at the other end of the channel, from its first message to the last.
     fn hand_over_on(&self, channel: ControlChannel) -> Result<HandoverCost, String> {
         self.wait_for_message(&channel, PAUSE_STEP_MAX)?;
         let hello = receive(&channel, FrameKind::Hello)?;
@@ -147,17 +147,17 @@ impl SuccessorThread {
             let _ = channel.send(FrameKind::Refused, reason.as_bytes(), &[]);
             return Err(reason);
         }
-        let (offer, descriptors) = self.offer();
+        let (offer, descriptors) = self.make_offer();
         send(&channel, FrameKind::Offer, &offer, &descriptors)?;
         self.wait_for_message(&channel, PREPARATION_MAX)?;
         receive(&channel, FrameKind::Ready)?;
         let pause_start = Instant::now();
         let handover = Arc::new(Handover {
             channel,
-            sender: Mutex::default(),
+            send_lock: Mutex::default(),
             uncommitted: Mutex::default(),
             closed_early: AtomicUsize::default(),
-            drain: Duration::from_millis(drain_ms),
+            drain_time: Duration::from_millis(drain_ms),
         });
         let outcome = self.pause_and_commit(&handover);
         if let Err(reason) = &outcome {
@@ -172,18 +172,18 @@ impl SuccessorThread {
     }
 
     /// Waits until the successor sends something, or this server is stopped, which must not wait for a successor.
-    fn wait_for_message(&self, channel: &ControlChannel, longest: Duration) -> Result<(), String> {
+    fn wait_for_message(&self, channel: &ControlChannel, time_max: Duration) -> Result<(), String> {
         let waker = &self.shared.control_waker;
-        let end = Instant::now() + longest;
+        let deadline = Instant::now() + time_max;
         loop {
             if self.shared.phases.is_ending() {
                 return Err("the server is stopping".to_owned());
             }
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let time_left = deadline.saturating_duration_since(Instant::now());
+            if time_left.is_zero() {
                 return Err("it did not respond in time".to_owned());
             }
-            let timeout = Timespec::try_from(left).ok();
+            let timeout = Timespec::try_from(time_left).ok();
             let mut ready = [
                 PollFd::new(channel, PollFlags::IN),
                 PollFd::new(waker, PollFlags::IN),
@@ -199,8 +199,8 @@ impl SuccessorThread {
         }
     }
 
-    /// What a successor needs to prepare itself.
-    fn offer(&self) -> (Vec<u8>, Vec<BorrowedFd<'_>>) {
+    /// The frame with what a successor needs to prepare itself, and its descriptors.
+    fn make_offer(&self) -> (Vec<u8>, Vec<BorrowedFd<'_>>) {
         let size = self.shared.store.memory_size();
         let mut offer = FieldWriter::default();
         offer.u64(glasscache_store::MemoryHandover::VERSION);
@@ -212,7 +212,7 @@ impl SuccessorThread {
         (offer.0, files.into_iter().chain(listening).collect())
     }
 
-    /// From the pause to the moment when the successor owns everything.
+    /// Pauses the server, sends the successor what it needs, and lets it own everything.
     fn pause_and_commit(&self, handover: &Arc<Handover>) -> Result<(), String> {
         let phases = &self.shared.phases;
         if !phases.begin_pause(Arc::clone(handover)) {
@@ -220,20 +220,20 @@ impl SuccessorThread {
         }
         self.shared.wake_all();
         phases.wait_for_workers(self.shared.workers.len(), PAUSE_STEP_MAX)?;
-        let stop = self.shared.clock.stop_time();
+        let stop_time = self.shared.clock.stop_time();
         let uncommitted = lock(&handover.uncommitted);
-        let memory = self.shared.store.hand_over(stop, &uncommitted);
+        let memory = self.shared.store.hand_over(stop_time, &uncommitted);
         let memory = memory.ok_or("a worker has not ended its work")?;
         let mut fields = FieldWriter::default();
-        let clock = self.shared.clock.handover_numbers();
-        for number in clock {
+        let clock_state = self.shared.clock.handover_state();
+        for number in clock_state {
             fields.i64(number);
         }
         fields.u64(self.shared.store.uniques_end());
         fields.bytes(&memory);
         let channel = &handover.channel;
         send(channel, FrameKind::Memory, &fields.0, &[])?;
-        receive(channel, FrameKind::Accept)?;
+        receive(channel, FrameKind::Commit)?;
         let commit = || channel.send(FrameKind::Committed, &[], &[]).is_ok();
         if phases.commit(commit) {
             Ok(())

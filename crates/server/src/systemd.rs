@@ -7,10 +7,10 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 /// send does not stop the server.
 pub fn notify(state: &str) {
     // LOSSY: if systemd is gone there is no other receiver.
-    drop(send(state));
+    drop(send_state(state));
 }
 
-fn send(state: &str) -> std::io::Result<()> {
+fn send_state(state: &str) -> std::io::Result<()> {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
         return Ok(());
     };

@@ -1,4 +1,4 @@
-//! The threads of a server: started but waiting for a latch, watched, and joined in an order.
+//! The threads of a server: they are started and wait for a latch, are watched, and are joined in a fixed order.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
@@ -16,14 +16,14 @@ use crate::watchdog;
 
 /// The threads of one server.
 pub(crate) struct Threads {
-    /// Those that serve.
+    /// The threads that serve.
     serving: Vec<JoinHandle<()>>,
-    /// The kernel's ids of all that were spawned.
+    /// The kernel's ids of all threads that were spawned.
     ids: Vec<i32>,
     watchdog: Option<WatchdogThread>,
     /// The thread that verifies passwords.
     login_thread: Option<JoinHandle<()>>,
-    /// Where they wait until they may serve.
+    /// The latch at which they wait until they may serve.
     start_latch: Arc<StartLatch>,
     /// The exit code of the process if one of them panics.
     failure_exit_code: i32,
@@ -56,12 +56,12 @@ impl Threads {
     ///
     /// # Errors
     /// The system refuses it.
-    pub(crate) fn spawn(
+    pub(crate) fn spawn_serving(
         &mut self,
         name: String,
         run: impl FnOnce() + Send + 'static,
     ) -> Result<(), Error> {
-        let thread = self.spawn_after_start(name, run)?;
+        let thread = self.spawn_dependency(name, run)?;
         self.serving.push(thread);
         Ok(())
     }
@@ -79,12 +79,12 @@ impl Threads {
         if shared.logins.are_required() {
             let shared = Arc::clone(shared);
             let run = move || login_thread::run(&shared, &receiver);
-            self.login_thread = Some(self.spawn_after_start("gc-login".to_owned(), run)?);
+            self.login_thread = Some(self.spawn_dependency("gc-login".to_owned(), run)?);
         }
         Ok(())
     }
 
-    /// Starts the watchdog, if it is wanted.
+    /// Starts the watchdog, unless the settings switch it off.
     ///
     /// # Errors
     /// The system refuses it.
@@ -105,12 +105,12 @@ impl Threads {
         Ok(())
     }
 
-    /// Lets them serve.
+    /// Lets the threads serve.
     pub(crate) fn release_start_latch(&self) {
         self.start_latch.release();
     }
 
-    /// Ends them, unless they serve.
+    /// Makes the threads end, unless they serve already.
     pub(crate) fn abandon(&self) {
         self.start_latch.abandon();
     }
@@ -135,8 +135,8 @@ impl Threads {
         }
     }
 
-    /// Starts a thread that the server depends on: if it panics, the process ends.
-    fn spawn_after_start(
+    /// Starts a thread without which the server cannot continue: if it panics, the process ends.
+    fn spawn_dependency(
         &mut self,
         name: String,
         run: impl FnOnce() + Send + 'static,

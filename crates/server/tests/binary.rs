@@ -218,15 +218,15 @@ fn a_protocol_that_the_settings_exclude_is_closed_at_its_first_byte() {
         })
         .unwrap()
     };
-    for (protocol, first, is_closed) in [
+    for (protocol, first_byte, is_closed) in [
         (Protocols::Text, &b"\x80"[..], true),
         (Protocols::Text, b"g", false),
         (Protocols::Binary, b"g", true),
         (Protocols::Binary, b"\x80", false),
     ] {
         let mut server = server(protocol);
-        assert_eq!(server.feed(first, 10), b"");
-        assert_eq!(server.is_closed(), is_closed, "{protocol:?} {first:?}");
+        assert_eq!(server.feed(first_byte, 10), b"");
+        assert_eq!(server.is_closed(), is_closed, "{protocol:?} {first_byte:?}");
     }
 }
 

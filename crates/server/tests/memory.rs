@@ -132,11 +132,11 @@ fn a_reader_that_waited_for_memory_gets_its_whole_reply() {
     let server = start(config()).unwrap();
     let (mut readers, keys) = slow_readers(&server, 60);
     // All but the last disconnect: waiting ones get memory.
-    let mut last = readers.pop().unwrap();
+    let mut last_reader = readers.pop().unwrap();
     drop(readers);
     let reply = get_reply(&keys, LARGE_BYTES);
     for _ in 0..4 {
-        expect_reply(&mut last, b"", &reply);
+        expect_reply(&mut last_reader, b"", &reply);
     }
     let counters = server_counters(&server);
     assert_eq!(counters["peers_waiting"], 0, "{counters:?}");
@@ -146,13 +146,13 @@ fn a_reader_that_waited_for_memory_gets_its_whole_reply() {
 fn unfinished_commands_stay_in_the_kernel_beyond_the_budget() {
     let server = start(config()).unwrap();
     let request = set_request("half", 60_000);
-    let (first, rest) = request.split_at(40_000);
+    let (first_part, second_part) = request.split_at(40_000);
     let send_first_part = |_| {
         let mut client = connect(&server);
         client
             .set_read_timeout(Some(Duration::from_mins(1)))
             .unwrap();
-        client.write_all(first).unwrap();
+        client.write_all(first_part).unwrap();
         client
     };
     let half_senders: Vec<TcpStream> = (0..500).map(send_first_part).collect();
@@ -164,12 +164,12 @@ fn unfinished_commands_stay_in_the_kernel_beyond_the_budget() {
     );
     // Another client's command of that size is served although the budget is used up, in one piece or in two.
     let mut healthy = send_first_part(0);
-    expect_reply(&mut healthy, rest, b"STORED\r\n");
+    expect_reply(&mut healthy, second_part, b"STORED\r\n");
     expect_reply(&mut healthy, &request, b"STORED\r\n");
     // Each is stored once it is complete, except those that were closed because they stalled.
     let send_rest_and_read = |mut client: TcpStream| {
         let mut reply = [0; 8];
-        client.write_all(rest).is_ok()
+        client.write_all(second_part).is_ok()
             && client.read_exact(&mut reply).is_ok()
             && &reply == b"STORED\r\n"
     };

@@ -38,24 +38,24 @@ fn send(connection: &mut BufReader<TcpStream>, bytes: &[u8]) {
     connection.get_mut().write_all(bytes).unwrap();
 }
 
-/// The next line; empty at the end of the stream.
-fn line(connection: &mut BufReader<TcpStream>) -> String {
+/// Reads the next line; it is empty at the end of the stream.
+fn read_line(connection: &mut BufReader<TcpStream>) -> String {
     let mut line = String::new();
     connection.read_line(&mut line).unwrap();
     line
 }
 
 /// The addresses of all connections, as the server reports them.
-fn addresses(connection: &mut BufReader<TcpStream>) -> Vec<String> {
+fn read_addresses(connection: &mut BufReader<TcpStream>) -> Vec<String> {
     send(connection, b"stats conns\r\n");
-    let mut found = Vec::new();
+    let mut addresses = Vec::new();
     loop {
-        let row = line(connection);
+        let row = read_line(connection);
         if row == "END\r\n" {
-            return found;
+            return addresses;
         }
         if let Some((_, address)) = row.trim_end().split_once(":addr ") {
-            found.push(address.to_owned());
+            addresses.push(address.to_owned());
         }
     }
 }
@@ -68,12 +68,15 @@ fn the_header_names_the_client_and_requests_may_follow_at_once() {
         &mut connection,
         &[HEADER, b"set a 0 0 1\r\n1\r\nget a\r\n"].concat(),
     );
-    assert_eq!(line(&mut connection), "STORED\r\n");
+    assert_eq!(read_line(&mut connection), "STORED\r\n");
     for expected in ["VALUE a 0 1\r\n", "1\r\n", "END\r\n"] {
-        assert_eq!(line(&mut connection), expected);
+        assert_eq!(read_line(&mut connection), expected);
     }
-    let all = addresses(&mut connection);
-    assert!(all.contains(&"tcp:192.0.2.7:50007".to_owned()), "{all:?}");
+    let all_addresses = read_addresses(&mut connection);
+    assert!(
+        all_addresses.contains(&"tcp:192.0.2.7:50007".to_owned()),
+        "{all_addresses:?}"
+    );
 }
 
 #[test]
@@ -84,7 +87,7 @@ fn a_header_in_pieces_of_a_byte_is_read() {
         send(&mut connection, &[*byte]);
     }
     send(&mut connection, b"mn\r\n");
-    assert_eq!(line(&mut connection), "MN\r\n");
+    assert_eq!(read_line(&mut connection), "MN\r\n");
 }
 
 #[test]
@@ -94,9 +97,12 @@ fn a_binary_header_is_followed_by_either_protocol() {
     header.extend_from_slice(&[192, 0, 2, 9, 192, 0, 2, 8, 0x04, 0xd2, 0x2b, 0xcb]);
     let mut text = connect(&server);
     send(&mut text, &[&header[..], b"mn\r\n"].concat());
-    assert_eq!(line(&mut text), "MN\r\n");
-    let all = addresses(&mut text);
-    assert!(all.contains(&"tcp:192.0.2.9:1234".to_owned()), "{all:?}");
+    assert_eq!(read_line(&mut text), "MN\r\n");
+    let all_addresses = read_addresses(&mut text);
+    assert!(
+        all_addresses.contains(&"tcp:192.0.2.9:1234".to_owned()),
+        "{all_addresses:?}"
+    );
     let mut binary = connect(&server);
     let mut noop = vec![0x80, 0x0a];
     noop.resize(24, 0);
@@ -111,10 +117,10 @@ fn a_proxy_without_a_header_is_closed_at_once_or_after_a_second() {
     let server = server(&["127.0.0.1/32"], None);
     let mut other = connect(&server);
     send(&mut other, b"get a\r\n");
-    assert_eq!(line(&mut other), "");
+    assert_eq!(read_line(&mut other), "");
     let mut silent = connect(&server);
     send(&mut silent, b"PROXY TCP4 ");
-    assert_eq!(line(&mut silent), "");
+    assert_eq!(read_line(&mut silent), "");
 }
 
 #[test]
@@ -122,11 +128,13 @@ fn a_header_from_an_unlisted_address_is_an_error() {
     let server = server(&["192.0.2.0/24"], None);
     let mut connection = connect(&server);
     send(&mut connection, HEADER);
-    assert_eq!(line(&mut connection), "ERROR\r\n");
-    let all = addresses(&mut connection);
+    assert_eq!(read_line(&mut connection), "ERROR\r\n");
+    let all_addresses = read_addresses(&mut connection);
     assert!(
-        all.iter().all(|address| address.contains("127.0.0.1")),
-        "{all:?}"
+        all_addresses
+            .iter()
+            .all(|address| address.contains("127.0.0.1")),
+        "{all_addresses:?}"
     );
 }
 
@@ -139,8 +147,11 @@ fn a_proxy_header_does_not_replace_a_login() {
     let server = server(&["127.0.0.1/32"], Some(UsersFile { path, form }));
     let mut connection = connect(&server);
     send(&mut connection, &[HEADER, b"get a\r\n"].concat());
-    assert_eq!(line(&mut connection), "CLIENT_ERROR unauthenticated\r\n");
+    assert_eq!(
+        read_line(&mut connection),
+        "CLIENT_ERROR unauthenticated\r\n"
+    );
     send(&mut connection, b"set auth 0 0 7\r\nfoo bar\r\nmn\r\n");
-    assert_eq!(line(&mut connection), "STORED\r\n");
-    assert_eq!(line(&mut connection), "MN\r\n");
+    assert_eq!(read_line(&mut connection), "STORED\r\n");
+    assert_eq!(read_line(&mut connection), "MN\r\n");
 }

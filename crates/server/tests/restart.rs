@@ -130,12 +130,12 @@ fn items_of_every_kind_come_back_after_a_stop_that_saves() {
         b"gets known\r\n",
         b"VALUE known 0 1 77\r\nx\r\nEND\r\n",
     );
-    let row = |name: &str| statistic(&server, "", name);
+    let row = |name: &str| read_statistic(&server, "", name);
     // The flushed item counted until it was looked for.
     assert_eq!(row("curr_items"), "4");
     assert_eq!(row("total_items"), "5");
     let path = folder.file().display().to_string();
-    assert_eq!(statistic(&server, " settings", "memory_file"), path);
+    assert_eq!(read_statistic(&server, " settings", "memory_file"), path);
     // And once more.
     stop_and_save(server);
     let server = folder.start();
@@ -146,16 +146,16 @@ fn items_of_every_kind_come_back_after_a_stop_that_saves() {
     );
 }
 
-fn statistic(server: &RunningServer, group: &str, name: &str) -> String {
+fn read_statistic(server: &RunningServer, group: &str, name: &str) -> String {
     use std::io::{BufRead, BufReader, Write};
     let mut stream = connect(server);
     stream
         .write_all(format!("stats{group}\r\n").as_bytes())
         .unwrap();
-    let start = format!("STAT {name} ");
+    let row_start = format!("STAT {name} ");
     let lines = BufReader::new(stream).lines().map(Result::unwrap);
     let mut lines = lines.take_while(|line| line != "END");
-    let value = lines.find_map(|line| line.strip_prefix(&start).map(ToOwned::to_owned));
+    let value = lines.find_map(|line| line.strip_prefix(&row_start).map(ToOwned::to_owned));
     value.unwrap_or_else(|| panic!("no row {name}"))
 }
 

@@ -8,9 +8,9 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "an example measures what the kernel says"
+    reason = "an example measures what the kernel reports"
 )]
-#![allow(clippy::print_stdout, reason = "an example speaks on stdout")]
+#![allow(clippy::print_stdout, reason = "an example prints to stdout")]
 
 use glasscache_store::{Config, Seconds, SetOptions, SetOutcome, Store, Worker};
 
@@ -25,12 +25,12 @@ fn next_random(random_state: &mut u64) -> u64 {
 
 /// A size from the mix, by the Box-Muller transform.
 fn log_normal_size(random_state: &mut u64) -> usize {
-    let unit = |bits: u64| ((bits >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
-    let (a, b) = (
-        unit(next_random(random_state)),
-        unit(next_random(random_state)),
+    let to_unit = |bits: u64| ((bits >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
+    let (first_unit, second_unit) = (
+        to_unit(next_random(random_state)),
+        to_unit(next_random(random_state)),
     );
-    let normal = (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos();
+    let normal = (-2.0 * first_unit.ln()).sqrt() * (std::f64::consts::TAU * second_unit).cos();
     ((230f64.ln() + 1.5 * normal).exp() as usize).clamp(1, 1_000_000)
 }
 
@@ -56,18 +56,18 @@ fn cpu_ns() -> f64 {
         .unwrap_or(0.0)
 }
 
-fn key(number: usize) -> String {
+fn key_of(number: usize) -> String {
     format!("key:{number:016}")
 }
 
-fn store_one(worker: &mut Worker, key: &str, value: &[u8]) -> bool {
-    let hash = worker.store().hash(key.as_bytes());
+fn set_item(worker: &mut Worker, key_of: &str, value: &[u8]) -> bool {
+    let hash = worker.store().hash(key_of.as_bytes());
     let options = SetOptions::default();
     let outcome = if value.len() < 64 << 10 {
-        worker.set(key.as_bytes(), hash, value, &options, NOW)
+        worker.set(key_of.as_bytes(), hash, value, &options, NOW)
     } else {
         let Ok(mut upload) =
-            worker.reserve(key.as_bytes(), hash, value.len() as u32, &options, NOW)
+            worker.reserve(key_of.as_bytes(), hash, value.len() as u32, &options, NOW)
         else {
             return false;
         };
@@ -99,7 +99,7 @@ fn fill_and_report(memory_mib: u64, workers: usize, size: usize) {
     let mut worker = store.worker();
     let filler: Vec<u8> = (0..1_000_000u32).map(|index| (index * 7) as u8).collect();
     let (mut sent_bytes, mut count, mut refused, mut random_state) = (0u64, 0, 0, 1);
-    let begin = cpu_ns();
+    let start_ns = cpu_ns();
     while sent_bytes < 2 * (memory_mib << 20) {
         let bytes = if size == 0 {
             log_normal_size(&mut random_state)
@@ -107,11 +107,11 @@ fn fill_and_report(memory_mib: u64, workers: usize, size: usize) {
             size
         };
         let value = filler.get(..bytes).unwrap_or(&filler);
-        refused += u64::from(!store_one(&mut worker, &key(count), value));
+        refused += u64::from(!set_item(&mut worker, &key_of(count), value));
         sent_bytes += 20 + bytes as u64;
         count += 1;
     }
-    let set_ns = (cpu_ns() - begin) / count as f64;
+    let set_ns = (cpu_ns() - start_ns) / count as f64;
     let counters = store.counters();
     let resident = resident_bytes();
     let (single, batched) = time_gets(&mut worker, count);
@@ -134,35 +134,37 @@ fn time_gets(worker: &mut Worker, count: usize) -> (f64, f64) {
     let first_key_number = count.saturating_sub(resident * 8 / 10).min(count - 1);
     let keys: Vec<String> = (0..400_000)
         .map(|_| {
-            key(first_key_number
-                + next_random(&mut random_state) as usize % (count - first_key_number))
+            key_of(
+                first_key_number
+                    + next_random(&mut random_state) as usize % (count - first_key_number),
+            )
         })
         .collect();
     let time = |batch: usize, worker: &mut Worker| {
-        let begin = cpu_ns();
+        let start_ns = cpu_ns();
         let mut bytes = 0u64;
         for chunk in keys.chunks(batch) {
             let hashes: Vec<_> = chunk
                 .iter()
-                .map(|key| worker.store().hash(key.as_bytes()))
+                .map(|key_of| worker.store().hash(key_of.as_bytes()))
                 .collect();
             if batch > 1 {
                 let prefetches: Vec<_> = hashes
                     .iter()
                     .map(|hash| worker.prefetch_bucket(*hash))
                     .collect();
-                for (hash, prefetches) in hashes.iter().zip(prefetches) {
-                    worker.prefetch_item(*hash, prefetches);
+                for (hash, prefetch) in hashes.iter().zip(prefetches) {
+                    worker.prefetch_item(*hash, prefetch);
                 }
             }
-            for (key, hash) in chunk.iter().zip(hashes) {
-                let item = worker.get(key.as_bytes(), hash, NOW);
+            for (key_of, hash) in chunk.iter().zip(hashes) {
+                let item = worker.get(key_of.as_bytes(), hash, NOW);
                 bytes += item.map_or(0, |item| u64::from(item.value_bytes()));
             }
             worker.pass();
         }
         std::hint::black_box(bytes);
-        (cpu_ns() - begin) / keys.len() as f64
+        (cpu_ns() - start_ns) / keys.len() as f64
     };
     (time(1, worker), time(16, worker))
 }
@@ -193,7 +195,7 @@ fn fill_with_changing_sizes(memory_mib: u64, workers: usize) {
             let value = filler.get(..bytes).unwrap_or(&filler);
             let index = count / 64 % workers.len();
             if let Some(worker) = workers.get_mut(index) {
-                store_one(worker, &key(first_key_number + count), value);
+                set_item(worker, &key_of(first_key_number + count), value);
             }
             if count % 64 == 63 {
                 workers.iter_mut().for_each(Worker::go_offline);
@@ -203,8 +205,8 @@ fn fill_with_changing_sizes(memory_mib: u64, workers: usize) {
         }
         for number in first_key_number..first_key_number + count {
             if let Some(worker) = workers.first_mut() {
-                let key = key(number);
-                worker.get(key.as_bytes(), store.hash(key.as_bytes()), NOW);
+                let key_of = key_of(number);
+                worker.get(key_of.as_bytes(), store.hash(key_of.as_bytes()), NOW);
                 worker.pass();
             }
         }

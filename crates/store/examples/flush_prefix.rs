@@ -35,7 +35,7 @@ fn is_found(worker: &Worker, key: &str) -> bool {
     short.is_some() || worker.get_hinted(key.as_bytes(), hash, hint, NOW).is_some()
 }
 
-/// Reads as often as asked; returns the number of hits.
+/// Makes `reads` reads; returns the number of hits.
 #[inline(never)]
 fn read_all(worker: &mut Worker, keys: &[String], reads: usize) -> usize {
     let mut hits = 0;
@@ -63,13 +63,13 @@ fn time_flush(items: usize) {
     store
         .flush_prefix(b"shop:", NOW)
         .expect("room for a prefix");
-    let us = start.elapsed().as_secs_f64() * 1e6;
+    let flush_us = start.elapsed().as_secs_f64() * 1e6;
     let step = (items / 100_000).max(1);
     let keys = (0..items)
         .step_by(step)
         .map(|item| format!("shop:item:{item}"));
     let found = keys.filter(|key| is_found(&worker, key)).count();
-    println!("{stored} items flushed in {us:.1} us; {found} found afterwards");
+    println!("{stored} items flushed in {flush_us:.1} us; {found} found afterwards");
 }
 
 fn time_reads(prefixes: usize, reads: usize) {
@@ -90,8 +90,8 @@ fn time_reads(prefixes: usize, reads: usize) {
     }
     let start = Instant::now();
     let hits = read_all(&mut worker, &keys, reads);
-    let ns = start.elapsed().as_secs_f64() * 1e9 / reads as f64;
-    println!("{prefixes} prefixes: {hits} hits of {reads} reads, {ns:.1} ns each");
+    let read_ns = start.elapsed().as_secs_f64() * 1e9 / reads as f64;
+    println!("{prefixes} prefixes: {hits} hits of {reads} reads, {read_ns:.1} ns each");
 }
 
 fn main() {

@@ -6,9 +6,9 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "an example measures what the kernel says"
+    reason = "an example measures what the kernel reports"
 )]
-#![allow(clippy::print_stdout, reason = "an example speaks on stdout")]
+#![allow(clippy::print_stdout, reason = "an example prints to stdout")]
 
 use glasscache_store::{Config, Seconds, SetOptions, Store, Worker};
 
@@ -28,7 +28,7 @@ fn read_proc_number(file: &str, name: &str) -> f64 {
     words.find_map(|word| word.parse().ok()).unwrap_or(0.0)
 }
 
-fn store_one(worker: &mut Worker, key: &str, value: &[u8]) {
+fn set_item(worker: &mut Worker, key: &str, value: &[u8]) {
     let hash = worker.store().hash(key.as_bytes());
     let options = SetOptions::default();
     if value.len() < 64 << 10 {
@@ -66,13 +66,14 @@ fn main() {
     let value = vec![7; value_bytes];
     let mut state = 1;
     for round in 0..argument(3, 8) {
-        let begin = read_proc_number("/proc/thread-self/schedstat", "");
+        let start_ns = read_proc_number("/proc/thread-self/schedstat", "");
         for write_number in 0..key_count {
             let random = next_random(&mut state) as usize % key_count;
             let key = if round == 0 { write_number } else { random };
-            store_one(&mut worker, &format!("key:{key:016}"), &value);
+            set_item(&mut worker, &format!("key:{key:016}"), &value);
         }
-        let ns = (read_proc_number("/proc/thread-self/schedstat", "") - begin) / key_count as f64;
+        let ns =
+            (read_proc_number("/proc/thread-self/schedstat", "") - start_ns) / key_count as f64;
         println!(
             "round {round}: {ns:.0} ns per set, {:.0} MB resident for {:.0} MB of items, {:.2} moved",
             read_proc_number("/proc/self/status", "VmRSS:") / 1e3,

@@ -5,9 +5,9 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "an example measures what the kernel says"
+    reason = "an example measures what the kernel reports"
 )]
-#![allow(clippy::print_stdout, reason = "an example speaks on stdout")]
+#![allow(clippy::print_stdout, reason = "an example prints to stdout")]
 
 use std::os::fd::AsFd;
 use std::time::Instant;
@@ -24,10 +24,10 @@ fn processor_s() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Runs `act` and prints how long it took.
-fn print_duration<T>(name: &str, act: impl FnOnce() -> T) -> T {
+/// Runs `operation` and prints how long it took.
+fn print_duration<T>(name: &str, operation: impl FnOnce() -> T) -> T {
     let (start, start_processor_s) = (Instant::now(), processor_s());
-    let result = act();
+    let result = operation();
     println!(
         "{name}: {:.3} s, of the processor {:.3} s",
         start.elapsed().as_secs_f64(),
@@ -78,8 +78,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     drop(store);
     let store = print_duration("recovered", || {
         let snapshot = Snapshot::decode(&snapshot)?;
-        Store::recover(config, mapped(), &snapshot, |walk| {
-            std::thread::scope(|scope| (1..threads).for_each(|_| drop(scope.spawn(walk))));
+        Store::recover(config, mapped(), &snapshot, |check| {
+            std::thread::scope(|scope| (1..threads).for_each(|_| drop(scope.spawn(check))));
         })
     })?;
     assert_eq!(store.counters().items, before.items, "items were lost");

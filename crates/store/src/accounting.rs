@@ -1,5 +1,5 @@
-//! A worker's accounting: what it stored and removed, in its own counters, and the resulting changes of index and
-//! ghost.
+//! A worker's accounting: it counts the items that the worker stored and removed, and resizes index and ghost
+//! accordingly.
 //!
 //! Every publication and removal of an item is recorded here, so that live bytes of segments, counters and the
 //! number of items agree. The index follows the number of items in small steps, made by the workers that change it.
@@ -37,10 +37,10 @@ pub(crate) struct ItemAccounting {
 }
 
 impl ItemAccounting {
-    pub(crate) fn new(store: Arc<Store>, slot: Option<usize>) -> Self {
+    pub(crate) fn new(store: Arc<Store>, worker_index: Option<usize>) -> Self {
         ItemAccounting {
             store,
-            worker_index: slot,
+            worker_index,
             new_item_bytes_mean_scaled: Cell::new(0),
             unreported_items: Cell::new(0),
         }
@@ -67,9 +67,9 @@ impl ItemAccounting {
         self.new_item_bytes_mean_scaled.get() / NEW_ITEM_WINDOW
     }
 
-    /// A new copy was published in place of `old`, or as a new item; `shared` pieces are now part of it.
+    /// Counts a new copy that was published in place of `old`, or as a new item; `shared` pieces are now part of it.
     #[inline]
-    pub(crate) fn count_replaced(
+    pub(crate) fn count_publication(
         &self,
         old: Option<&LocatedItem>,
         was_alive: bool,
@@ -162,10 +162,10 @@ impl ItemAccounting {
         self.release_item(&self.store.locate(slot.entry.item()), &[]);
     }
 
-    /// The chain was at its bound or the index had no memory for a line: one of the chain's least used items was
-    /// evicted.
+    /// Releases one of the least used items of a chain, which was evicted because the chain was at its bound or the
+    /// index had no memory for a line.
     #[cold]
-    pub(crate) fn evict_displaced(&self, addr: Addr, now: Seconds) {
+    pub(crate) fn release_displaced(&self, addr: Addr, now: Seconds) {
         let item = self.store.locate(addr);
         self.count(CounterId::Displaced, 1);
         self.count_evicted(&item, now);
@@ -223,7 +223,7 @@ impl ItemAccounting {
         }
     }
 
-    /// A few splits or merges, if the number of items requires them; true if more are due.
+    /// Makes a few splits or merges, if the number of items requires them; true if more are due.
     pub(crate) fn resize_index(&self) -> bool {
         let store = &*self.store;
         let items = store.approximate_items.load(Ordering::Relaxed).max(0) as usize;
@@ -274,7 +274,7 @@ pub(crate) fn count_item(store: &Store, block: &CounterBlock, item: &LocatedItem
         item.header.value_bytes as usize,
         item.header.flags,
     );
-    block.add_class(
+    block.add_to_class(
         store.slab_class(memcached_bytes),
         sign,
         sign * memcached_bytes as i64,

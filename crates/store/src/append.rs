@@ -64,9 +64,9 @@ impl SegmentKind {
         }
     }
 
-    /// The kind of segment for the head of a value whose pieces were uploaded: that of uploads, because a segment kept open for
-    /// heads alone would stay nearly empty. Not if it expires within a day: pieces do not expire by themselves, but
-    /// a segment of heads does, and removes their pieces.
+    /// The kind of segment for the head of a value whose pieces were uploaded: that of uploads, because a segment kept
+    /// open for heads alone would stay nearly empty. Not if it expires within a day: pieces do not expire by
+    /// themselves, but a segment of heads does, and removes their pieces.
     pub(crate) fn for_chain_head(self) -> SegmentKind {
         match self {
             SegmentKind::LongTtl => SegmentKind::Upload,
@@ -115,15 +115,15 @@ pub(crate) struct NewRecord<'a> {
     /// Stale, win and fetched.
     pub(crate) state_bits: u16,
     pub(crate) last_access: Seconds,
-    pub(crate) body: Body<'a>,
+    pub(crate) body: RecordBody<'a>,
 }
 
 /// The value of a new record.
 #[derive(Clone, Copy)]
-pub(crate) enum Body<'a> {
-    /// One after the other, inside the item.
+pub(crate) enum RecordBody<'a> {
+    /// These slices one after the other, inside the item.
     Inline(&'a [&'a [u8]]),
-    /// Pieces that were written before.
+    /// A chain of pieces that were written before.
     Chain {
         /// Sum of the pieces' data.
         value_bytes: u32,
@@ -132,18 +132,22 @@ pub(crate) enum Body<'a> {
     },
 }
 
-impl Body<'_> {
+impl RecordBody<'_> {
     fn value_bytes(&self) -> u32 {
         match self {
-            Body::Inline(slices) => slices.iter().map(|slice| slice.len()).sum::<usize>() as u32,
-            Body::Chain { value_bytes, .. } => *value_bytes,
+            RecordBody::Inline(slices) => {
+                slices.iter().map(|slice| slice.len()).sum::<usize>() as u32
+            }
+            RecordBody::Chain { value_bytes, .. } => *value_bytes,
         }
     }
 
     fn stored_bytes(&self) -> usize {
         match self {
-            Body::Inline(slices) => slices.iter().map(|slice| slice.len()).sum(),
-            Body::Chain { pieces, .. } => PIECE_COUNT_BYTES + pieces.len() * PIECE_ADDRESS_BYTES,
+            RecordBody::Inline(slices) => slices.iter().map(|slice| slice.len()).sum(),
+            RecordBody::Chain { pieces, .. } => {
+                PIECE_COUNT_BYTES + pieces.len() * PIECE_ADDRESS_BYTES
+            }
         }
     }
 }
@@ -212,7 +216,7 @@ impl Appender {
         let header = Header {
             key_bytes: new_record.key.len(),
             value_bytes: new_record.body.value_bytes(),
-            is_chained: matches!(new_record.body, Body::Chain { .. }),
+            is_chained: matches!(new_record.body, RecordBody::Chain { .. }),
             flags: new_record.flags,
             expiry: new_record.expiry,
             unique: stored_unique,
@@ -233,7 +237,7 @@ impl Appender {
             addr.plus(header_bytes + new_record.key.len()),
             &new_record.body,
         );
-        self.advance(segment_kind, addr, record_bytes, new_record.expiry);
+        self.count_appended(segment_kind, addr, record_bytes, new_record.expiry);
         // The next record is probably about as long: its lines can be prefetched until it arrives.
         arena.prefetch_all(
             addr.plus(record_bytes),
@@ -270,7 +274,7 @@ impl Appender {
             .write(addr, &item::piece_header(data_bytes, hash.0));
         store.segments.pin(addr);
         // The head of a piece decides how long the piece lives; the segment cannot expire whole by itself.
-        self.advance(
+        self.count_appended(
             segment_kind,
             addr,
             item::piece_record_bytes(data_bytes),
@@ -281,7 +285,7 @@ impl Appender {
 
     /// Removes the record that was written last, if nothing was appended since; otherwise its bytes stay as dead
     /// ones.
-    pub(crate) fn undo(&self, appended: &AppendedRecord) {
+    pub(crate) fn undo_append(&self, appended: &AppendedRecord) {
         let store = &*self.store;
         if let Some(Some(open)) = self
             .open_segments
@@ -325,8 +329,8 @@ impl Appender {
         }
     }
 
-    /// Where the next record of `segment_kind` goes, with the base second of the segment: in the open segment, or in a new one
-    /// if that has too few bytes left or a record in a segment of its generation `is_flushed` already.
+    /// Finds where the next record of `segment_kind` goes, and the base second of the segment: in the open segment, or
+    /// in a new one if that has too few bytes left or a record in a segment of its generation `is_flushed` already.
     fn find_record_space(
         &self,
         segment_kind: SegmentKind,
@@ -353,7 +357,9 @@ impl Appender {
             let id = store
                 .segments
                 .open(request.spare_min, segment_kind.queue(), base_time)?;
-            let (generation, _) = store.segments.generation_and_base(store.arena().start(id));
+            let (generation, _) = store
+                .segments
+                .generation_and_base_time(store.arena().start(id));
             *slot = Some(OpenSegment {
                 id,
                 used_bytes: 0,
@@ -371,7 +377,7 @@ impl Appender {
         ))
     }
 
-    fn advance(&self, segment_kind: SegmentKind, addr: Addr, bytes: usize, expiry: Expiry) {
+    fn count_appended(&self, segment_kind: SegmentKind, addr: Addr, bytes: usize, expiry: Expiry) {
         self.store.segments.count_live(addr, bytes);
         if let Some(Some(open)) = self
             .open_segments
@@ -397,16 +403,16 @@ impl Appender {
     }
 }
 
-fn write_body(store: &Store, mut addr: Addr, body: &Body<'_>) {
+fn write_body(store: &Store, mut addr: Addr, body: &RecordBody<'_>) {
     let arena = store.arena();
     match body {
-        Body::Inline(slices) => {
+        RecordBody::Inline(slices) => {
             for slice in *slices {
                 arena.write(addr, slice);
                 addr = addr.plus(slice.len());
             }
         }
-        Body::Chain { pieces, .. } => {
+        RecordBody::Chain { pieces, .. } => {
             arena.write(addr, &(pieces.len() as u32).to_le_bytes());
             addr = addr.plus(PIECE_COUNT_BYTES);
             for piece in *pieces {

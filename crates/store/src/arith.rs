@@ -10,7 +10,7 @@ use crate::write::{NewCopy, RetryReason, WriteOperation};
 
 /// Adds to or subtracts from a decimal value. A new number that is shorter than the old value is padded with
 /// spaces to its length, as memcached writes it.
-pub(crate) fn run(
+pub(crate) fn run_arith(
     write: &mut WriteOperation<'_>,
     options: &ArithOptions,
 ) -> Result<ArithOutcome, NoRoomYet> {
@@ -23,7 +23,7 @@ pub(crate) fn run(
     )
 }
 
-/// Ends an operation for which there is no segment.
+/// Counts a refusal and returns the outcome of an operation for which there is no segment.
 #[cold]
 pub(crate) fn refuse(accounting: &ItemAccounting) -> ArithOutcome {
     accounting.count(CounterId::Refused, 1);
@@ -43,11 +43,11 @@ fn change_number(
     }
     if options
         .required_cas
-        .is_some_and(|wanted_unique| wanted_unique.0 != store.unique_of(old))
+        .is_some_and(|required_unique| required_unique.0 != store.unique_of(old))
     {
         return Ok(ArithOutcome::Exists);
     }
-    let Some(number) = parse(old_text) else {
+    let Some(number) = parse_number(old_text) else {
         return Ok(ArithOutcome::NotANumber);
     };
     let value = if options.is_decrement {
@@ -62,7 +62,7 @@ fn change_number(
     let stored = write.publish(&NewCopy {
         flags: old.header.flags,
         expiry,
-        unique: write.unique(options.new_unique),
+        unique: write.unique_source(options.new_unique),
         state_bits: bits::exposed_bit(options.hides_unique),
         // memcached changes a number in place when it fits, which keeps the marks.
         inherited_bits: if is_longer { 0 } else { bits::COPIED_MARKS },
@@ -90,7 +90,7 @@ fn create_number(
     let stored = write.publish(&NewCopy {
         flags: 0,
         expiry,
-        unique: write.unique(options.new_unique),
+        unique: write.unique_source(options.new_unique),
         state_bits: bits::exposed_bit(options.hides_unique),
         inherited_bits: 0,
         last_access: write.now(),
@@ -111,7 +111,7 @@ fn decimal_digits(number: u64) -> Vec<u8> {
 }
 
 /// The number at the start of a value: spaces, digits, then the end or a space (as strtoull with memcached's check).
-fn parse(old_text: &[u8]) -> Option<u64> {
+fn parse_number(old_text: &[u8]) -> Option<u64> {
     let old_text = old_text.trim_ascii_start();
     let end = old_text
         .iter()
@@ -129,13 +129,13 @@ fn parse(old_text: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::parse;
+    use super::parse_number;
 
     #[test]
     fn a_number_may_have_only_spaces_around_it() {
-        assert_eq!(parse(b"12"), Some(12));
-        assert_eq!(parse(b" 7   "), Some(7));
-        assert_eq!(parse(b"18446744073709551615"), Some(u64::MAX));
+        assert_eq!(parse_number(b"12"), Some(12));
+        assert_eq!(parse_number(b" 7   "), Some(7));
+        assert_eq!(parse_number(b"18446744073709551615"), Some(u64::MAX));
         for bad in [
             &b""[..],
             b" ",
@@ -144,7 +144,7 @@ mod tests {
             b"a12",
             b"18446744073709551616",
         ] {
-            assert_eq!(parse(bad), None);
+            assert_eq!(parse_number(bad), None);
         }
     }
 }

@@ -9,25 +9,25 @@ use crate::segments::SegmentState;
 use crate::store::Store;
 use crate::worker::Worker;
 
-/// The use of the bytes.
+/// How the bytes of an arena are used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Audit {
     /// Records that a slot, or a chained item named by a slot, refers to.
     pub live_bytes: usize,
     /// Records that nothing refers to.
     pub dead_bytes: usize,
-    /// Not yet written in open segments, and unused ends of sealed ones.
+    /// Bytes not yet written in open segments, and unused ends of sealed ones.
     pub open_bytes: usize,
     /// Free segments, segments that wait for readers, and segments never used.
     pub free_bytes: usize,
-    /// Index and ghost.
+    /// Segments of the index and of the ghost.
     pub line_bytes: usize,
     /// Items, each found once in the index and once in a segment.
     pub items: usize,
 }
 
 impl Audit {
-    /// All of it.
+    /// The bytes of the whole arena.
     pub fn total(&self) -> usize {
         self.live_bytes + self.dead_bytes + self.open_bytes + self.free_bytes + self.line_bytes
     }
@@ -157,7 +157,7 @@ impl Store {
 
     /// Every slot names an item that was found, no two the same.
     fn audit_index(&self, records: &HashSet<Addr>) -> usize {
-        let (mut cursor, mut seen, mut entries) = (Some(0), HashSet::new(), Vec::new());
+        let (mut cursor, mut seen_addresses, mut entries) = (Some(0), HashSet::new(), Vec::new());
         while let Some(position) = cursor {
             let buckets = self
                 .index
@@ -168,14 +168,17 @@ impl Store {
                     records.contains(&entry.item()),
                     "a slot names what is not in a segment"
                 );
-                assert!(seen.insert(entry.item()), "two slots name one item");
+                assert!(
+                    seen_addresses.insert(entry.item()),
+                    "two slots name one item"
+                );
             }
         }
         assert_eq!(
-            seen.len(),
+            seen_addresses.len(),
             records.len(),
             "an item that no walk of the index finds"
         );
-        seen.len()
+        seen_addresses.len()
     }
 }

@@ -78,29 +78,29 @@ impl<'w> Chain<'w> {
         self.new_pieces.iter().map(bytes).sum()
     }
 
-    /// A published head names the pieces: they are kept.
+    /// Records that a published head names the pieces, so that they are kept.
     pub(crate) fn mark_published(&mut self) {
         self.is_published = true;
     }
 
     /// Adds `parts` in order.
-    pub(crate) fn add(&mut self, parts: &[ValuePart<'_>]) -> Result<(), Shortage> {
+    pub(crate) fn append_parts(&mut self, parts: &[ValuePart<'_>]) -> Result<(), Shortage> {
         let mut byte_run: Vec<&[u8]> = Vec::new();
         for part in parts {
             match part {
                 ValuePart::Bytes(bytes) => byte_run.push(bytes),
                 ValuePart::Pieces([]) => {}
                 ValuePart::Pieces(existing_pieces) => {
-                    self.write(&mut byte_run)?;
+                    self.write_pieces(&mut byte_run)?;
                     self.pieces.extend_from_slice(existing_pieces);
                 }
             }
         }
-        self.write(&mut byte_run)
+        self.write_pieces(&mut byte_run)
     }
 
     /// Writes a run of slices as new pieces, and empties it.
-    fn write(&mut self, byte_run: &mut Vec<&[u8]>) -> Result<(), Shortage> {
+    fn write_pieces(&mut self, byte_run: &mut Vec<&[u8]>) -> Result<(), Shortage> {
         let mut unwritten_bytes: usize = byte_run.iter().map(|slice| slice.len()).sum();
         let mut slices = byte_run.drain(..);
         let mut slice = slices.next().unwrap_or_default();
@@ -132,14 +132,14 @@ impl Drop for Chain<'_> {
     #[inline]
     fn drop(&mut self) {
         if !self.new_pieces.is_empty() {
-            self.release();
+            self.release_new_pieces();
         }
     }
 }
 
 impl Chain<'_> {
     /// Unpins the own pieces, and removes them if nothing names them.
-    fn release(&self) {
+    fn release_new_pieces(&self) {
         let store = self.allocator.store();
         for &piece in &self.new_pieces {
             if !self.is_published {

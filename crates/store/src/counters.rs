@@ -90,7 +90,7 @@ const COUNTER_COUNT: usize = CounterId::EpochWaits as usize + 1;
 /// One worker's numbers.
 pub(crate) struct CounterBlock {
     counts: [AtomicI64; COUNTER_COUNT],
-    /// Items, their bytes, evicted, evicted with a TTL.
+    /// For each slab class: items, their bytes, evicted items, evicted items with a TTL.
     classes: Box<[[AtomicI64; 4]]>,
 }
 
@@ -107,50 +107,50 @@ impl CounterBlock {
     #[inline]
     pub(crate) fn add(&self, counter_id: CounterId, amount: i64) {
         if let Some(counter) = self.counts.get(counter_id as usize) {
-            bump(counter, amount);
+            add_to_counter(counter, amount);
         }
     }
 
     /// Adds everything that another block counted; no other thread uses either meanwhile.
-    pub(crate) fn add_all(&self, second: &CounterBlock) {
-        for (counter, second) in self.counts.iter().zip(&second.counts) {
-            bump(counter, second.load(Ordering::Relaxed));
+    pub(crate) fn add_all(&self, other_block: &CounterBlock) {
+        for (counter, other_block) in self.counts.iter().zip(&other_block.counts) {
+            add_to_counter(counter, other_block.load(Ordering::Relaxed));
         }
-        for (class, second) in self.classes.iter().zip(&second.classes) {
-            for (counter, second) in class.iter().zip(second) {
-                bump(counter, second.load(Ordering::Relaxed));
+        for (class, other_block) in self.classes.iter().zip(&other_block.classes) {
+            for (counter, other_block) in class.iter().zip(other_block) {
+                add_to_counter(counter, other_block.load(Ordering::Relaxed));
             }
         }
     }
 
     /// Adds items and requested bytes to a slab class.
     #[inline]
-    pub(crate) fn add_class(&self, class: usize, items: i64, bytes: i64) {
+    pub(crate) fn add_to_class(&self, class: usize, items: i64, bytes: i64) {
         if let Some([counter, size, ..]) = self.classes.get(class) {
-            bump(counter, items);
-            bump(size, bytes);
+            add_to_counter(counter, items);
+            add_to_counter(size, bytes);
         }
     }
 
     /// Counts an evicted item in its slab class.
     pub(crate) fn add_evicted(&self, class: usize, has_ttl: bool) {
         if let Some([.., evicted, with_ttl]) = self.classes.get(class) {
-            bump(evicted, 1);
-            bump(with_ttl, i64::from(has_ttl));
+            add_to_counter(evicted, 1);
+            add_to_counter(with_ttl, i64::from(has_ttl));
         }
     }
 }
 
-/// One writer, so a load and a store are enough; readers may see either.
+/// Adds to a counter. It has one writer, so a load and a store are enough; readers may see either.
 #[inline]
-fn bump(counter: &AtomicI64, amount: i64) {
+fn add_to_counter(counter: &AtomicI64, amount: i64) {
     counter.store(
         counter.load(Ordering::Relaxed).wrapping_add(amount),
         Ordering::Relaxed,
     );
 }
 
-/// Two of the numbers of each class.
+/// A pair of numbers for each class.
 fn class_pairs(classes: &[[i64; 4]], total_of: fn([i64; 4]) -> (i64, i64)) -> Vec<(u64, u64)> {
     let pair = |numbers: &[i64; 4]| {
         let (first, second) = total_of(*numbers);
@@ -160,7 +160,7 @@ fn class_pairs(classes: &[[i64; 4]], total_of: fn([i64; 4]) -> (i64, i64)) -> Ve
 }
 
 /// Sums what the workers counted.
-pub(crate) fn sum<'b>(blocks: impl Iterator<Item = &'b CounterBlock>) -> Counters {
+pub(crate) fn sum_blocks<'b>(blocks: impl Iterator<Item = &'b CounterBlock>) -> Counters {
     let mut totals = [0i64; COUNTER_COUNT];
     let mut classes: Vec<[i64; 4]> = Vec::new();
     for block in blocks {

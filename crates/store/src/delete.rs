@@ -11,12 +11,12 @@ use crate::request::{DeleteOptions, DeleteOutcome, Expiry, KeyHash, NoRoomYet};
 use crate::write::{CopyChanges, NewCopy, PublishedCopy, RetryReason, WriteOperation};
 
 /// Removes an item, or marks it as meta `md` requests.
-pub(crate) fn run(
+pub(crate) fn run_delete(
     write: &mut WriteOperation<'_>,
     options: &DeleteOptions,
 ) -> Result<DeleteOutcome, NoRoomYet> {
     write.run(
-        |write| attempt(write, options),
+        |write| try_delete(write, options),
         |write, reason| match reason {
             // After a thousand changes it has another unique.
             RetryReason::Changed if options.required_cas.is_some() => DeleteOutcome::Exists,
@@ -37,7 +37,7 @@ pub(crate) fn remove_instead_of_mark(
     DeleteOutcome::Deleted
 }
 
-fn attempt(
+fn try_delete(
     write: &WriteOperation<'_>,
     options: &DeleteOptions,
 ) -> Result<DeleteOutcome, RetryReason> {
@@ -52,9 +52,9 @@ fn attempt(
         return Ok(DeleteOutcome::Exists);
     }
     if options.clear_value {
-        clear(write, &old, options)?;
+        clear_value(write, &old, options)?;
     } else if options.invalidate {
-        invalidate(write, &old, options)?;
+        mark_stale(write, &old, options)?;
     } else {
         let accounting = write.allocator.context.accounting;
         if !accounting.remove_from_index(write.hash, old.addr) {
@@ -65,15 +65,15 @@ fn attempt(
     Ok(DeleteOutcome::Deleted)
 }
 
-/// `md I`: stale, open for one win, with a new unique and perhaps another expiry.
-fn invalidate(
+/// Executes `md I`: the item is stale and open for one win, with a new unique and perhaps another expiry.
+fn mark_stale(
     write: &WriteOperation<'_>,
     old: &LocatedItem,
     options: &DeleteOptions,
 ) -> Result<PublishedCopy, RetryReason> {
     let change = CopyChanges {
         expiry: options.expiry.unwrap_or(old.header.expiry),
-        unique: write.unique(options.new_unique),
+        unique: write.unique_source(options.new_unique),
         state_bits: bits::STALE,
         inherited_bits: bits::FETCHED,
         counts_as_access: false,
@@ -81,15 +81,15 @@ fn invalidate(
     write.rewrite(old, change)
 }
 
-/// `md x`, perhaps with `I`: an empty item with the same unique (a new one with `I`). Its expiry is the given one,
-/// or never, as in memcached.
-fn clear(
+/// Executes `md x`, perhaps with `I`: leaves an empty item with the same unique (a new one with `I`). Its expiry is the
+/// given one, or never, as in memcached.
+fn clear_value(
     write: &WriteOperation<'_>,
     old: &LocatedItem,
     options: &DeleteOptions,
 ) -> Result<PublishedCopy, RetryReason> {
     let unique = if options.invalidate || options.new_unique.is_some() {
-        write.unique(options.new_unique)
+        write.unique_source(options.new_unique)
     } else {
         UniqueSource::Exactly(write.store().unique_of(old))
     };

@@ -12,7 +12,7 @@ pub(crate) struct Participant {
     /// Its entry among the epochs; `None` beyond `config.workers`.
     worker_index: Option<usize>,
     is_online: Cell<bool>,
-    /// No item was returned since the last pass: then an operation may pass by itself if needed.
+    /// Whether no item was returned since the last pass: then an operation may pass by itself if needed.
     borrows_nothing: Cell<bool>,
 }
 
@@ -33,7 +33,7 @@ impl Participant {
 
     /// Every operation calls this first; false for a worker that was never registered.
     #[inline]
-    pub(crate) fn begin(&self, now: Seconds) -> bool {
+    pub(crate) fn begin_operation(&self, now: Seconds) -> bool {
         self.store.apply_due_flush(now);
         self.is_online.get() || self.go_online()
     }
@@ -53,7 +53,7 @@ impl Participant {
         self.is_online.get()
     }
 
-    /// The caller borrows nothing and sleeps.
+    /// Records that the caller borrows nothing and sleeps.
     pub(crate) fn go_offline(&self) {
         if let Some(worker_index) = self.worker_index {
             self.store.segments.epochs().set_offline(worker_index);
@@ -62,7 +62,7 @@ impl Participant {
         self.borrows_nothing.set(true);
     }
 
-    /// The caller borrows nothing at this moment.
+    /// Records that the caller borrows nothing at this moment.
     pub(crate) fn pass(&self) {
         if let Some(worker_index) = self.worker_index
             && self.is_online.get()
@@ -81,7 +81,7 @@ impl Participant {
         borrows_nothing
     }
 
-    /// An item is about to be returned.
+    /// Records that an item is about to be returned.
     #[inline]
     pub(crate) fn mark_borrowed(&self) -> &Arc<Store> {
         self.borrows_nothing.set(false);

@@ -1,12 +1,12 @@
-//! Why a store cannot be made or changed.
+//! The error type of this crate: why a store cannot be made or changed.
 
 /// Why a store cannot be made or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Too small for one worker and one item.
+    /// The limit is too small for one worker and one item.
     #[error("memory limit {0} bytes is too small: at least 1048576 are needed (-m)")]
     MemoryTooSmall(u64),
-    /// `cache_memlimit` beyond the size mapped at start.
+    /// The limit of `cache_memlimit` is beyond the size mapped at start.
     #[error("memory limit {0} bytes is too large: this server was started for at most {1} (-m)")]
     MemoryTooLarge(u64, u64),
     /// The store addresses 1 TiB, including the memory outside the limit.

@@ -25,7 +25,7 @@ pub struct EvictedItem {
 /// Maximum number of pending reports; the oldest is dropped, as memcached's log buffer drops lines.
 const PENDING_MAX: usize = 4096;
 
-/// The list.
+/// The pending reports.
 #[derive(Default)]
 pub(crate) struct EvictionReports {
     is_enabled: AtomicBool,
@@ -58,7 +58,7 @@ impl EvictionReports {
     }
 
     /// Takes the pending reports.
-    pub(crate) fn drain(&self) -> VecDeque<EvictedItem> {
+    pub(crate) fn take_pending(&self) -> VecDeque<EvictedItem> {
         std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

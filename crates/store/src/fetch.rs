@@ -24,14 +24,14 @@ pub(crate) struct FetchedItem {
 }
 
 /// Reads an item, and touches it, creates it or lets the caller win it, depending on the options; `None` is a miss.
-pub(crate) fn run(
+pub(crate) fn run_fetch(
     write: &mut WriteOperation<'_>,
     options: &GetOptions,
 ) -> Result<Option<FetchedItem>, NoRoomYet> {
     write.run(
         |write| match write.found.live_item() {
-            Some(old) => read(write, &old, options).map(Some),
-            None => create(write, options),
+            Some(old) => read_item(write, &old, options).map(Some),
+            None => create_if_requested(write, options),
         },
         |write, _| {
             remove_instead_of_touch(write.allocator.context.accounting, write.key, write.hash);
@@ -47,7 +47,7 @@ pub(crate) fn remove_instead_of_touch(accounting: &ItemAccounting, key: &[u8], h
     accounting.remove_key(key, hash);
 }
 
-fn read(
+fn read_item(
     write: &WriteOperation<'_>,
     old: &LocatedItem,
     options: &GetOptions,
@@ -89,7 +89,7 @@ fn read(
     })
 }
 
-/// The state of the marks, and the one win; `None` if the item was replaced meanwhile.
+/// Reads the marks, and gives the one win to the caller if it may have it; `None` if the item was replaced meanwhile.
 fn claim_lease(
     write: &WriteOperation<'_>,
     addr: Addr,
@@ -118,8 +118,8 @@ fn claim_lease(
     Some(lease)
 }
 
-/// On a miss: an empty item, won by the caller, if the options request one.
-fn create(
+/// Creates an empty item on a miss, won by the caller, if the options request one.
+fn create_if_requested(
     write: &WriteOperation<'_>,
     options: &GetOptions,
 ) -> Result<Option<FetchedItem>, RetryReason> {
@@ -130,7 +130,7 @@ fn create(
     let stored = write.publish(&NewCopy {
         flags: 0,
         expiry,
-        unique: write.unique(options.new_unique),
+        unique: write.unique_source(options.new_unique),
         state_bits: bits::WIN | if options.no_bump { 0 } else { bits::FETCHED },
         inherited_bits: 0,
         last_access: write.now(),

@@ -47,7 +47,7 @@ impl Flushes {
         }
     }
 
-    /// What [`Flushes::restore`] needs.
+    /// The state from which [`Flushes::restore`] continues.
     pub(crate) fn snapshot(&self) -> FlushSnapshot {
         FlushSnapshot {
             flush_count: self.flush_count.load(Ordering::Acquire),
@@ -110,11 +110,11 @@ impl Flushes {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let flush_number = self.flush_count.load(Ordering::Relaxed) + 1;
-        let forgettable_up_to = || oldest_generation().max(self.living_generation_min());
+        let last_forgettable_flush = || oldest_generation().max(self.living_generation_min());
         // INVARIANT: recorded before it is counted, so a segment of this generation sees the flush as one that came
         // before it, and an item of an earlier one is never found alive when this returns.
         self.prefixes
-            .record(prefix, flush_number, forgettable_up_to)?;
+            .record(prefix, flush_number, last_forgettable_flush)?;
         self.flush_count.store(flush_number, Ordering::Release);
         Ok(())
     }
@@ -140,14 +140,14 @@ impl Flushes {
         // Acquire pairs with the Release in `apply_full_flush`: a thread that sees the flush done sees its count.
         let due_second_plus_one = self.due_second_plus_one.load(Ordering::Acquire);
         if due_second_plus_one != 0 && due_second_plus_one <= u64::from(now.0) + 1 {
-            self.apply_due_flush_locked(now);
+            self.apply_due_flush_under_lock(now);
         }
     }
 
-    /// A thread that comes while another lets the flush take effect waits for it, so that no operation of that
-    /// second still sees flushed items.
+    /// Lets a pending flush take effect once. A thread that comes while another lets the flush take effect waits for
+    /// it, so that no operation of that second still sees flushed items.
     #[cold]
-    fn apply_due_flush_locked(&self, now: Seconds) {
+    fn apply_due_flush_under_lock(&self, now: Seconds) {
         let _change_guard = self
             .change_lock
             .lock()

@@ -30,8 +30,8 @@ pub(crate) struct Ghost {
     segments_ahead: AtomicUsize,
 }
 
-/// Lines of the next segment that one call of [`Ghost::resize_step`] clears: all at once take milliseconds if the kernel
-/// has to provide the memory first.
+/// Lines of the next segment that one call of [`Ghost::resize_step`] clears: clearing all at once takes milliseconds if
+/// the kernel has to provide the memory first.
 const LINES_CLEARED_PER_CALL: usize = 2048;
 
 /// A segment that will be added once its lines are clear.
@@ -91,10 +91,10 @@ impl Ghost {
             return;
         };
         let segment_count = self.segments.load(Ordering::Relaxed);
-        let per_segment = self.lines.per_segment() * TAGS_PER_LINE;
+        let tags_per_segment = self.lines.lines_per_segment() * TAGS_PER_LINE;
         // Rounded up: a store of few large items has a ghost too.
-        let segments_wanted = tags.div_ceil(per_segment);
-        if segments_wanted > segment_count {
+        let target_segments = tags.div_ceil(tags_per_segment);
+        if target_segments > segment_count {
             let Some(slot) = self.directory.get(segment_count) else {
                 return;
             };
@@ -108,8 +108,8 @@ impl Ghost {
             let Some(mut clearing) = next_segment.take().or_else(allocate_segment) else {
                 return;
             };
-            self.clear(&mut clearing);
-            if clearing.cleared_lines < self.lines.per_segment() {
+            self.clear_lines(&mut clearing);
+            if clearing.cleared_lines < self.lines.lines_per_segment() {
                 *next_segment = Some(clearing);
                 self.segments_ahead.store(1, Ordering::Relaxed);
                 return;
@@ -120,7 +120,7 @@ impl Ghost {
         } else if let Some(clearing) = next_segment.take() {
             self.segments_ahead.store(0, Ordering::Relaxed);
             segments.free_index_segment(clearing.segment);
-        } else if segments_wanted + 1 < segment_count
+        } else if target_segments + 1 < segment_count
             && let Some(slot) = self.directory.get(segment_count - 1)
         {
             self.segments.store(segment_count - 1, Ordering::Release);
@@ -128,12 +128,14 @@ impl Ghost {
         }
     }
 
-    fn clear(&self, clearing: &mut ClearingSegment) {
-        let per_segment = self.lines.per_segment();
-        let first = clearing.segment.0 as usize * per_segment;
+    fn clear_lines(&self, clearing: &mut ClearingSegment) {
+        let lines_per_segment = self.lines.lines_per_segment();
+        let first_line = clearing.segment.0 as usize * lines_per_segment;
         let first_uncleared = clearing.cleared_lines;
-        clearing.cleared_lines = (first_uncleared + LINES_CLEARED_PER_CALL).min(per_segment);
-        for id in (first + first_uncleared..first + clearing.cleared_lines).map(|id| id as u64) {
+        clearing.cleared_lines = (first_uncleared + LINES_CLEARED_PER_CALL).min(lines_per_segment);
+        for id in
+            (first_line + first_uncleared..first_line + clearing.cleared_lines).map(|id| id as u64)
+        {
             let line = self.lines.line(LineId(id));
             line.control_word.store(0, Ordering::Relaxed);
             line.slots
@@ -149,14 +151,14 @@ impl Ghost {
         }
         // Other bits of the hash than those of the index, so that the keys of a bucket spread.
         let spread = KeyHash(hash.0.rotate_right(20));
-        let line_number = bucket_of(spread, segments * self.lines.per_segment());
+        let line_number = bucket_of(spread, segments * self.lines.lines_per_segment());
         let segment = self
             .directory
-            .get(line_number / self.lines.per_segment())?
+            .get(line_number / self.lines.lines_per_segment())?
             .load(Ordering::Acquire);
-        let line_in_segment = line_number % self.lines.per_segment();
+        let line_in_segment = line_number % self.lines.lines_per_segment();
         Some(self.lines.line(LineId(
-            u64::from(segment) * self.lines.per_segment() as u64 + line_in_segment as u64,
+            u64::from(segment) * self.lines.lines_per_segment() as u64 + line_in_segment as u64,
         )))
     }
 }

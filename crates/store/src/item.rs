@@ -28,13 +28,13 @@ pub(crate) const PIECE_HEADER_BYTES: usize = 16;
 pub(crate) const PIECE_COUNT_BYTES: usize = 4;
 /// Bytes of an address in a table of pieces.
 pub(crate) const PIECE_ADDRESS_BYTES: usize = 6;
-/// Bits of the mutable field.
+/// Bits of the mutable field of an item, which `state_word` holds.
 pub(crate) mod bits {
-    /// Marked stale by `md I` or by a `ms I` with an older unique.
+    /// The item was marked stale by `md I` or by a `ms I` with an older unique.
     pub(crate) const STALE: u16 = 1;
-    /// One client has won the refill.
+    /// One client has won the right to store the item again.
     pub(crate) const WIN: u16 = 2;
-    /// Read at least once.
+    /// The item was read at least once.
     pub(crate) const FETCHED: u16 = 4;
     /// The unique of the address was sent to a client: a copy must keep it.
     pub(crate) const UNIQUE_EXPOSED: u16 = 8;
@@ -66,13 +66,13 @@ pub(crate) const SHORT_HEADER_BYTES: usize = FIXED_BYTES + VALUE_WIDTHS[0];
 const KIND_PIECE: u8 = 2;
 
 /// Bytes of the variable fields for each kind, so that a lookup finds the key with one load.
-pub(crate) const FIELD_BYTES: [u8; 256] = field_bytes();
+pub(crate) const FIELD_BYTES: [u8; 256] = field_bytes_by_kind();
 
 #[expect(
     clippy::indexing_slicing,
     reason = "evaluated by the compiler, with every index masked"
 )]
-const fn field_bytes() -> [u8; 256] {
+const fn field_bytes_by_kind() -> [u8; 256] {
     let mut table = [0; 256];
     let mut kind = 0;
     while kind < 256 {
@@ -139,7 +139,7 @@ pub(crate) fn piece_record_bytes(data_bytes: usize) -> usize {
     padded_bytes(PIECE_HEADER_BYTES + data_bytes)
 }
 
-/// Records start at even addresses.
+/// The length of a record with its padding: records start at even addresses.
 pub(crate) fn padded_bytes(bytes: usize) -> usize {
     bytes.next_multiple_of(ITEM_ALIGN)
 }
@@ -259,22 +259,24 @@ pub(crate) fn decode_access(state_word: u16) -> u32 {
     }
 }
 
-/// The least significant bytes first, as they stand.
+/// Reads a number of as many bytes as there are, the least significant first.
 #[inline]
 pub(crate) fn read_le(bytes: &[u8]) -> u64 {
     match *bytes {
         [] => 0,
-        [a] => u64::from(a),
-        [a, b] => u64::from(u16::from_le_bytes([a, b])),
-        [a, b, c, d] => u64::from(u32::from_le_bytes([a, b, c, d])),
+        [first] => u64::from(first),
+        [first, second] => u64::from(u16::from_le_bytes([first, second])),
+        [first, second, third, fourth] => {
+            u64::from(u32::from_le_bytes([first, second, third, fourth]))
+        }
         _ => read_le_any_width(bytes),
     }
 }
 
 fn read_le_any_width(bytes: &[u8]) -> u64 {
     let mut number = [0; 8];
-    for (to, from) in number.iter_mut().zip(bytes) {
-        *to = *from;
+    for (target, source) in number.iter_mut().zip(bytes) {
+        *target = *source;
     }
     u64::from_le_bytes(number)
 }
@@ -294,13 +296,13 @@ fn read_field(remaining: &mut &[u8], width: usize) -> u64 {
 }
 
 fn write_le(buffer: &mut [u8], offset: usize, number: u64, width: usize) {
-    for (to, from) in buffer
+    for (target, source) in buffer
         .iter_mut()
         .skip(offset)
         .take(width)
         .zip(number.to_le_bytes())
     {
-        *to = from;
+        *target = source;
     }
 }
 

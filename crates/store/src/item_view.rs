@@ -1,4 +1,4 @@
-//! An item as a caller sees it, and a value that is held beyond the epoch.
+//! The item that a caller gets, and a value that is held beyond the epoch.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl<'w> Item<'w> {
         self.located.addr == other.located.addr
     }
 
-    /// Its key.
+    /// The key of the item.
     pub fn key(&self) -> &'w [u8] {
         self.store.key_of(&self.located)
     }
@@ -98,7 +98,7 @@ impl<'w> Item<'w> {
         self.store.unique_of(&self.located) == unique.0
     }
 
-    /// When it dies.
+    /// When the item dies.
     #[inline]
     pub fn expiry(&self) -> Expiry {
         self.located.header.expiry
@@ -109,8 +109,8 @@ impl<'w> Item<'w> {
         self.state_word & bits::FETCHED != 0
     }
 
-    /// Whether it is marked stale or its refill was won: only [`crate::Worker::get_with`] returns which, and gives
-    /// a correct reply for such an item.
+    /// Whether it is marked stale or the right to store it again was won: only [`crate::Worker::get_with`] returns
+    /// which, and gives a correct reply for such an item.
     #[inline]
     pub fn is_marked(&self) -> bool {
         self.state_word & (bits::STALE | bits::WIN) != 0
@@ -124,7 +124,7 @@ impl<'w> Item<'w> {
     }
 
     /// Keeps the value's segments alive beyond the epoch, for a socket that does not take it all.
-    /// `None` when an eighth of all segments is already held: copy, or wait.
+    /// `None` when an eighth of all segments is already held: then the caller copies the value, or waits.
     pub fn hold(&self) -> Option<HeldValue> {
         let store = Arc::clone(self.store);
         let mut held_value = HeldValue {
@@ -151,7 +151,7 @@ impl<'w> Item<'w> {
     }
 }
 
-/// A value held by reference beyond the epoch; dropping it lets the segments go.
+/// A value held by reference beyond the epoch; dropping it releases the segments.
 pub struct HeldValue {
     store: Arc<Store>,
     /// The item, and the offset of its value.

@@ -23,11 +23,11 @@
 //! - shared parts, which `store` joins: `segments` (which are free, open, sealed), `index`, `ghost`, `policy`,
 //!   `uploads` (the registry of values that are arriving), `sparse_segments`, `flush` and `prefix_flushes`,
 //!   `eviction_reports`;
-//! - a record: `item` (its bytes), `item_view` (as a caller sees it), `footprint` (its size), `chain` (a value in
+//! - a record: `item` (its bytes), `item_view` (what a caller gets), `footprint` (its size), `chain` (a value in
 //!   several pieces), `lookup` (from an address to its parts), `lookup_hint` (prefetching for many keys);
-//! - a write: `append` writes a record, `accounting` counts it, `publish` puts it in place of another, `record_allocator` finds a
-//!   segment for it, `eviction` sweeps, `retry_limits` bounds the retries; `write` is one operation on one key, and
-//!   `set`, `arith`, `delete` and `fetch` (a get with touch, lease or vivify) decide what it does;
+//! - a write: `append` writes a record, `accounting` counts it, `publish` makes it replace another, `record_allocator`
+//!   finds a segment for it, `eviction` sweeps, `retry_limits` bounds the retries; `write` is one operation on one key,
+//!   and `set`, `arith`, `delete` and `fetch` (a get with touch, lease or vivify) decide what it does;
 //! - `restart`: a store in a file, and the same store again in the next process;
 //! - what callers use: `worker`, `read` (a plain get), `reservation` (one value that is arriving), `listing`,
 //!   `request` (options and outcomes as plain data), `counters`, `epoch_participant` (whether a worker still reads).

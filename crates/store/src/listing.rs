@@ -5,7 +5,7 @@
 //! kept, and reads the items in that order. Several passes, one for each class of tags, bound the number kept; the
 //! bits of a tag are not used for the choice of a bucket.
 
-use crate::index::{Entry, Keys, TAG_BITS, next_cursor};
+use crate::index::{Entry, ItemHashes, TAG_BITS, next_cursor};
 use crate::item_view::Item;
 use crate::request::{KeyHash, Seconds};
 use crate::worker::Worker;
@@ -57,7 +57,7 @@ impl Listing {
     }
 
     /// Keeps a hash at a random index among those kept.
-    fn store_shuffled(&mut self, hash: KeyHash) {
+    fn insert_shuffled(&mut self, hash: KeyHash) {
         self.random_state ^= self.random_state << 13;
         self.random_state ^= self.random_state >> 7;
         self.random_state ^= self.random_state << 17;
@@ -94,11 +94,11 @@ impl Worker {
         now: Seconds,
         visit: &mut dyn FnMut(&Item<'_>),
     ) -> Option<usize> {
-        if !self.begin(now) {
+        if !self.begin_operation(now) {
             return None;
         }
         if listing.cursor.is_some() {
-            return Some(self.collect(listing, limit));
+            return Some(self.collect_hashes(listing, limit));
         }
         for examined in 0..limit {
             let Some(hash) = listing.hashes.pop() else {
@@ -106,13 +106,13 @@ impl Worker {
                 listing.cursor = (listing.current_pass < listing.pass_count).then_some(0);
                 return listing.cursor.map(|_| examined + 1);
             };
-            self.visit(hash, now, visit);
+            self.visit_hash(hash, now, visit);
         }
         Some(limit)
     }
 
     /// Keeps the hashes of this pass from some buckets.
-    fn collect(&self, listing: &mut Listing, limit: usize) -> usize {
+    fn collect_hashes(&self, listing: &mut Listing, limit: usize) -> usize {
         let store = self.mark_borrowed();
         let mut examined = 0;
         while let Some(cursor) = listing.cursor {
@@ -127,7 +127,7 @@ impl Worker {
                 let hash = store.hash_of(entry.item());
                 // After a merge the bucket also contains hashes seen before.
                 if hash.0.reverse_bits() >= cursor {
-                    listing.store_shuffled(hash);
+                    listing.insert_shuffled(hash);
                 }
             }
             examined += entries.len().max(1);
@@ -140,7 +140,7 @@ impl Worker {
         examined
     }
 
-    fn visit(&self, hash: KeyHash, now: Seconds, visit: &mut dyn FnMut(&Item<'_>)) {
+    fn visit_hash(&self, hash: KeyHash, now: Seconds, visit: &mut dyn FnMut(&Item<'_>)) {
         let store = self.mark_borrowed();
         // The item may have been moved since its hash was kept, so it is looked up by the hash alone.
         let Some(hit) = store.index.find(hash, |addr| store.hash_of(addr) == hash) else {

@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::append::UniqueSource;
-use crate::index::{Hit, Keys};
+use crate::index::{Hit, ItemHashes};
 use crate::item::{
     self, FIELD_BYTES, FIXED_BYTES, Header, KIND_SHORT, PIECE_ADDRESS_BYTES, PIECE_COUNT_BYTES,
     PIECE_HEADER_BYTES, Record, SHORT_HEADER_BYTES, bits,
@@ -29,7 +29,7 @@ pub(crate) struct LocatedItem {
 }
 
 impl LocatedItem {
-    /// Where the value, or the table of pieces, starts.
+    /// The address at which the value, or the table of pieces, starts.
     #[inline]
     fn body_addr(&self) -> Addr {
         self.addr.plus(self.header_bytes + self.header.key_bytes)
@@ -37,7 +37,7 @@ impl LocatedItem {
 }
 
 impl Store {
-    /// The slot of the key, dead or alive.
+    /// Finds the slot of the key, whose item may be dead.
     #[inline]
     pub(crate) fn find(&self, key: &[u8], hash: KeyHash) -> Option<Hit<'_>> {
         self.index.find(hash, |addr| self.has_key(addr, key))
@@ -78,7 +78,7 @@ impl Store {
         let [_, kind] = fixed;
         let field_bytes = usize::from(FIELD_BYTES.get(usize::from(kind)).copied().unwrap_or(0));
         let fields = self.arena().bytes(addr.plus(FIXED_BYTES), field_bytes);
-        let (generation, base_time) = self.segments.generation_and_base(addr);
+        let (generation, base_time) = self.segments.generation_and_base_time(addr);
         let header = Header::parse(fixed, fields, base_time);
         LocatedItem {
             addr,
@@ -104,7 +104,7 @@ impl Store {
             .arena()
             .bytes(addr.plus(SHORT_HEADER_BYTES), key_bytes + value_bytes);
         let (item_key, value) = record.split_at_checked(key_bytes)?;
-        let (generation, base_time) = self.segments.generation_and_base(addr);
+        let (generation, base_time) = self.segments.generation_and_base_time(addr);
         let is_flushed = self.segments.flushes.is_flushed(generation, || item_key);
         (!is_flushed && keys_equal(item_key, key)).then_some((value, base_time))
     }
@@ -138,7 +138,7 @@ impl Store {
     #[inline]
     pub(crate) fn is_flushed_at(&self, addr: Addr, key: &[u8]) -> bool {
         let flushes = &self.segments.flushes;
-        flushes.is_flushed(self.segments.generation_and_base(addr).0, || key)
+        flushes.is_flushed(self.segments.generation_and_base_time(addr).0, || key)
     }
 
     /// The key of an item.
@@ -253,7 +253,7 @@ impl Store {
         self.arena().state_word(addr).load(Ordering::Relaxed)
     }
 
-    /// Counts a use in the slot.
+    /// Counts a use of the item in its slot, and records its time.
     pub(crate) fn record_use(&self, key: &[u8], hash: KeyHash, item: &LocatedItem, now: Seconds) {
         if let Some(hit) = self.find(key, hash) {
             hit.record_use();
@@ -330,7 +330,7 @@ fn keys_equal(lhs: &[u8], rhs: &[u8]) -> bool {
         }
 }
 
-impl Keys for Store {
+impl ItemHashes for Store {
     fn hash_of(&self, item: Addr) -> KeyHash {
         let item = self.locate(item);
         self.hash(self.key_of(&item))

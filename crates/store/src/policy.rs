@@ -5,28 +5,28 @@
 
 use crate::segments::Queue;
 
-/// What a policy knows of the whole store.
+/// What a policy knows about the whole store.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct QueueSizes {
     /// Live bytes in sealed segments of the small queue.
     pub(crate) small_bytes: usize,
     /// Live bytes in sealed segments of the main queue.
     pub(crate) main_bytes: usize,
-    /// Order of the last swept segment.
-    pub(crate) hand: u64,
+    /// Position of the last swept segment in its queue.
+    pub(crate) last_swept_position: u64,
 }
 
 /// The choice of the next victim: the oldest segment of a queue with a position after `after_position`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct VictimChoice {
     pub(crate) queue: Queue,
-    /// Only segments with a larger order; 0 for all. When there is none, the oldest of all.
+    /// Only segments with a larger position; 0 for all. When there is none, the oldest of all.
     pub(crate) after_position: u64,
 }
 
-/// What a policy knows of an item in a victim.
+/// What a policy knows about an item in a victim.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Candidate {
+pub(crate) struct EvictionCandidate {
     pub(crate) queue: Queue,
     /// How often it was used recently, 0 to 3.
     pub(crate) frequency: u8,
@@ -36,7 +36,7 @@ pub(crate) struct Candidate {
     pub(crate) mean_bytes: usize,
 }
 
-impl Candidate {
+impl EvictionCandidate {
     /// Whether it is larger than `factor` new items.
     fn exceeds_mean_times(&self, factor: usize) -> bool {
         self.bytes > self.mean_bytes.saturating_mul(factor)
@@ -56,7 +56,7 @@ pub(crate) enum Decision {
         /// Its frequency there.
         frequency: u8,
     },
-    /// It is copied and keeps its place in the order.
+    /// It is copied and keeps its position in the queue.
     Stay {
         /// The frequency that it keeps.
         frequency: u8,
@@ -70,7 +70,7 @@ pub(crate) trait Policy: Send + Sync {
     /// The queue of the next victim.
     fn choose_victim_queue(&self, queue_sizes: &QueueSizes) -> VictimChoice;
     /// The decision about an item.
-    fn decide(&self, item: &Candidate) -> Decision;
+    fn decide(&self, item: &EvictionCandidate) -> Decision;
     /// Number of tags that the ghost should keep per hundred resident items.
     fn ghost_percent(&self) -> usize {
         0
@@ -134,21 +134,21 @@ impl PolicyKind {
             }),
             PolicyKind::Fifo => Box::new(SingleQueuePolicy {
                 decide_nonzero: |_| Decision::Evict { remember: false },
-                has_hand: false,
+                continues_after_last_swept: false,
             }),
             PolicyKind::Clock => Box::new(SingleQueuePolicy {
                 decide_nonzero: |frequency| Decision::Promote {
                     frequency: frequency - 1,
                 },
-                has_hand: false,
+                continues_after_last_swept: false,
             }),
             PolicyKind::Lru => Box::new(SingleQueuePolicy {
                 decide_nonzero: |_| Decision::Promote { frequency: 0 },
-                has_hand: false,
+                continues_after_last_swept: false,
             }),
             PolicyKind::Sieve => Box::new(SingleQueuePolicy {
                 decide_nonzero: |_| Decision::Stay { frequency: 0 },
-                has_hand: true,
+                continues_after_last_swept: true,
             }),
         }
     }
@@ -178,7 +178,7 @@ impl TwoQueuePolicy {
 
     /// Uses that make an item stay. One use is worth a factor of four in size: an item four times as large
     /// displaces four others, which together are used more often.
-    fn frequency_required(&self, item: &Candidate) -> u8 {
+    fn frequency_required(&self, item: &EvictionCandidate) -> u8 {
         let (frequency_min, (second_use_factor, third_use_factor)) = match item.queue {
             Queue::Small => (self.promotion_frequency_min, (1, 4)),
             Queue::Main => (1, (4, 16)),
@@ -207,7 +207,7 @@ impl Policy for TwoQueuePolicy {
         }
     }
 
-    fn decide(&self, item: &Candidate) -> Decision {
+    fn decide(&self, item: &EvictionCandidate) -> Decision {
         let stays = item.frequency >= self.frequency_required(item);
         let decremented_frequency = item.frequency.saturating_sub(1);
         match item.queue {
@@ -234,7 +234,7 @@ impl Policy for TwoQueuePolicy {
 /// One queue: unused items are evicted, used ones handled as `decide_nonzero` decides.
 struct SingleQueuePolicy {
     decide_nonzero: fn(u8) -> Decision,
-    has_hand: bool,
+    continues_after_last_swept: bool,
 }
 
 impl Policy for SingleQueuePolicy {
@@ -245,11 +245,15 @@ impl Policy for SingleQueuePolicy {
     fn choose_victim_queue(&self, queue_sizes: &QueueSizes) -> VictimChoice {
         VictimChoice {
             queue: Queue::Main,
-            after_position: if self.has_hand { queue_sizes.hand } else { 0 },
+            after_position: if self.continues_after_last_swept {
+                queue_sizes.last_swept_position
+            } else {
+                0
+            },
         }
     }
 
-    fn decide(&self, item: &Candidate) -> Decision {
+    fn decide(&self, item: &EvictionCandidate) -> Decision {
         if item.frequency == 0 {
             Decision::Evict { remember: false }
         } else {

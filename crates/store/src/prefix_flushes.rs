@@ -40,8 +40,8 @@ const GROUP_COUNT: usize = 1 << GROUP_BITS;
 #[cfg(not(loom))]
 const _: () = assert!((FIRST_TABLE_SLOTS << FIRST_LARGEST_TABLE) / 2 == PREFIXES_MAX);
 
-/// One prefix.
-struct Slot {
+/// The slot of one prefix.
+struct PrefixSlot {
     /// The length of the prefix in the lowest bits; 0 if the slot is unused.
     hash: AtomicU64,
     /// The number of its last flush.
@@ -55,7 +55,7 @@ pub(crate) struct PrefixFlushes {
     shortest_length: AtomicUsize,
     /// By the hash of that many bytes: at least the number of the latest flush of a prefix that starts with them.
     latest_flush_by_group: OnceLock<Box<[AtomicU64]>>,
-    tables: [OnceLock<Box<[Slot]>>; TABLE_COUNT],
+    tables: [OnceLock<Box<[PrefixSlot]>>; TABLE_COUNT],
     /// The table to read.
     active_table: AtomicUsize,
     /// How often a table that readers may still read was cleared.
@@ -91,12 +91,13 @@ impl PrefixFlushes {
 
     /// Bytes of all tables.
     pub(crate) fn table_bytes(&self) -> usize {
-        let slots = |table: &OnceLock<Box<[Slot]>>| table.get().map_or(0, |slots| slots.len());
+        let slots =
+            |table: &OnceLock<Box<[PrefixSlot]>>| table.get().map_or(0, |slots| slots.len());
         let groups = self
             .latest_flush_by_group
             .get()
             .map_or(0, |latest_flushes| latest_flushes.len());
-        self.tables.iter().map(slots).sum::<usize>() * size_of::<Slot>()
+        self.tables.iter().map(slots).sum::<usize>() * size_of::<PrefixSlot>()
             + groups * size_of::<AtomicU64>()
     }
 
@@ -122,12 +123,12 @@ impl PrefixFlushes {
     #[inline(never)]
     fn is_match_retrying_clears(&self, key: &[u8], since: u64) -> bool {
         loop {
-            let clears = self.clear_count.load(Ordering::Acquire);
+            let clear_count_before = self.clear_count.load(Ordering::Acquire);
             if self.matches_any_length(key, since) {
                 return true;
             }
             // Whoever read a slot that was cleared, or filled again, sees that here.
-            if self.clear_count.load(Ordering::Acquire) == clears {
+            if self.clear_count.load(Ordering::Acquire) == clear_count_before {
                 return false;
             }
         }
@@ -159,34 +160,34 @@ impl PrefixFlushes {
         false
     }
 
-    /// Records that `prefix` was flushed with the flush `flush_number`; one thread at a time. Only if there is no slot for
-    /// it, `forgettable_up_to` is called for the number up to which flushes no longer concern any item.
+    /// Records that `prefix` was flushed with the flush `flush_number`; one thread at a time. Only if there is no slot
+    /// for it, `last_forgettable_flush` is called for the number of the last flush that no longer concerns any item.
     pub(crate) fn record(
         &self,
         prefix: &[u8],
         flush_number: u64,
-        forgettable_up_to: impl FnOnce() -> u64,
+        last_forgettable_flush: impl FnOnce() -> u64,
     ) -> Result<(), TableFull> {
         let hash = PrefixHasher::new(self.seed).hash(prefix, prefix.len());
         if let Some(slot) = self.active_slots().and_then(|slots| find_slot(slots, hash)) {
             slot.flush_number.store(flush_number, Ordering::Release);
         } else {
-            let is_full = |slots: &[Slot]| self.count() >= slots.len() / 2;
+            let is_full = |slots: &[PrefixSlot]| self.count() >= slots.len() / 2;
             if self.active_slots().is_none_or(is_full) {
-                self.rebuild(forgettable_up_to())?;
+                self.rebuild(last_forgettable_flush())?;
             }
             if let Some(lengths) = self.length_set.get(prefix.len() / WORD_BITS) {
                 lengths.fetch_or(1 << (prefix.len() % WORD_BITS), Ordering::AcqRel);
             }
-            insert(self.active_slots().unwrap_or_default(), hash, flush_number);
+            insert_hash(self.active_slots().unwrap_or_default(), hash, flush_number);
             self.count.fetch_add(1, Ordering::Relaxed);
         }
         self.record_group(prefix, flush_number);
         Ok(())
     }
 
-    /// Notes the flush `flush_number` for the group of the prefix. Where the shortest length has changed, each group gets
-    /// the number of the flush before, because the starts of that length are not known.
+    /// Records the flush `flush_number` for the group of the prefix. Where the shortest length has changed, each group
+    /// gets the number of the flush before, because the starts of that length are not known.
     fn record_group(&self, prefix: &[u8], flush_number: u64) {
         let latest_flushes = self.latest_flush_by_group.get_or_init(|| {
             let zero = || AtomicU64::new(0);
@@ -220,7 +221,7 @@ impl PrefixFlushes {
         slots.filter(|&(hash, _)| hash != 0).collect()
     }
 
-    /// Remembers what a [`PrefixFlushes::snapshot`] of a table with the same seed returned, in a table that no other
+    /// Restores what a [`PrefixFlushes::snapshot`] of a table with the same seed returned, in a table that no other
     /// thread uses yet. `last_flush_number` is that of the last flush of all.
     pub(crate) fn restore(&self, prefixes: &[(u64, u64)], last_flush_number: u64) {
         let table_index = (0..=FIRST_LARGEST_TABLE)
@@ -231,7 +232,7 @@ impl PrefixFlushes {
         let Some(table) = self.tables.get(table_index) else {
             return;
         };
-        let empty = || Slot {
+        let empty = || PrefixSlot {
             hash: AtomicU64::new(0),
             flush_number: AtomicU64::new(0),
         };
@@ -242,7 +243,7 @@ impl PrefixFlushes {
         });
         let mut shortest_length = usize::MAX;
         for &(hash, flush_number) in prefixes {
-            insert(slots, hash, flush_number);
+            insert_hash(slots, hash, flush_number);
             let length = (hash & LENGTH_MASK) as usize;
             shortest_length = shortest_length.min(length);
             if let Some(word) = self.length_set.get(length / WORD_BITS) {
@@ -259,9 +260,10 @@ impl PrefixFlushes {
         self.active_table.store(table_index, Ordering::Release);
     }
 
-    /// Moves the prefixes to the next table, without those last flushed by the flush `forgettable_up_to` or before.
+    /// Moves the prefixes to the next table, without those last flushed by the flush `last_forgettable_flush` or
+    /// before.
     #[cold]
-    fn rebuild(&self, forgettable_up_to: u64) -> Result<(), TableFull> {
+    fn rebuild(&self, last_forgettable_flush: u64) -> Result<(), TableFull> {
         let active_table = self.active_table.load(Ordering::Relaxed);
         let old_slots = self.active_slots().unwrap_or_default();
         let retained = || {
@@ -269,7 +271,7 @@ impl PrefixFlushes {
                 let hash = slot.hash.load(Ordering::Relaxed);
                 (hash, slot.flush_number.load(Ordering::Relaxed))
             });
-            slots.filter(|&(hash, flush_number)| hash != 0 && flush_number > forgettable_up_to)
+            slots.filter(|&(hash, flush_number)| hash != 0 && flush_number > last_forgettable_flush)
         };
         let retained_count = retained().count();
         let next_table = match active_table {
@@ -288,7 +290,7 @@ impl PrefixFlushes {
             return Err(TableFull);
         };
         let slots = table.get_or_init(|| {
-            let empty = || Slot {
+            let empty = || PrefixSlot {
                 hash: AtomicU64::new(0),
                 flush_number: AtomicU64::new(0),
             };
@@ -303,7 +305,7 @@ impl PrefixFlushes {
         }
         let mut lengths = [0; 4];
         for (hash, flush_number) in retained() {
-            insert(slots, hash, flush_number);
+            insert_hash(slots, hash, flush_number);
             let length = (hash & LENGTH_MASK) as usize;
             if let Some(word) = lengths.get_mut(length / WORD_BITS) {
                 *word |= 1 << (length % WORD_BITS);
@@ -319,7 +321,7 @@ impl PrefixFlushes {
     }
 
     #[inline]
-    fn active_slots(&self) -> Option<&[Slot]> {
+    fn active_slots(&self) -> Option<&[PrefixSlot]> {
         let active_table = self.active_table.load(Ordering::Acquire);
         self.tables.get(active_table)?.get().map(|slots| &**slots)
     }
@@ -327,7 +329,7 @@ impl PrefixFlushes {
 
 /// The slot of a hash.
 #[inline]
-fn find_slot(slots: &[Slot], hash: u64) -> Option<&Slot> {
+fn find_slot(slots: &[PrefixSlot], hash: u64) -> Option<&PrefixSlot> {
     let mask = slots.len() - 1;
     let mut index = (hash >> LENGTH_BITS) as usize & mask;
     loop {
@@ -341,7 +343,7 @@ fn find_slot(slots: &[Slot], hash: u64) -> Option<&Slot> {
 }
 
 /// Writes a hash that is not there into a table that is at most half full.
-fn insert(slots: &[Slot], hash: u64, flush_number: u64) {
+fn insert_hash(slots: &[PrefixSlot], hash: u64, flush_number: u64) {
     let mask = slots.len().wrapping_sub(1);
     let mut index = (hash >> LENGTH_BITS) as usize & mask;
     while let Some(slot) = slots.get(index) {

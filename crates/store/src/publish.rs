@@ -1,4 +1,4 @@
-//! Publication: the moment at which a new copy replaces the old one.
+//! Publication: a new copy of an item replaces the old one in the index.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,7 @@ use crate::index::Entry;
 use crate::memory::Addr;
 use crate::request::{KeyHash, Seconds};
 
-/// The log for a worker's new records and its accounting, at one second.
+/// What a worker needs to write and count records, at one second.
 #[derive(Clone, Copy)]
 pub(crate) struct WriteContext<'w> {
     pub(crate) accounting: &'w ItemAccounting,
@@ -16,19 +16,19 @@ pub(crate) struct WriteContext<'w> {
     pub(crate) now: Seconds,
 }
 
-/// What a publication replaces.
+/// A new copy to be published, and the item that it replaces.
 pub(crate) struct Publication<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) hash: KeyHash,
     /// The item that the slot must name; `None`: the key must have no slot.
     pub(crate) expected: Option<Addr>,
     pub(crate) new: Addr,
-    /// `None` inherits.
+    /// The frequency of the new copy; `None` inherits it.
     pub(crate) frequency: Option<u8>,
     pub(crate) inherited_bits: u16,
-    /// The copy was made of `expected`, or decided because that was alive: a flush must remove both or none.
+    /// Whether the copy was made of `expected`, or decided because that was alive: a flush must remove both or none.
     pub(crate) only_if_expected_is_current: bool,
-    /// The copy has another unique than the old one, which must not have been exposed.
+    /// Whether the copy has another unique than the old one, which must not have been exposed.
     pub(crate) has_new_unique: bool,
 }
 
@@ -63,7 +63,7 @@ impl Publication<'_> {
                 drop(bucket);
                 context
                     .accounting
-                    .evict_displaced(victim.entry.item(), context.now);
+                    .release_displaced(victim.entry.item(), context.now);
             }
             return true;
         };

@@ -8,7 +8,7 @@ use crate::item::bits;
 use crate::request::{
     CasUnique, DeleteOptions, Expiry, GetOptions, KeyHash, Seconds, SetOptions, SetOutcome,
 };
-use crate::set::Set;
+use crate::set::SetOperation;
 use crate::write::{CopyChanges, NewCopy, PublishedCopy, RetryReason, WriteOperation};
 use crate::{Config, Store, Worker};
 
@@ -41,8 +41,8 @@ fn set(worker: &Worker) -> CasUnique {
 }
 
 /// An operation on the key after its lookup.
-fn look_up(worker: &Worker) -> WriteOperation<'_> {
-    let mut write = worker.write(KEY, hash(worker), NOW);
+fn begin_write(worker: &Worker) -> WriteOperation<'_> {
+    let mut write = worker.new_write(KEY, hash(worker), NOW);
     write.look_up();
     write
 }
@@ -67,7 +67,7 @@ fn publish_replacement(write: &WriteOperation<'_>) -> Result<PublishedCopy, Retr
     let new = NewCopy {
         flags: 0,
         expiry: Expiry::Never,
-        unique: write.unique(None),
+        unique: write.unique_source(None),
         state_bits: bits::STALE,
         inherited_bits: 0,
         last_access: NOW,
@@ -83,7 +83,7 @@ fn a_copy_of_an_item_that_was_flushed_meanwhile_is_not_published() {
     let worker = worker(&store);
     for publish in [publish_touch, publish_replacement] {
         set(&worker);
-        let write = look_up(&worker);
+        let write = begin_write(&worker);
         store.flush(NOW, NOW);
         assert_eq!(publish(&write), Err(RetryReason::Changed));
         assert!(!is_readable(&worker));
@@ -96,7 +96,7 @@ fn a_copy_of_an_item_whose_prefix_was_flushed_meanwhile_is_not_published() {
     let worker = worker(&store);
     for publish in [publish_touch, publish_replacement] {
         set(&worker);
-        let write = look_up(&worker);
+        let write = begin_write(&worker);
         store.flush_prefix(b"ke", NOW).unwrap();
         assert_eq!(publish(&write), Err(RetryReason::Changed));
         assert!(!is_readable(&worker));
@@ -109,7 +109,7 @@ fn a_copy_of_an_item_is_published_though_another_prefix_was_flushed_meanwhile() 
     let worker = worker(&store);
     for publish in [publish_touch, publish_replacement] {
         set(&worker);
-        let write = look_up(&worker);
+        let write = begin_write(&worker);
         store.flush_prefix(b"other", NOW).unwrap();
         assert!(publish(&write).is_ok());
         assert!(is_readable(&worker));
@@ -137,7 +137,7 @@ fn an_item_is_not_copied_to_a_segment_that_a_flush_of_its_prefix_closed() {
         NOW,
     );
     set(&newer);
-    let write = look_up(&older);
+    let write = begin_write(&older);
     assert!(publish_touch(&write).is_ok());
     assert!(is_readable(&newer));
 }
@@ -148,7 +148,7 @@ fn a_replacement_of_a_dead_item_is_published_for_any_generation() {
     let worker = worker(&store);
     set(&worker);
     store.flush(NOW, NOW);
-    let write = look_up(&worker);
+    let write = begin_write(&worker);
     store.flush(NOW, NOW);
     assert!(publish_replacement(&write).is_ok());
     assert!(is_readable(&worker));
@@ -164,7 +164,7 @@ fn a_win_that_is_sent_before_a_stale_write_is_published_stays_sent() {
         ..DeleteOptions::default()
     };
     worker.delete(KEY, hash(&worker), &invalidate, NOW);
-    let write = look_up(&worker);
+    let write = begin_write(&worker);
     let client_wins = || {
         let options = GetOptions {
             may_win: true,
@@ -178,14 +178,19 @@ fn a_win_that_is_sent_before_a_stale_write_is_published_stays_sent() {
         invalidate: true,
         ..SetOptions::default()
     };
-    let set = Set {
+    let set = SetOperation {
         value: &[ValuePart::Bytes(b"6")],
         options: &options,
     };
-    let copy = set.compare(&write, &write.found.present.unwrap()).unwrap();
+    let copy = set
+        .decide_overwrite(&write, &write.found.present.unwrap())
+        .unwrap();
     assert!(client_wins());
     assert!(set.overwrite(&write, copy).is_ok());
-    assert!(!client_wins(), "two clients were told to refill");
+    assert!(
+        !client_wins(),
+        "two clients won the right to store the item again"
+    );
 }
 
 #[test]
@@ -195,11 +200,11 @@ fn an_exposed_unique_does_not_return_after_a_delete_and_a_set_by_another_worker(
     // Each opens a segment with its first write: those of `newer` give the larger uniques.
     older.set(b"a", store.hash(b"a"), b"1", &SetOptions::default(), NOW);
     newer.set(b"b", store.hash(b"b"), b"1", &SetOptions::default(), NOW);
-    let mut seen_uniques = std::collections::HashSet::new();
+    let mut earlier_uniques = std::collections::HashSet::new();
     for _ in 0..20 {
-        assert!(seen_uniques.insert(set(&newer)));
+        assert!(earlier_uniques.insert(set(&newer)));
         for _ in 0..20 {
-            assert!(seen_uniques.insert(set(&older)));
+            assert!(earlier_uniques.insert(set(&older)));
         }
         newer.delete(KEY, hash(&newer), &DeleteOptions::default(), NOW);
     }

@@ -43,7 +43,7 @@ impl Worker {
         hint: LookupHint<'w>,
         now: Seconds,
     ) -> Option<&'w [u8]> {
-        if !self.begin(now) {
+        if !self.begin_operation(now) {
             return None;
         }
         let hit = hint.hit?.reload()?;
@@ -76,7 +76,7 @@ impl Worker {
         hint: LookupHint<'w>,
         now: Seconds,
     ) -> Option<(Hit<'w>, LocatedItem)> {
-        if !self.begin(now) {
+        if !self.begin_operation(now) {
             return None;
         }
         let has_same_key = |hit: &Hit<'_>| self.store.has_key(hit.entry.item(), key);

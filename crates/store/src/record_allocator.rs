@@ -1,4 +1,5 @@
-//! Memory for a write: the sweeping that accompanies every write, and what to do when no segment is available.
+//! Memory for the records of a write: the sweeping that accompanies every write, and sweeps and retries when no segment
+//! is available.
 //!
 //! Nothing here waits: if the next segments become free once readers have passed, the write ends with
 //! [`Shortage::Temporary`] and is retried later.
@@ -46,7 +47,7 @@ impl RecordAllocator<'_> {
         self.context.accounting.store()
     }
 
-    /// The share of keeping segments free that belongs to `bytes` written.
+    /// Sweeps in proportion to the `bytes` written: the part of this write in keeping segments free.
     #[inline]
     pub(crate) fn sweep_proportionally(&self, bytes: usize) {
         let store = self.store();
@@ -67,7 +68,7 @@ impl RecordAllocator<'_> {
             return;
         };
         self.sweeper
-            .run(self.context, due_bytes.min(SWEEP_BYTES_MAX), goal);
+            .sweep(self.context, due_bytes.min(SWEEP_BYTES_MAX), goal);
     }
 
     /// Writes an item, and frees a segment for it if needed.
@@ -119,7 +120,7 @@ impl RecordAllocator<'_> {
             let bytes = store.arena().segment_bytes();
             let has_swept = self
                 .sweeper
-                .run(self.context, bytes, SweepGoal::FreeSegments);
+                .sweep(self.context, bytes, SweepGoal::FreeSegments);
             store.segments.reclaim_limbo_now();
             if let Some(appended) = append(request(SEGMENTS_FOR_EVICTION)) {
                 return Ok(appended);

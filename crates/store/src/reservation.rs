@@ -14,7 +14,7 @@ use crate::memory::Addr;
 use crate::record_allocator::Shortage;
 use crate::request::{KeyHash, NoRoomYet, Refusal, Seconds, SetOptions, SetOutcome};
 use crate::retry_limits::Attempts;
-use crate::set::{self, Set};
+use crate::set::{self, SetOperation};
 use crate::store::Store;
 use crate::uploads::PIECE_BYTES_MAX;
 use crate::worker::Worker;
@@ -34,9 +34,9 @@ pub struct Reservation {
     pieces: Vec<Addr>,
     /// Where the last piece's data continues, and how much it still takes.
     unfilled_piece: Option<(Addr, usize)>,
-    /// Other uploads blocked the next piece.
+    /// Whether other uploads blocked the next piece.
     is_blocked_by_uploads: bool,
-    /// No segment was free for the next piece, but one soon will be.
+    /// Whether no segment was free for the next piece, although one soon will be.
     awaits_segment: bool,
     is_committed: bool,
 }
@@ -51,7 +51,7 @@ impl Worker {
         options: &SetOptions,
         now: Seconds,
     ) -> Result<Reservation, Refusal> {
-        if !self.begin(now) {
+        if !self.begin_operation(now) {
             return Err(Refusal::NoMemory);
         }
         let value_bytes = value_bytes as usize;
@@ -85,7 +85,7 @@ impl Worker {
     /// Ends an upload for which there is no memory. As with every refused plain set, the old value is removed: it
     /// would be out of date.
     pub fn refuse_upload(&self, reservation: &Reservation, now: Seconds) {
-        if self.begin(now) {
+        if self.begin_operation(now) {
             self.refuse(reservation);
         }
     }
@@ -109,7 +109,7 @@ impl Worker {
         reservation: &mut Reservation,
         now: Seconds,
     ) -> Result<SetOutcome, NoRoomYet> {
-        if !self.begin(now) || !reservation.is_complete() || reservation.is_committed {
+        if !self.begin_operation(now) || !reservation.is_complete() || reservation.is_committed {
             return Ok(SetOutcome::NotStored);
         }
         let Reservation {
@@ -125,7 +125,7 @@ impl Worker {
             None => ValuePart::Pieces(pieces),
         };
         let value = &[part];
-        let outcome = Set { value, options }.run(&mut self.write(key, *hash, now))?;
+        let outcome = SetOperation { value, options }.run(&mut self.new_write(key, *hash, now))?;
         if matches!(outcome, SetOutcome::Stored(_)) {
             for piece in std::mem::take(&mut reservation.pieces) {
                 self.store.segments.unpin(piece);
@@ -146,7 +146,7 @@ impl Reservation {
     /// The worker is needed because memory for the next piece may have to be freed by eviction.
     pub fn space(&mut self, worker: &Worker, now: Seconds) -> &mut [u8] {
         if self.inline_buffer.is_none() && self.unfilled_piece.is_none() && !self.is_complete() {
-            self.unfilled_piece = self.next_piece(worker, now);
+            self.unfilled_piece = self.allocate_piece(worker, now);
         }
         match (&mut self.inline_buffer, self.unfilled_piece) {
             (Some(inline_buffer), _) => inline_buffer
@@ -157,9 +157,9 @@ impl Reservation {
         }
     }
 
-    fn next_piece(&mut self, worker: &Worker, now: Seconds) -> Option<(Addr, usize)> {
+    fn allocate_piece(&mut self, worker: &Worker, now: Seconds) -> Option<(Addr, usize)> {
         let wanted_bytes = (self.value_bytes - self.filled_bytes).min(PIECE_BYTES_MAX);
-        if !worker.begin(now) {
+        if !worker.begin_operation(now) {
             return None;
         }
         let uploads = &self.store.uploads;
@@ -236,12 +236,12 @@ impl Reservation {
         &self.store
     }
 
-    /// Its pieces that are not part of an item.
+    /// The pieces of the value that are not part of an item.
     pub(crate) fn pieces(&self) -> &[Addr] {
         &self.pieces
     }
 
-    /// Its number, as in [`Store::idlest_upload`].
+    /// The number of the upload, as in [`Store::idlest_upload`].
     pub fn id(&self) -> u64 {
         self.id
     }

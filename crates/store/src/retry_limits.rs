@@ -1,4 +1,4 @@
-//! Attempts: how often one operation restarts because others were faster, bounded so that it ends.
+//! The limits of retries: how often one operation restarts because others were faster, bounded so that it ends.
 //!
 //! Between the lookup of a key and the publication of the decision, another worker may change the key. Then the
 //! operation looks it up again. Each such round means that another operation on the key succeeded, so a few are
@@ -15,7 +15,7 @@ const LOST_RACES_MAX: u32 = 1024;
 /// by the first pass; then the caller waits.
 const READER_WAITS_MAX: u32 = 2;
 
-/// The rounds of one operation.
+/// The retries of one operation so far.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
     lost_races: u32,

@@ -14,7 +14,7 @@ use crate::write::{NewCopy, PublishedCopy, RetryReason, WriteOperation};
 const APPEND_PIECE_BYTES: usize = 8 << 10;
 
 /// A value to be stored.
-pub(crate) struct Set<'a> {
+pub(crate) struct SetOperation<'a> {
     pub(crate) value: &'a [ValuePart<'a>],
     pub(crate) options: &'a SetOptions,
 }
@@ -37,12 +37,12 @@ impl Overwrite {
     }
 }
 
-impl Set<'_> {
-    /// Decides and publishes.
+impl SetOperation<'_> {
+    /// Decides what the write does, and publishes the new copy.
     #[inline]
     pub(crate) fn run(&self, write: &mut WriteOperation<'_>) -> Result<SetOutcome, NoRoomYet> {
         write.run(
-            |write| self.attempt(write),
+            |write| self.try_set(write),
             |write, _| {
                 refuse(
                     write.allocator.context.accounting,
@@ -54,7 +54,7 @@ impl Set<'_> {
         )
     }
 
-    fn attempt(&self, write: &WriteOperation<'_>) -> Result<SetOutcome, RetryReason> {
+    fn try_set(&self, write: &WriteOperation<'_>) -> Result<SetOutcome, RetryReason> {
         let options = self.options;
         let copy = match (options.mode, write.found.live_item()) {
             (SetMode::Add, Some(old)) => {
@@ -63,15 +63,19 @@ impl Set<'_> {
                     .record_use(write.key, write.hash, &old, write.now());
                 return Ok(SetOutcome::NotStored);
             }
-            (SetMode::Append | SetMode::Prepend, Some(old)) => return self.extend(write, &old),
+            (SetMode::Append | SetMode::Prepend, Some(old)) => {
+                return self.append_or_prepend(write, &old);
+            }
             (SetMode::Append | SetMode::Prepend, None) => match options.vivify {
                 Some(expiry) => Overwrite::plain(expiry),
                 None => return Ok(SetOutcome::NotStored),
             },
-            (SetMode::Set | SetMode::Replace, Some(old)) => match self.compare(write, &old) {
-                Ok(copy) => copy,
-                Err(outcome) => return Ok(outcome),
-            },
+            (SetMode::Set | SetMode::Replace, Some(old)) => {
+                match self.decide_overwrite(write, &old) {
+                    Ok(copy) => copy,
+                    Err(outcome) => return Ok(outcome),
+                }
+            }
             (SetMode::Set | SetMode::Replace, None) if options.required_cas.is_some() => {
                 return Ok(SetOutcome::NotFound);
             }
@@ -81,16 +85,16 @@ impl Set<'_> {
         self.overwrite(write, copy).map(stored_outcome)
     }
 
-    /// The CAS decision of `cas`, `ms C` and `ms C I`.
-    pub(crate) fn compare(
+    /// Decides by the CAS unique, for `cas`, `ms C` and `ms C I`, whether and how the item is overwritten.
+    pub(crate) fn decide_overwrite(
         &self,
         write: &WriteOperation<'_>,
         old: &LocatedItem,
     ) -> Result<Overwrite, SetOutcome> {
         let present_unique = write.store().unique_of(old);
         match self.options.required_cas {
-            Some(CasUnique(wanted_unique)) if wanted_unique != present_unique => {
-                if !(self.options.invalidate && wanted_unique < present_unique) {
+            Some(CasUnique(required_unique)) if required_unique != present_unique => {
+                if !(self.options.invalidate && required_unique < present_unique) {
                     return Err(SetOutcome::Exists);
                 }
                 // An older unique with `I` stores, marks stale, and leaves expiry and a sent win unchanged; the win
@@ -114,7 +118,7 @@ impl Set<'_> {
         write.publish(&NewCopy {
             flags: self.options.flags,
             expiry: copy.expiry,
-            unique: write.unique(self.options.new_unique),
+            unique: write.unique_source(self.options.new_unique),
             state_bits: copy.state_bits | bits::exposed_bit(self.options.hides_unique),
             inherited_bits: copy.inherited_bits,
             last_access: write.now(),
@@ -124,7 +128,7 @@ impl Set<'_> {
     }
 
     /// Prepends or appends the value to the item that was found.
-    fn extend(
+    fn append_or_prepend(
         &self,
         write: &WriteOperation<'_>,
         old: &LocatedItem,
@@ -132,7 +136,7 @@ impl Set<'_> {
         let (options, store) = (self.options, write.store());
         if options
             .required_cas
-            .is_some_and(|wanted_unique| wanted_unique.0 != store.unique_of(old))
+            .is_some_and(|required_unique| required_unique.0 != store.unique_of(old))
         {
             return Ok(SetOutcome::Exists);
         }
@@ -150,29 +154,29 @@ impl Set<'_> {
             ValuePart::Bytes(piece.map_or(&[], |&piece| store.piece_data(piece)))
         };
         let value_parts: Vec<ValuePart<'_>> = if options.mode == SetMode::Append {
-            let last = old_pieces.last().filter(is_short);
+            let short_last_piece = old_pieces.last().filter(is_short);
             let kept_pieces = old_pieces
-                .get(..old_pieces.len() - usize::from(last.is_some()))
+                .get(..old_pieces.len() - usize::from(short_last_piece.is_some()))
                 .unwrap_or_default();
             [
                 inline_part,
                 ValuePart::Pieces(kept_pieces),
-                piece_part(last),
+                piece_part(short_last_piece),
             ]
             .iter()
             .chain(self.value)
             .copied()
             .collect()
         } else {
-            let first = old_pieces.first().filter(is_short);
+            let short_first_piece = old_pieces.first().filter(is_short);
             let kept_pieces = old_pieces
-                .get(usize::from(first.is_some())..)
+                .get(usize::from(short_first_piece.is_some())..)
                 .unwrap_or_default();
             self.value
                 .iter()
                 .chain(&[
                     inline_part,
-                    piece_part(first),
+                    piece_part(short_first_piece),
                     ValuePart::Pieces(kept_pieces),
                 ])
                 .copied()
@@ -181,7 +185,7 @@ impl Set<'_> {
         let new = NewCopy {
             flags: old.header.flags,
             expiry: old.header.expiry,
-            unique: write.unique(options.new_unique),
+            unique: write.unique_source(options.new_unique),
             state_bits: bits::exposed_bit(options.hides_unique),
             inherited_bits: 0,
             last_access: write.now(),
@@ -196,7 +200,7 @@ fn stored_outcome(stored: PublishedCopy) -> SetOutcome {
     SetOutcome::Stored(stored.unique)
 }
 
-/// Ends a write for which there is no segment.
+/// Counts a refusal, and returns the outcome of a write for which there is no segment.
 #[cold]
 pub(crate) fn refuse(
     accounting: &ItemAccounting,
@@ -209,8 +213,8 @@ pub(crate) fn refuse(
     SetOutcome::NoMemory
 }
 
-/// What memcached does when a write fails for lack of memory: a plain set removes the old value, which would be out
-/// of date; the others leave it.
+/// Removes the old value of a plain set that fails, because it would be out of date; other writes leave it, as in
+/// memcached.
 pub(crate) fn remove_refused(
     accounting: &ItemAccounting,
     key: &[u8],

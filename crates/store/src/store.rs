@@ -18,7 +18,7 @@ use crate::request::{KeyHash, Seconds};
 use crate::segments::{Budget, SEGMENTS_FOR_EVICTION, Segments};
 use crate::uploads::{IdleUpload, PIECE_BYTES_MAX, Uploads};
 
-/// Settings fixed at start.
+/// The settings of a store, fixed at start.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// `-m` in bytes: items, buffers, and the index beyond its share outside of it.
@@ -56,10 +56,10 @@ const SEGMENTS_MIN: u64 = 512;
 const SEGMENT_SHIFT_MIN: u32 = 13;
 /// Largest segment, 1 MiB: larger ones would only make sweeps coarser.
 const SEGMENT_SHIFT_MAX: u32 = 20;
-/// Index and ghost are outside of `-m` up to this fraction of it, and ...
+/// Index and ghost are outside of `-m` up to `-m` divided by this, plus [`INDEX_OUTSIDE_BYTES`].
 const INDEX_OUTSIDE_DIVISOR: u64 = 50;
-/// ... these bytes, less the reserve. The program itself, its stacks and 4,000 connections take up to 8 MiB, so that
-/// the whole stays below 1.02 x `-m` + 16 MiB with 3 MiB to spare.
+/// Bytes of index and ghost that are outside of `-m` in addition, less the reserve. The program itself, its stacks and
+/// 4,000 connections take up to 8 MiB, so that the whole stays below 1.02 x `-m` + 16 MiB with 3 MiB to spare.
 const INDEX_OUTSIDE_BYTES: u64 = 5 << 20;
 /// A small store keeps the proportion: at most an eighth is outside of it.
 const INDEX_OUTSIDE_DIVISOR_MIN: u64 = 8;
@@ -87,7 +87,7 @@ pub struct Store {
     pub(crate) reports: EvictionReports,
     /// Approximate number of items; workers add their part from time to time.
     pub(crate) approximate_items: AtomicI64,
-    /// Order of the last swept segment.
+    /// Position of the last swept segment in its queue.
     pub(crate) last_swept_position: AtomicU64,
     /// Spare segments that eviction keeps ahead of the writers.
     reserve_segments: usize,
@@ -118,11 +118,11 @@ impl Store {
         let layout = Layout::new(&config, shift)?;
         let arena = Arc::new(map_arena(layout.segments, segments_max(shift), shift)?);
         arena.request_huge_pages(layout.budget.segments);
-        Ok(Self::empty(config, policy, layout, &arena))
+        Ok(Self::new_empty(config, policy, layout, &arena))
     }
 
     /// An empty store in an arena whose first segment reads as zeros.
-    pub(crate) fn empty(
+    pub(crate) fn new_empty(
         config: Config,
         policy: PolicyKind,
         layout: Layout,
@@ -135,11 +135,11 @@ impl Store {
             first_index_segment,
             arena.segments(),
         );
-        Arc::new(Self::assemble(config, policy, layout, segments, index))
+        Arc::new(Self::from_parts(config, policy, layout, segments, index))
     }
 
     /// A store of these parts.
-    pub(crate) fn assemble(
+    pub(crate) fn from_parts(
         config: Config,
         policy: PolicyKind,
         layout: Layout,
@@ -256,13 +256,13 @@ impl Store {
     fn apply_budget(&self) {
         let buffer_bytes = self.buffer_bytes.load(Ordering::Relaxed).max(0) as u64;
         let shift = self.arena().segment_bytes().ilog2();
-        let budget = budget(
+        let budget = compute_budget(
             self.memory_bytes(),
             buffer_bytes,
             self.reserve_segments,
             shift,
         );
-        self.segments.set_allowed(budget);
+        self.segments.set_budget(budget);
     }
 
     /// A snapshot of the contents and counters of the store.
@@ -277,7 +277,7 @@ impl Store {
             held_segments: self.segments.held_segments() as u64,
             ready_bytes: self.segments.backed_ahead_count() as u64 * segment,
             upload_bytes: self.uploads.bytes(),
-            ..counters::sum(self.counter_blocks.iter())
+            ..counters::sum_blocks(self.counter_blocks.iter())
         }
     }
 
@@ -398,7 +398,7 @@ pub(crate) struct Layout {
 impl Layout {
     pub(crate) fn new(config: &Config, shift: u32) -> Result<Self, Error> {
         let reserve_segments = reserve_segments_for(config.workers, shift);
-        let budget = budget(config.memory_bytes, 0, reserve_segments, shift);
+        let budget = compute_budget(config.memory_bytes, 0, reserve_segments, shift);
         let segments = budget.segments + budget.index_extra;
         if segments > segments_max(shift) {
             return Err(Error::MemoryNotAddressable(config.memory_bytes));
@@ -442,9 +442,9 @@ fn segments_max(segment_shift: u32) -> usize {
     ((LINES_MAX * LINE_BYTES as u64) >> segment_shift) as usize
 }
 
-/// Maps [`MAPPED_LIMIT_FACTOR`] times `segments`, at most `segments_max`, or only these if the system does not promise more addresses
-/// than it has memory for (`vm.overcommit_memory=2`) or the process may not have them (`ulimit -v`): then the limit
-/// cannot be raised.
+/// Maps [`MAPPED_LIMIT_FACTOR`] times `segments`, at most `segments_max`, or only these if the system does not promise
+/// more addresses than it has memory for (`vm.overcommit_memory=2`) or the process may not have them (`ulimit -v`):
+/// then the limit cannot be raised.
 fn map_arena(segments: usize, segments_max: usize, shift: u32) -> Result<Arena, Error> {
     if cfg!(miri) {
         return Arena::new(segments, shift);
@@ -464,14 +464,14 @@ fn reserve_segments_for(workers: usize, segment_shift: u32) -> usize {
 /// Bytes of the index that are outside the memory of a store of `workers` workers, if the index is that large.
 pub fn index_outside_bytes(memory_bytes: u64, workers: usize) -> u64 {
     let shift = shift_for(memory_bytes);
-    let budget = budget(memory_bytes, 0, reserve_segments_for(workers, shift), shift);
+    let budget = compute_budget(memory_bytes, 0, reserve_segments_for(workers, shift), shift);
     (budget.index_extra as u64) << shift
 }
 
-/// The segments that `limit_bytes` allows with `buffer_bytes`: half of it stays with the segments in any case. Outside of `-m`
-/// are the segments kept free ahead of need and, as memcached's hash table is, index and ghost up to the bounds
+/// The segments that `limit_bytes` allows with `buffer_bytes`: half of it stays with the segments in any case. Outside
+/// of `-m` are the segments kept free ahead of need and, as memcached's hash table is, index and ghost up to the bounds
 /// above.
-fn budget(
+fn compute_budget(
     limit_bytes: u64,
     buffer_bytes: u64,
     reserve_segments: usize,

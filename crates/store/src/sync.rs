@@ -1,4 +1,4 @@
-//! The atomics and the spin hint of every hand-made protocol in this crate, swapped as one by `cfg(loom)`.
+//! The atomics, locks and the spin hint of this crate, which `cfg(loom)` and `cfg(tsan)` replace.
 //!
 //! The protocols (bucket word, epoch) import from here and nowhere else, so loom explores the shipped code and not
 //! a model of it (docs/concurrency.md).

@@ -21,7 +21,7 @@ use crate::request::{
     ArithOptions, ArithOutcome, DeleteOptions, DeleteOutcome, GetOptions, KeyHash, Lease,
     NoRoomYet, Seconds, SetOptions, SetOutcome,
 };
-use crate::set::{self, Set};
+use crate::set::{self, SetOperation};
 use crate::store::Store;
 use crate::write::WriteOperation;
 use crate::{arith, delete, fetch};
@@ -39,7 +39,7 @@ pub struct Worker {
     pub(crate) accounting: ItemAccounting,
     pub(crate) appender: Appender,
     pub(crate) sweeper: Sweeper,
-    last_maintained: Cell<Seconds>,
+    last_maintained_at: Cell<Seconds>,
     /// Dropped last: the next owner of its entry takes over its counters too.
     pub(crate) participant: Participant,
 }
@@ -54,7 +54,7 @@ impl Store {
             accounting: ItemAccounting::new(Arc::clone(self), participant.worker_index()),
             appender: Appender::new(Arc::clone(self)),
             sweeper: Sweeper::default(),
-            last_maintained: Cell::new(Seconds(0)),
+            last_maintained_at: Cell::new(Seconds(0)),
             participant,
         }
     }
@@ -66,7 +66,7 @@ impl Worker {
         &self.store
     }
 
-    /// Must be called before the first lookup and after each sleep.
+    /// Reports that the worker may read from now on; must be called before the first lookup and after each sleep.
     pub fn go_online(&mut self) {
         self.participant.go_online();
     }
@@ -143,7 +143,7 @@ impl Worker {
         options: &SetOptions,
         now: Seconds,
     ) -> Result<SetOutcome, NoRoomYet> {
-        if !self.begin(now) {
+        if !self.begin_operation(now) {
             return Ok(SetOutcome::NoMemory);
         }
         if self.store.is_too_large(key, value.len(), options.flags) {
@@ -151,7 +151,7 @@ impl Worker {
             return Ok(SetOutcome::TooLarge);
         }
         let value = &[ValuePart::Bytes(value)];
-        Set { value, options }.run(&mut self.write(key, hash, now))
+        SetOperation { value, options }.run(&mut self.new_write(key, hash, now))
     }
 
     /// Like [`Worker::try_arith`], but refused if that would have to wait.
@@ -175,10 +175,10 @@ impl Worker {
         options: &ArithOptions,
         now: Seconds,
     ) -> Result<ArithOutcome, NoRoomYet> {
-        if !self.begin(now) {
+        if !self.begin_operation(now) {
             return Ok(ArithOutcome::NoMemory);
         }
-        arith::run(&mut self.write(key, hash, now), options)
+        arith::run_arith(&mut self.new_write(key, hash, now), options)
     }
 
     /// Like [`Worker::try_delete`], but if that would have to wait the item is removed, which is at least as strong
@@ -202,10 +202,10 @@ impl Worker {
         options: &DeleteOptions,
         now: Seconds,
     ) -> Result<DeleteOutcome, NoRoomYet> {
-        if !self.begin(now) {
+        if !self.begin_operation(now) {
             return Ok(DeleteOutcome::NotFound);
         }
-        delete::run(&mut self.write(key, hash, now), options)
+        delete::run_delete(&mut self.new_write(key, hash, now), options)
     }
 
     /// Like [`Worker::try_get_with`], but if that would have to wait it is a miss, and the item is removed, because
@@ -233,10 +233,10 @@ impl Worker {
         options: &GetOptions,
         now: Seconds,
     ) -> Result<Option<(Item<'_>, Lease)>, NoRoomYet> {
-        if !self.begin(now) {
+        if !self.begin_operation(now) {
             return Ok(None);
         }
-        let fetched = fetch::run(&mut self.write(key, hash, now), options)?;
+        let fetched = fetch::run_fetch(&mut self.new_write(key, hash, now), options)?;
         Ok(fetched.map(|fetched| {
             let (item, access) = (fetched.item, fetched.last_access);
             let item = Item::with_access(self.mark_borrowed(), item, fetched.state_word, access);
@@ -244,12 +244,12 @@ impl Worker {
         }))
     }
 
-    /// Bounded background work (compaction, expiry, splits); true while there is more.
+    /// Does a bounded amount of background work (compaction, expiry, splits); true while there is more.
     pub fn maintain(&mut self, now: Seconds) -> bool {
-        if !self.begin(now) {
+        if !self.begin_operation(now) {
             return false;
         }
-        let is_new_second = self.last_maintained.replace(now) < now;
+        let is_new_second = self.last_maintained_at.replace(now) < now;
         if is_new_second {
             self.appender.seal(Some(now));
             self.store.segments.reclaim_limbo_now();
@@ -258,12 +258,12 @@ impl Worker {
         let context = self.context(now);
         let swept = if self.store.reserve_is_low() {
             self.sweeper
-                .run(context, MAINTAIN_SWEEP_BYTES, SweepGoal::FreeSegments)
+                .sweep(context, MAINTAIN_SWEEP_BYTES, SweepGoal::FreeSegments)
         } else {
             (is_new_second || is_sweeping)
                 && self
                     .sweeper
-                    .run(context, MAINTAIN_SWEEP_BYTES, SweepGoal::Dead)
+                    .sweep(context, MAINTAIN_SWEEP_BYTES, SweepGoal::Dead)
         };
         let resized = self.accounting.resize_index();
         let overflow_drained =
@@ -273,16 +273,16 @@ impl Worker {
 
     /// Takes the pending reports for `watch evictions`.
     pub fn take_evicted(&self, visit: &mut dyn FnMut(&EvictedItem)) {
-        self.store.reports.drain().iter().for_each(visit);
+        self.store.reports.take_pending().iter().for_each(visit);
     }
 
     /// Every operation calls this first; false for a worker that was never registered.
     #[inline]
-    pub(crate) fn begin(&self, now: Seconds) -> bool {
-        self.participant.begin(now)
+    pub(crate) fn begin_operation(&self, now: Seconds) -> bool {
+        self.participant.begin_operation(now)
     }
 
-    /// An item is about to be returned.
+    /// Records that an item is about to be returned.
     #[inline]
     pub(crate) fn mark_borrowed(&self) -> &Arc<Store> {
         self.participant.mark_borrowed()
@@ -307,7 +307,7 @@ impl Worker {
     }
 
     #[inline]
-    pub(crate) fn write<'w>(
+    pub(crate) fn new_write<'w>(
         &'w self,
         key: &'w [u8],
         hash: KeyHash,

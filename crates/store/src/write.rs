@@ -6,7 +6,7 @@
 //! nothing is decided before the moment of publication. The decisions of each operation are in `set`, `arith`,
 //! `delete` and `fetch`.
 
-use crate::append::{Body, NewRecord, SegmentKind, UniqueSource};
+use crate::append::{NewRecord, RecordBody, SegmentKind, UniqueSource};
 use crate::chain::{Chain, ValuePart};
 use crate::counters::CounterId;
 use crate::item::HEADER_BYTES_MAX;
@@ -50,7 +50,7 @@ pub(crate) struct NewCopy<'a> {
     pub(crate) is_growing: bool,
 }
 
-/// What a rewritten copy has that the old one had not.
+/// How a rewritten copy differs from the old one.
 #[derive(Clone, Copy)]
 pub(crate) struct CopyChanges {
     pub(crate) expiry: Expiry,
@@ -72,7 +72,7 @@ pub(crate) struct PublishedCopy {
 /// Why a copy was not published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetryReason {
-    /// Another thread was faster: look again.
+    /// Another thread was faster: the key has to be looked up again.
     Changed,
     /// No segment is free for it.
     NoRoom(Shortage),
@@ -160,7 +160,7 @@ impl<'w> WriteOperation<'w> {
     }
 
     /// The unique of a new write over the found item: the `chosen` one, or a larger one.
-    pub(crate) fn unique(&self, chosen: Option<CasUnique>) -> UniqueSource {
+    pub(crate) fn unique_source(&self, chosen: Option<CasUnique>) -> UniqueSource {
         match chosen {
             Some(unique) => UniqueSource::Exactly(unique.0),
             None => UniqueSource::Above(
@@ -192,7 +192,7 @@ impl<'w> WriteOperation<'w> {
         let body = match new.parts {
             [ValuePart::Bytes(bytes)] if self.fits_inline(value_bytes, segment_kind, new) => {
                 one_slice = [*bytes];
-                Body::Inline(&one_slice)
+                RecordBody::Inline(&one_slice)
             }
             parts if self.fits_inline(value_bytes, segment_kind, new) => {
                 let slices = parts.iter().filter_map(|part| match part {
@@ -200,11 +200,11 @@ impl<'w> WriteOperation<'w> {
                     ValuePart::Pieces(_) => None,
                 });
                 value_slices = slices.collect();
-                Body::Inline(&value_slices)
+                RecordBody::Inline(&value_slices)
             }
             parts => {
-                chain.add(parts)?;
-                Body::Chain {
+                chain.append_parts(parts)?;
+                RecordBody::Chain {
                     value_bytes: value_bytes as u32,
                     pieces: chain.pieces(),
                 }
@@ -219,7 +219,7 @@ impl<'w> WriteOperation<'w> {
             last_access: new.last_access,
             body,
         };
-        let is_uploaded = matches!(body, Body::Chain { .. }) && chain.reuses_all_pieces();
+        let is_uploaded = matches!(body, RecordBody::Chain { .. }) && chain.reuses_all_pieces();
         let segment_kind = if is_uploaded {
             segment_kind.for_chain_head()
         } else {
@@ -237,14 +237,14 @@ impl<'w> WriteOperation<'w> {
             has_new_unique: false,
         };
         if !publication.publish(context) {
-            context.appender.undo(&appended);
+            context.appender.undo_append(&appended);
             return Err(RetryReason::Changed);
         }
         chain.mark_published();
         let (old, was_alive) = (self.found.present.as_ref(), self.found.is_alive);
         context
             .accounting
-            .count_replaced(old, was_alive, appended.addr, chain.pieces());
+            .count_publication(old, was_alive, appended.addr, chain.pieces());
         self.allocator
             .sweep_proportionally(appended.bytes + chain.new_piece_bytes());
         Ok(PublishedCopy {
@@ -306,7 +306,8 @@ impl<'w> WriteOperation<'w> {
                             .open_bytes_left(segment_kind)))
     }
 
-    /// An overwrite stays in the queue of the old copy; the policy chooses the queue of a new item.
+    /// Chooses the kind of segment for the new copy: an overwrite stays in the queue of the old copy, the policy
+    /// chooses the queue of a new item.
     fn choose_segment_kind(&self, expiry: Expiry) -> SegmentKind {
         let store = self.store();
         let queue = if let Some(old) = self.found.present {

@@ -33,7 +33,7 @@ fn set(worker: &mut Worker, number: usize) {
 }
 
 /// Backs memory as needed and returns the number of ready bytes.
-fn back(store: &Store) -> u64 {
+fn back_all_needed(store: &Store) -> u64 {
     while store.back_memory_ahead() {}
     assert!(!store.needs_backing());
     store.counters().ready_bytes
@@ -48,17 +48,17 @@ fn taken_bytes(store: &Store) -> u64 {
 fn a_written_store_has_a_huge_page_ready_and_an_empty_one_nothing() {
     let (store, mut worker) = store(MEMORY_BYTES);
     assert!(!store.needs_backing());
-    assert_eq!(back(&store), 0);
+    assert_eq!(back_all_needed(&store), 0);
     set(&mut worker, 0);
     assert!(store.needs_backing());
-    assert_eq!(back(&store), HUGE_PAGE_BYTES);
+    assert_eq!(back_all_needed(&store), HUGE_PAGE_BYTES);
 }
 
 #[test]
 fn writes_take_ready_memory_before_unused_memory() {
     let (store, mut worker) = store(MEMORY_BYTES);
     set(&mut worker, 0);
-    back(&store);
+    back_all_needed(&store);
     let mut refills = 0;
     for number in 1..5_000 {
         let before = (taken_bytes(&store), store.counters().ready_bytes);
@@ -67,7 +67,7 @@ fn writes_take_ready_memory_before_unused_memory() {
         assert_eq!(after.0 - before.0, before.1 - after.1, "at {number}");
         assert_eq!(store.needs_backing(), after.1 < HUGE_PAGE_BYTES);
         refills += u32::from(store.needs_backing());
-        assert_eq!(back(&store), HUGE_PAGE_BYTES);
+        assert_eq!(back_all_needed(&store), HUGE_PAGE_BYTES);
     }
     assert!(refills > 100, "{refills} times");
     store.audit(&[&worker]);
@@ -77,20 +77,20 @@ fn writes_take_ready_memory_before_unused_memory() {
 fn ready_memory_is_inside_the_limit_and_returned_first_when_it_falls() {
     let (store, mut worker) = store(MEMORY_BYTES);
     set(&mut worker, 0);
-    assert_eq!(back(&store), HUGE_PAGE_BYTES);
+    assert_eq!(back_all_needed(&store), HUGE_PAGE_BYTES);
     store.set_memory(1 << 20).unwrap();
-    assert!(back(&store) < HUGE_PAGE_BYTES);
+    assert!(back_all_needed(&store) < HUGE_PAGE_BYTES);
     store.set_memory(MEMORY_BYTES).unwrap();
-    assert_eq!(back(&store), HUGE_PAGE_BYTES);
+    assert_eq!(back_all_needed(&store), HUGE_PAGE_BYTES);
     let mut number = 1;
     while store.counters().evictions == 0 {
         set(&mut worker, number);
-        back(&store);
+        back_all_needed(&store);
         number += 1;
     }
-    let ready_bytes = back(&store);
-    let most = MEMORY_BYTES + MEMORY_BYTES / 8 + RESERVE_BYTES;
-    assert!(taken_bytes(&store) + ready_bytes <= most);
+    let ready_bytes = back_all_needed(&store);
+    let bytes_max = MEMORY_BYTES + MEMORY_BYTES / 8 + RESERVE_BYTES;
+    assert!(taken_bytes(&store) + ready_bytes <= bytes_max);
     assert!(ready_bytes <= RESERVE_BYTES, "{ready_bytes}");
 }
 
@@ -99,6 +99,6 @@ fn a_store_without_huge_pages_backs_nothing_ahead() {
     let (store, mut worker) = store(8 << 20);
     for number in 0..1_000 {
         set(&mut worker, number);
-        assert_eq!(back(&store), 0);
+        assert_eq!(back_all_needed(&store), 0);
     }
 }

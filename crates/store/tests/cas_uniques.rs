@@ -89,7 +89,7 @@ fn an_exposed_unique_stays_and_a_hidden_one_only_grows() {
     }
     assert!(
         exposed.len() > WATCHED,
-        "{} of the told ones are left",
+        "{} of the exposed ones are left",
         exposed.len()
     );
     assert!(

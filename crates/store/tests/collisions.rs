@@ -24,7 +24,7 @@ const OTHER_KEYS: usize = 500;
 /// Each tenth operation is followed by one on another key.
 const OTHER_KEY_EVERY: usize = 10;
 
-/// The contents of a correct store, given its reported evictions.
+/// A store, and the keys that must be in it, given its reported evictions.
 struct StoreWithModel<'w> {
     worker: &'w mut Worker,
     present: HashSet<Vec<u8>>,
@@ -75,8 +75,8 @@ impl StoreWithModel<'_> {
         let outcome = self
             .worker
             .delete(key, self.hash(key), &DeleteOptions::default(), NOW);
-        let was_there = self.present.remove(key);
-        assert_eq!(outcome == DeleteOutcome::Deleted, was_there);
+        let was_present = self.present.remove(key);
+        assert_eq!(outcome == DeleteOutcome::Deleted, was_present);
         self.record_evictions();
     }
 }
@@ -101,40 +101,43 @@ fn keys_of_one_bucket_are_found_while_the_chain_holds_them_and_counted_when_it_d
     store.report_evictions(true);
     let mut worker = store.worker();
     worker.go_online();
-    let mut oracle = StoreWithModel {
+    let mut checked_store = StoreWithModel {
         worker: &mut worker,
         present: HashSet::new(),
         evicted: 0,
     };
     let other = |number: usize| format!("other:{}", number % OTHER_KEYS).into_bytes();
     for number in 0..OTHER_KEYS {
-        oracle.set(&other(number), b"others'");
+        checked_store.set(&other(number), b"others'");
     }
-    let mut last: Vec<Vec<u8>> = Vec::new();
+    let mut recent_keys: Vec<Vec<u8>> = Vec::new();
     for (number, key) in colliding_keys(&store).take(keys).enumerate() {
-        oracle.set(&key, b"1");
+        checked_store.set(&key, b"1");
         if number + 1 == CHAIN_ITEMS / 2 {
-            assert_eq!(oracle.evicted, 0, "a key went although the chain had room");
+            assert_eq!(
+                checked_store.evicted, 0,
+                "a key was evicted although the chain had room"
+            );
         }
         if number % 3 == 0 {
-            oracle.set(&key, b"a longer value");
+            checked_store.set(&key, b"a longer value");
         }
         if number % 5 == 0 {
-            oracle.delete(&key);
+            checked_store.delete(&key);
         }
         if number % OTHER_KEY_EVERY == 0 {
             let key = other(number / OTHER_KEY_EVERY);
-            oracle.get(&key, Some(b"others'"));
-            oracle.set(&key, b"others'");
+            checked_store.get(&key, Some(b"others'"));
+            checked_store.set(&key, b"others'");
         }
-        last.push(key);
-        if last.len() == 4 * CHAIN_ITEMS {
-            for key in last.drain(..) {
-                oracle.get(&key, None);
+        recent_keys.push(key);
+        if recent_keys.len() == 4 * CHAIN_ITEMS {
+            for key in recent_keys.drain(..) {
+                checked_store.get(&key, None);
             }
         }
     }
-    let (present, evicted) = (oracle.present.len(), oracle.evicted);
+    let (present, evicted) = (checked_store.present.len(), checked_store.evicted);
     let counters = store.counters();
     eprintln!("{keys} keys: {present} present, {evicted} evicted, {counters:?}");
     assert_eq!(counters.items as usize, present);

@@ -69,15 +69,16 @@ fn every_item_that_stays_is_listed_once_while_the_index_grows_and_shrinks() {
             }
             next += 100;
         });
-        let mut times: HashMap<&str, usize> = HashMap::new();
+        let mut listed_times: HashMap<&str, usize> = HashMap::new();
         for key in &keys {
-            *times.entry(key).or_default() += 1;
+            *listed_times.entry(key).or_default() += 1;
         }
         assert!(
-            times.values().all(|times| *times == 1),
+            listed_times.values().all(|listed_times| *listed_times == 1),
             "one was listed twice"
         );
-        let stayed = (0..20_000).filter(|n| times.contains_key(format!("stays{n}").as_str()));
+        let stayed =
+            (0..20_000).filter(|n| listed_times.contains_key(format!("stays{n}").as_str()));
         assert_eq!(stayed.count(), 20_000, "grows: {grows}");
     }
 }
@@ -90,10 +91,10 @@ fn neighbours_in_a_listing_share_a_bucket_only_by_chance() {
     let keys = list(&mut worker, 12345, |_| {});
     assert_eq!(keys.len(), count);
     // The lowest eight bits of the hash: in the order of the buckets nearly all neighbours share them.
-    let low = |key: &str| worker.store().hash(key.as_bytes()).0 & 0xff;
+    let lowest_bits = |key: &str| worker.store().hash(key.as_bytes()).0 & 0xff;
     let alike = keys
         .windows(2)
-        .filter(|pair| low(&pair[0]) == low(&pair[1]));
+        .filter(|pair| lowest_bits(&pair[0]) == lowest_bits(&pair[1]));
     let share = alike.count() as f64 / count as f64;
     assert!(share < 2.0 / 256.0, "{share} of all neighbours");
     assert_ne!(keys, list(&mut worker, 54321, |_| {}), "the seed orders it");

@@ -44,13 +44,13 @@ fn all_segments_together_stay_within_the_limit_and_its_allowance() {
         let mut worker = store.worker();
         worker.go_online();
         let reserve_bytes = RESERVE_SEGMENTS * (memory_bytes / 512).max(8 << 10);
-        let most = memory_bytes + outside_bytes(memory_bytes) + reserve_bytes;
+        let bytes_max = memory_bytes + outside_bytes(memory_bytes) + reserve_bytes;
         for (round, value_bytes) in (0..).zip([10, 1000, 10, 20_000]) {
             fill(&mut worker, value_bytes, 1.5, round << 40);
             let counters = store.counters();
             let taken = taken_bytes(&counters);
             assert!(
-                taken <= most,
+                taken <= bytes_max,
                 "{value_bytes} B at {memory_bytes}: {counters:?}"
             );
             assert!(

@@ -1,4 +1,4 @@
-//! Flushes of prefixes over the public face of the store: which items die, what each operation then finds, that
+//! Flushes of prefixes through the public functions of the store: which items die, what each operation then finds, that
 //! their memory comes back within one pass of the log, and what happens with too many prefixes.
 
 use std::sync::Arc;

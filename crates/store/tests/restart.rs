@@ -53,7 +53,7 @@ fn operations_before_and_after_restarts_agree_with_a_map() {
         let memory_bytes = [1 << 20, 32 << 20][seed as usize % 2];
         let mut rng = Rng::from_seed(seed);
         let restartable_store = RestartableStore::new(config(memory_bytes));
-        let mut store = restartable_store.empty();
+        let mut store = restartable_store.make_empty();
         let mut model = Model {
             entries: HashMap::new(),
             now: Seconds(2),
@@ -109,7 +109,7 @@ fn operations_before_and_after_restarts_agree_with_a_map() {
 #[test]
 fn a_handover_leaves_behind_what_is_being_uploaded() {
     let restartable_store = RestartableStore::new(config(8 << 20));
-    let store = restartable_store.empty();
+    let store = restartable_store.make_empty();
     let mut worker = store.worker();
     worker.go_online();
     for number in 0..1000 {
@@ -163,7 +163,7 @@ fn a_handover_leaves_behind_what_is_being_uploaded() {
 #[test]
 fn a_handover_to_other_slab_classes_counts_again_and_to_another_size_is_refused() {
     let restartable_store = RestartableStore::new(config(8 << 20));
-    let store = restartable_store.empty();
+    let store = restartable_store.make_empty();
     fill(&store);
     // Reading removes what has expired.
     let expected = values(&store, 1000);
@@ -187,14 +187,14 @@ fn a_handover_to_other_slab_classes_counts_again_and_to_another_size_is_refused(
 #[test]
 fn uniques_continue_after_a_handover() {
     let restartable_store = RestartableStore::new(config(8 << 20));
-    let mut store = restartable_store.empty();
-    let mut last = 0;
+    let mut store = restartable_store.make_empty();
+    let mut last_unique = 0;
     for number in 0..5 {
         let mut worker = store.worker();
         worker.go_online();
         let unique = set(&worker, &format!("key:{number}"), b"value", Expiry::Never);
-        assert!(unique > last);
-        last = unique;
+        assert!(unique > last_unique);
+        last_unique = unique;
         drop(worker);
         store = restartable_store
             .take_over_as(store, config(8 << 20))
@@ -205,7 +205,7 @@ fn uniques_continue_after_a_handover() {
 #[test]
 fn an_index_of_many_segments_with_overflow_lines_comes_back() {
     let restartable_store = RestartableStore::new(config(8 << 20));
-    let store = restartable_store.empty();
+    let store = restartable_store.make_empty();
     let mut worker = store.worker();
     worker.go_online();
     for number in 0..60_000 {
@@ -257,15 +257,15 @@ fn values(store: &std::sync::Arc<Store>, count: usize) -> Vec<Option<Vec<u8>>> {
 #[test]
 fn uniques_grow_across_restarts() {
     let restartable_store = RestartableStore::new(config(1 << 20));
-    let mut store = restartable_store.empty();
-    let mut last = 0;
+    let mut store = restartable_store.make_empty();
+    let mut last_unique = 0;
     for round in 0..5 {
         let mut worker = store.worker();
         worker.go_online();
         for number in 0..300 {
             let unique = set(&worker, &format!("{round}:{number}"), b"x", Expiry::Never);
-            assert!(unique > last, "{unique} after {last}");
-            last = unique;
+            assert!(unique > last_unique, "{unique} after {last_unique}");
+            last_unique = unique;
             worker.pass();
         }
         drop(worker);
@@ -276,7 +276,7 @@ fn uniques_grow_across_restarts() {
 #[test]
 fn flushed_items_stay_flushed_and_a_pending_flush_takes_effect() {
     let restartable_store = RestartableStore::new(config(4 << 20));
-    let store = restartable_store.empty();
+    let store = restartable_store.make_empty();
     let mut worker = store.worker();
     worker.go_online();
     for number in 0..2000 {
@@ -311,7 +311,7 @@ fn flushed_items_stay_flushed_and_a_pending_flush_takes_effect() {
 #[test]
 fn marks_and_accesses_of_an_item_come_back() {
     let restartable_store = RestartableStore::new(config(1 << 20));
-    let store = restartable_store.empty();
+    let store = restartable_store.make_empty();
     let mut worker = store.worker();
     worker.go_online();
     set(&worker, "won", b"x", Expiry::At(Seconds(50)));
@@ -343,7 +343,7 @@ fn marks_and_accesses_of_an_item_come_back() {
 #[test]
 fn no_snapshot_is_made_while_a_worker_has_an_open_segment() {
     let restartable_store = RestartableStore::new(config(1 << 20));
-    let store = restartable_store.empty();
+    let store = restartable_store.make_empty();
     let mut worker = store.worker();
     worker.go_online();
     set(&worker, "key", b"value", Expiry::Never);
@@ -355,7 +355,7 @@ fn no_snapshot_is_made_while_a_worker_has_an_open_segment() {
 #[test]
 fn an_upload_that_was_not_committed_is_gone() {
     let restartable_store = RestartableStore::new(config(4 << 20));
-    let store = restartable_store.empty();
+    let store = restartable_store.make_empty();
     let mut worker = store.worker();
     worker.go_online();
     set(&worker, "key", b"value", Expiry::Never);
@@ -379,7 +379,7 @@ fn an_upload_that_was_not_committed_is_gone() {
 #[test]
 fn settings_that_change_the_layout_are_refused_and_others_are_not() {
     let restartable_store = RestartableStore::new(config(2 << 20));
-    let store = restartable_store.empty();
+    let store = restartable_store.make_empty();
     fill(&store);
     let snapshot = store.snapshot(STOP).unwrap();
     let items = store.counters().items;
@@ -407,7 +407,7 @@ fn settings_that_change_the_layout_are_refused_and_others_are_not() {
 #[test]
 fn other_bytes_another_version_and_damage_are_distinguished() {
     let restartable_store = RestartableStore::new(config(1 << 20));
-    let snapshot = restartable_store.empty().snapshot(STOP).unwrap();
+    let snapshot = restartable_store.make_empty().snapshot(STOP).unwrap();
     for foreign in [&b""[..], b"GLASSMEM", b"Tmain\nKslab_config 1.25\n"] {
         assert_eq!(Snapshot::decode(foreign), Err(SnapshotError::Foreign));
     }
@@ -424,9 +424,9 @@ fn other_bytes_another_version_and_damage_are_distinguished() {
             "it is damaged: its checksum is wrong"
         );
     }
-    for at in 12..snapshot.len() {
+    for offset in 12..snapshot.len() {
         let mut flipped = snapshot.clone();
-        flipped[at] ^= 1;
+        flipped[offset] ^= 1;
         assert_eq!(reason(&flipped), "it is damaged: its checksum is wrong");
     }
 }
@@ -434,21 +434,21 @@ fn other_bytes_another_version_and_damage_are_distinguished() {
 #[test]
 fn a_changed_byte_of_the_memory_is_found() {
     let restartable_store = RestartableStore::new(config(1 << 20));
-    let store = restartable_store.empty();
+    let store = restartable_store.make_empty();
     fill(&store);
     let snapshot = store.snapshot(STOP).unwrap();
     drop(store);
     let mut rng = Rng::from_seed(5);
     let (mut found, memory) = (0, restartable_store.read());
     for _ in 0..60 {
-        let at = rng.below(memory.len() as u64 / 4);
-        restartable_store.write(at, &[memory[at as usize] ^ 0x10]);
+        let offset = rng.below(memory.len() as u64 / 4);
+        restartable_store.write(offset, &[memory[offset as usize] ^ 0x10]);
         if let Err(error) = restartable_store.recover(&snapshot) {
             let reason = "it is damaged: the checksum of the memory is wrong";
             assert_eq!(error.to_string(), reason);
             found += 1;
         }
-        restartable_store.write(at, &[memory[at as usize]]);
+        restartable_store.write(offset, &[memory[offset as usize]]);
     }
     assert!(found > 10, "only {found}, the others were in free segments");
     assert!(restartable_store.recover(&snapshot).is_ok());
@@ -458,7 +458,7 @@ fn a_changed_byte_of_the_memory_is_found() {
 #[test]
 fn damage_with_right_checksums_is_refused_or_harmless() {
     let restartable_store = RestartableStore::new(config(1 << 20));
-    let store = restartable_store.empty();
+    let store = restartable_store.make_empty();
     fill(&store);
     let snapshot = store.snapshot(STOP).unwrap();
     drop(store);
@@ -466,10 +466,12 @@ fn damage_with_right_checksums_is_refused_or_harmless() {
     let (mut accepted, mut refused) = (0, 0);
     for seed in 0..1500 {
         let mut rng = Rng::from_seed(seed);
-        let outcome =
-            restart::restartable_store::damage(&restartable_store, &snapshot, &memory, |bound| {
-                rng.below(bound)
-            });
+        let outcome = restart::restartable_store::recover_damaged(
+            &restartable_store,
+            &snapshot,
+            &memory,
+            |bound| rng.below(bound),
+        );
         *(if outcome { &mut accepted } else { &mut refused }) += 1;
     }
     eprintln!("{accepted} accepted, {refused} refused");
@@ -481,7 +483,7 @@ fn damage_with_right_checksums_is_refused_or_harmless() {
 fn an_entry_with_an_address_beyond_the_memory_is_refused() {
     const ADDRESS_BITS: u32 = 48;
     let restartable_store = RestartableStore::new(config(1 << 20));
-    let store = restartable_store.empty();
+    let store = restartable_store.make_empty();
     fill(&store);
     let snapshot = store.snapshot(STOP).unwrap();
     drop(store);

@@ -88,8 +88,8 @@ impl StoreWithoutFreeSegment {
     /// The item as a reader sees it.
     fn item(&self) -> Option<(Vec<u8>, CasUnique, Expiry, bool)> {
         let item = self.reader.peek(KEY, self.hash, NOW)?;
-        let seen = (item.value()?.to_vec(), item.unique(), item.expiry());
-        Some((seen.0, seen.1, seen.2, item.was_fetched()))
+        let seen_item = (item.value()?.to_vec(), item.unique(), item.expiry());
+        Some((seen_item.0, seen_item.1, seen_item.2, item.was_fetched()))
     }
 }
 
@@ -220,12 +220,12 @@ fn retry_waits_until_the_reader_passes_or_the_caller_gives_up() {
     } = StoreWithoutFreeSegment::new();
     let options = SetOptions::default();
     let write = |writer: &Worker| writer.try_set(KEY, hash, b"6", &options, NOW);
-    let mut most = 0;
+    let mut tries_max = 0;
     let given_up = writer.retry(write, |tries| {
-        most = tries;
+        tries_max = tries;
         tries < 3
     });
-    assert_eq!((given_up, most), (Err(NoRoomYet), 3));
+    assert_eq!((given_up, tries_max), (Err(NoRoomYet), 3));
     let stored = writer.retry(write, |tries| {
         if tries == 5 {
             reader.pass();

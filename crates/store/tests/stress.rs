@@ -259,7 +259,7 @@ fn read_item(
     let hint = worker.prefetch_next_line(hash, hint);
     if let Some(value) = worker.get_short(key_name(key).as_bytes(), hint, now) {
         let version = version_of(key, value);
-        assert!(version >= version_min, "a bare read found an old value");
+        assert!(version >= version_min, "a short read found an old value");
     }
     let touch = (rng.below(10) == 0).then_some(Expiry::At(Seconds(now.0 + 30)));
     let recache_s = (rng.below(10) == 0).then_some(20);
@@ -379,7 +379,7 @@ fn run_thread(shared: &Shared, thread_index: usize, seed: u64) -> u64 {
         worker.maintain(shared.now());
         worker.go_offline();
         if rng.below(3000) == 0 {
-            // A worker that goes and comes back.
+            // A worker that ends and is registered again.
             drop(worker);
             worker = shared.store.worker();
         }

@@ -67,17 +67,17 @@ impl FromStr for StrategyFile {
     type Err = StrategyError;
 
     fn from_str(text: &str) -> Result<Self, StrategyError> {
-        let problem = |line: usize, problem: String| StrategyError::File { line, problem };
+        let file_error = |line: usize, problem: String| StrategyError::File { line, problem };
         let mut lines = text.lines().enumerate();
         check_first_line(lines.next().map_or("", |(_, first_line)| first_line))
-            .map_err(|reason| problem(1, reason))?;
+            .map_err(|reason| file_error(1, reason))?;
         let (mut strategy, mut file) = (None, Self::default());
-        let (mut fixed_keys, mut tree) = (HashSet::new(), Tree::default());
+        let (mut fixed_keys, mut parent_by_child) = (HashSet::new(), ParentByChild::default());
         let (mut with_items, mut with_pages) = (Vec::new(), Vec::new());
         for (index, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
             let (name, arguments) = line.split_once(' ').unwrap_or((line, ""));
-            let invalid_line = |reason: String| problem(index + 1, format!("`{name}` {reason}"));
-            let rule = || {
+            let invalid_line = |reason: String| file_error(index + 1, format!("`{name}` {reason}"));
+            let parse_rule = || {
                 TogetherRule::parse(arguments).map_err(|reason| invalid_line(reason.to_string()))
             };
             match name {
@@ -88,27 +88,27 @@ impl FromStr for StrategyFile {
                     strategy = Some(
                         arguments
                             .parse()
-                            .map_err(|e| invalid_line(format!("{e}")))?,
+                            .map_err(|error| invalid_line(format!("{error}")))?,
                     );
                 }
                 "key" if fixed_keys.insert(arguments) => file.fixed_keys.push(arguments.to_owned()),
                 "key" => {} // it is in the fixed set already
                 "child" => {
                     let (parent, key) = parse_child(arguments).map_err(invalid_line)?;
-                    if tree.add(parent, key).map_err(invalid_line)? {
+                    if parent_by_child.add(parent, key).map_err(invalid_line)? {
                         file.children.push((parent.to_owned(), key.to_owned()));
                     }
                 }
                 "forecast" => file
                     .forecast
                     .push(parse_forecast(arguments).map_err(invalid_line)?),
-                "together" => with_items.push(rule()?),
-                "together-page" => with_pages.push(rule()?),
-                _ => return Err(problem(index + 1, unknown_line_message(name))),
+                "together" => with_items.push(parse_rule()?),
+                "together-page" => with_pages.push(parse_rule()?),
+                _ => return Err(file_error(index + 1, unknown_line_message(name))),
             }
         }
         file.strategy =
-            strategy.ok_or_else(|| problem(2, "no line begins with `strategy`".into()))?;
+            strategy.ok_or_else(|| file_error(2, "no line begins with `strategy`".into()))?;
         file.learned = LearnedTogetherRules {
             with_items: TogetherRules::new(with_items),
             with_pages: TogetherRules::new(with_pages),
@@ -120,8 +120,8 @@ impl FromStr for StrategyFile {
 fn check_first_line(first_line: &str) -> Result<(), String> {
     match first_line.split_once(' ') {
         Some((FILE_MAGIC, VERSION)) => Ok(()),
-        Some((FILE_MAGIC, other)) => Err(format!(
-            "version `{other}` is unknown; save the strategy again with the version of glasscache that reads it"
+        Some((FILE_MAGIC, unknown_version)) => Err(format!(
+            "version `{unknown_version}` is unknown; save the strategy again with the version of glasscache that reads it"
         )),
         _ => Err(format!(
             "must be `{FILE_MAGIC} {VERSION}`; write the file with simulate --save"
@@ -144,18 +144,18 @@ fn parse_child(arguments: &str) -> Result<(&str, &str), String> {
     keys.ok_or_else(|| "needs two keys, a parent and its child".to_owned())
 }
 
-/// The parent of each child. A key with two parents would be fetched twice, and a cycle without end.
+/// The parent of each child. A key with two parents would be fetched twice, and a cycle would be fetched without end.
 #[derive(Default)]
-struct Tree<'f>(HashMap<&'f str, &'f str>);
+struct ParentByChild<'f>(HashMap<&'f str, &'f str>);
 
-impl<'f> Tree<'f> {
+impl<'f> ParentByChild<'f> {
     /// Adds a child; false if it is there already, an error if the file would no longer describe a tree.
     fn add(&mut self, parent: &'f str, key: &'f str) -> Result<bool, String> {
         match self.0.get(key) {
-            Some(&first) if first == parent => return Ok(false),
-            Some(first) => {
+            Some(&known_parent) if known_parent == parent => return Ok(false),
+            Some(known_parent) => {
                 return Err(format!(
-                    "names {key} under {first} and under {parent}; save the strategy again"
+                    "names {key} under {known_parent} and under {parent}; save the strategy again"
                 ));
             }
             None => {}
@@ -192,11 +192,11 @@ fn parse_forecast(arguments: &str) -> Result<Forecast, String> {
 impl fmt::Display for StrategyFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{FILE_MAGIC} {VERSION}\nstrategy {}", self.strategy)?;
-        for prediction in &self.forecast {
+        for forecast in &self.forecast {
             writeln!(
                 f,
                 "forecast {} {} {} {}",
-                prediction.figure, prediction.value, prediction.low, prediction.high
+                forecast.figure, forecast.value, forecast.low, forecast.high
             )?;
         }
         for key in &self.fixed_keys {

@@ -1,6 +1,6 @@
 //! The local cache: values by key in the process of the client, kept by one of the policies.
 //!
-//! Policies know slots; this file assigns a slot to every key, stores the values and reuses slots. A
+//! Policies know only slots; this file assigns a slot to every key, stores the values and reuses slots. A
 //! key whose value was evicted may keep its slot for a while, if the policy remembers it (S3-FIFO's
 //! ghost queue).
 
@@ -11,7 +11,7 @@ use std::hash::Hash;
 use crate::policy::{AnyPolicy, Policy, Released};
 
 #[derive(Debug)]
-struct Slot<K, V> {
+struct SlotEntry<K, V> {
     key: K,
     value: Option<V>,
 }
@@ -21,7 +21,7 @@ struct Slot<K, V> {
 pub struct LocalCache<K, V> {
     policy: AnyPolicy,
     slot_by_key: HashMap<K, u32>,
-    slots: Vec<Option<Slot<K, V>>>,
+    slots: Vec<Option<SlotEntry<K, V>>>,
     free_slots: Vec<u32>,
     /// How many slots have a value.
     value_count: usize,
@@ -74,14 +74,14 @@ impl<K: Clone + Eq + Hash, V> LocalCache<K, V> {
             slot_by_key,
             slots,
             free_slots,
-            value_count: values,
+            value_count,
             has_evicted,
         } = self;
         let is_kept = policy.insert(slot, bytes, &mut |slot, released| {
             let value = slots[slot as usize]
                 .as_mut()
                 .and_then(|entry| entry.value.take());
-            *values -= usize::from(value.is_some());
+            *value_count -= usize::from(value.is_some());
             *has_evicted = true;
             if released == Released::Slot {
                 release(slot, slot_by_key, slots, free_slots);
@@ -90,7 +90,7 @@ impl<K: Clone + Eq + Hash, V> LocalCache<K, V> {
         match &mut slots[slot as usize] {
             Some(entry) if is_kept => {
                 entry.value = Some(value);
-                *values += 1;
+                *value_count += 1;
             }
             _ => release(slot, slot_by_key, slots, free_slots),
         }
@@ -152,7 +152,7 @@ impl<K: Clone + Eq + Hash, V> LocalCache<K, V> {
         if let Some(&slot) = self.slot_by_key.get(key) {
             return slot;
         }
-        let entry = Some(Slot {
+        let entry = Some(SlotEntry {
             key: key.clone(),
             value: None,
         });
@@ -171,7 +171,7 @@ impl<K: Clone + Eq + Hash, V> LocalCache<K, V> {
 fn release<K: Eq + Hash, V>(
     slot: u32,
     slot_by_key: &mut HashMap<K, u32>,
-    slots: &mut [Option<Slot<K, V>>],
+    slots: &mut [Option<SlotEntry<K, V>>],
     free_slots: &mut Vec<u32>,
 ) {
     if let Some(entry) = slots[slot as usize].take() {

@@ -45,7 +45,7 @@ impl<K: Clone + Eq + Hash, V> NearValues<K, V> {
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        // Before the look-ups, for a value that is returned stays borrowed.
+        // Before the look-ups, because a returned value stays borrowed.
         self.remove_stale(key, &is_fresh);
         let fixed = self.fixed.get(key).and_then(Option::as_ref);
         fixed

@@ -11,13 +11,13 @@ use crate::rules::{Prefetch, PrefetchRules};
 /// How the fixed set is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FixedRule {
-    /// `fixed:n`: the n items that most requests of the first half use.
+    /// `fixed:argument`: the n items that most requests of the first half use.
     Requests(usize),
-    /// `fixed-time:n`: the same, weighed by the cost of one single get.
+    /// `fixed-time:argument`: the same, weighed by the cost of one single get.
     Time(usize),
-    /// `fixed-bytes:B`: the most time saved a byte, within B bytes.
+    /// `fixed-parse_byte_count:B`: the most time saved a byte, within B bytes.
     Bytes(u64),
-    /// `fixed-hindsight:n`: `fixed:n` chosen on all requests; an upper bound, not a usable choice.
+    /// `fixed-hindsight:argument`: `fixed:argument` chosen on all requests; an upper bound, not a usable choice.
     Hindsight(usize),
 }
 
@@ -27,11 +27,11 @@ pub enum LocalRule {
     /// None.
     #[default]
     Nothing,
-    /// `lru:n`: least recently used, n items.
+    /// `lru:argument`: least recently used, n items.
     Lru(usize),
-    /// `lru-bytes:B`: least recently used, B bytes.
+    /// `lru-parse_byte_count:B`: least recently used, B bytes.
     LruBytes(u64),
-    /// `s3fifo:n`: S3-FIFO, n items.
+    /// `s3fifo:argument`: S3-FIFO, n items.
     S3Fifo(usize),
 }
 
@@ -122,12 +122,12 @@ impl Strategy {
             Term::Remote => None,
             Term::Fixed(rule) => self.fixed.replace(rule).map(|_| "fixed sets"),
             Term::Local(rule) => {
-                let old = std::mem::replace(&mut self.local, rule);
-                (old != LocalRule::Nothing).then_some("local caches")
+                let previous = std::mem::replace(&mut self.local, rule);
+                (previous != LocalRule::Nothing).then_some("local caches")
             }
             Term::Prefetch(rule) => {
-                let old = std::mem::replace(&mut self.prefetch, rule);
-                (old != Prefetch::Nothing).then_some("rules for children")
+                let previous = std::mem::replace(&mut self.prefetch, rule);
+                (previous != Prefetch::Nothing).then_some("rules for children")
             }
             Term::Subtree(depth) => self.subtree_depth.replace(depth).map(|_| "subtrees"),
             Term::Together(share) => self
@@ -155,9 +155,9 @@ impl Term {
     fn parse(term: &str) -> Result<Self, StrategyError> {
         let (name, argument) = term
             .split_once(':')
-            .map_or((term, None), |(name, n)| (name, Some(n)));
-        let items = || items(argument, term);
-        let bytes = || bytes(argument, term);
+            .map_or((term, None), |(name, argument)| (name, Some(argument)));
+        let items = || parse_items(argument, term);
+        let bytes = || parse_byte_count(argument, term);
         Ok(match (name, argument) {
             ("remote", None) => Self::Remote,
             ("children", None) => Self::Prefetch(Prefetch::Children),
@@ -176,20 +176,20 @@ impl Term {
     }
 }
 
-fn items(argument: Option<&str>, term: &str) -> Result<usize, StrategyError> {
-    let parsed = argument.and_then(|n| n.parse::<u32>().ok());
+fn parse_items(argument: Option<&str>, term: &str) -> Result<usize, StrategyError> {
+    let parsed = argument.and_then(|argument| argument.parse::<u32>().ok());
     parsed
-        .map(|n| n as usize)
+        .map(|argument| argument as usize)
         .ok_or_else(|| StrategyError::Number(term.into(), "lru:206"))
 }
 
-fn bytes(argument: Option<&str>, term: &str) -> Result<u64, StrategyError> {
+fn parse_byte_count(argument: Option<&str>, term: &str) -> Result<u64, StrategyError> {
     let parsed = argument.and_then(parse_bytes);
     parsed.ok_or_else(|| StrategyError::Number(term.into(), "fixed-bytes:8M"))
 }
 
 fn parse_share(argument: Option<&str>, term: &str) -> Result<u8, StrategyError> {
-    let parsed = argument.and_then(|n| n.parse().ok());
+    let parsed = argument.and_then(|argument| argument.parse().ok());
     parsed
         .filter(|share| (1..=100).contains(share))
         .ok_or_else(|| StrategyError::Share(term.into()))
@@ -215,16 +215,16 @@ impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut terms = Vec::new();
         terms.extend(self.fixed.map(|rule| match rule {
-            FixedRule::Requests(n) => format!("fixed:{n}"),
-            FixedRule::Time(n) => format!("fixed-time:{n}"),
-            FixedRule::Bytes(b) => format!("fixed-bytes:{b}"),
-            FixedRule::Hindsight(n) => format!("fixed-hindsight:{n}"),
+            FixedRule::Requests(items) => format!("fixed:{items}"),
+            FixedRule::Time(items) => format!("fixed-time:{items}"),
+            FixedRule::Bytes(bytes) => format!("fixed-bytes:{bytes}"),
+            FixedRule::Hindsight(items) => format!("fixed-hindsight:{items}"),
         }));
         match self.local {
             LocalRule::Nothing => {}
-            LocalRule::Lru(n) => terms.push(format!("lru:{n}")),
-            LocalRule::LruBytes(b) => terms.push(format!("lru-bytes:{b}")),
-            LocalRule::S3Fifo(n) => terms.push(format!("s3fifo:{n}")),
+            LocalRule::Lru(items) => terms.push(format!("lru:{items}")),
+            LocalRule::LruBytes(bytes) => terms.push(format!("lru-bytes:{bytes}")),
+            LocalRule::S3Fifo(items) => terms.push(format!("s3fifo:{items}")),
         }
         match self.prefetch {
             Prefetch::Nothing => {}

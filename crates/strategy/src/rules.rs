@@ -1,6 +1,6 @@
 //! What one request fetches: prefetching along the tree of items, and when an item is already available.
 //!
-//! Sans I/O. The caller begins a request, looks up its items one by one, fetches the returned list
+//! Without I/O: the caller begins a request, looks up its items one by one, fetches the returned list
 //! and stores the result; nothing here waits, so the same rules serve a blocking client, an event
 //! loop and the simulator. The order of steps is that of docs/reference/formats.md, section 4, and
 //! decides results to the last nanosecond: change both or none.

@@ -57,10 +57,10 @@ impl SplitKey<'_> {
     pub fn new(key: &str) -> Option<SplitKey<'_>> {
         let (mut template, mut parts) = (String::with_capacity(key.len()), Vec::new());
         let mut remaining = key;
-        while let Some(first) = remaining.chars().next() {
-            let is_word = first.is_alphanumeric();
+        while let Some(first_char) = remaining.chars().next() {
+            let is_word = first_char.is_alphanumeric();
             let end = remaining
-                .find(|next: char| next.is_alphanumeric() != is_word)
+                .find(|next_char: char| next_char.is_alphanumeric() != is_word)
                 .unwrap_or(remaining.len());
             let (word_run, tail) = remaining.split_at(end);
             if word_run.contains(['{', '}', ' ']) {
@@ -86,20 +86,25 @@ impl Pattern {
 
     /// Reads text with `{1}` to `{9}`.
     pub fn parse(text: &str) -> Result<Self, TogetherError> {
-        let brace = || TogetherError::Brace(text.to_owned());
+        let brace_error = || TogetherError::Brace(text.to_owned());
         let mut pieces = Vec::new();
         let mut remaining = text;
-        while let Some(open) = remaining.find(['{', '}']) {
-            if open > 0 {
-                pieces.push(PatternPiece::Text(remaining[..open].to_owned()));
+        while let Some(brace_index) = remaining.find(['{', '}']) {
+            if brace_index > 0 {
+                pieces.push(PatternPiece::Text(remaining[..brace_index].to_owned()));
             }
-            let mut brace_content = remaining[open..]
+            let mut brace_content = remaining[brace_index..]
                 .strip_prefix('{')
-                .ok_or_else(brace)?
+                .ok_or_else(brace_error)?
                 .chars();
             let number = brace_content.next().and_then(|digit| digit.to_digit(10));
-            let number = number.filter(|&number| number > 0).ok_or_else(brace)?;
-            remaining = brace_content.as_str().strip_prefix('}').ok_or_else(brace)?;
+            let number = number
+                .filter(|&number| number > 0)
+                .ok_or_else(brace_error)?;
+            remaining = brace_content
+                .as_str()
+                .strip_prefix('}')
+                .ok_or_else(brace_error)?;
             pieces.push(PatternPiece::Variable(number as u8 - 1));
         }
         if !remaining.is_empty() {
@@ -151,7 +156,9 @@ pub struct TogetherRule {
 impl TogetherRule {
     /// Reads `<trigger> <pattern> <pattern> ...`.
     pub fn parse(text: &str) -> Result<Self, TogetherError> {
-        let mut words = text.split(' ').filter(|word| !word.is_empty());
+        let mut words = text
+            .split(' ')
+            .filter(|companion_text| !companion_text.is_empty());
         let trigger = words.next().ok_or(TogetherError::TooShort)?;
         let parts: Vec<u8> = Pattern::parse(trigger)?.part_indexes().collect();
         // With numbers in place of the braces the trigger must cut into the same template again.
@@ -170,11 +177,11 @@ impl TogetherRule {
             return Err(TogetherError::Trigger(trigger.to_owned()));
         }
         let companions = words
-            .map(|word| {
-                let pattern = Pattern::parse(word)?;
+            .map(|companion_text| {
+                let pattern = Pattern::parse(companion_text)?;
                 let unknown = pattern.part_indexes().find(|part| !parts.contains(part));
                 unknown.map_or(Ok(pattern), |part| {
-                    Err(TogetherError::Part(word.to_owned(), part + 1))
+                    Err(TogetherError::Part(companion_text.to_owned(), part + 1))
                 })
             })
             .collect::<Result<Vec<_>, _>>()?;
@@ -236,26 +243,26 @@ impl TogetherRules {
 
     /// Appends the keys that are fetched with `key`: those of rules for the key itself, then those of rules for its
     /// template, each once.
-    pub fn companions(&self, key: &str, list: &mut Vec<String>) {
-        let start = list.len();
-        let mut add = |rules: Option<&Vec<usize>>, parts: &[&str]| {
+    pub fn companions(&self, key: &str, companion_list: &mut Vec<String>) {
+        let list_start = companion_list.len();
+        let mut add_companions = |rules: Option<&Vec<usize>>, parts: &[&str]| {
             for pattern in rules
                 .into_iter()
                 .flatten()
                 .flat_map(|&rule| &self.rules[rule].companions)
             {
                 let companion = pattern.fill(parts);
-                if !list[start..].contains(&companion) {
-                    list.push(companion);
+                if !companion_list[list_start..].contains(&companion) {
+                    companion_list.push(companion);
                 }
             }
         };
-        add(self.by_trigger.get(key), &[]);
+        add_companions(self.by_trigger.get(key), &[]);
         if self.has_templates
             && let Some(split_key) =
                 SplitKey::new(key).filter(|split_key| !split_key.parts.is_empty())
         {
-            add(self.by_trigger.get(&split_key.template), &split_key.parts);
+            add_companions(self.by_trigger.get(&split_key.template), &split_key.parts);
         }
     }
 }
@@ -269,9 +276,9 @@ mod tests {
             .iter()
             .map(|rule| TogetherRule::parse(rule).unwrap())
             .collect();
-        let mut list = Vec::new();
-        TogetherRules::new(rules).companions(key, &mut list);
-        list
+        let mut companion_list = Vec::new();
+        TogetherRules::new(rules).companions(key, &mut companion_list);
+        companion_list
     }
 
     #[test]

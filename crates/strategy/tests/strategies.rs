@@ -146,19 +146,28 @@ fn a_key_or_child_that_a_strategy_file_lists_twice_is_kept_once() {
 /// LRU as a list, newest at the back; capacity in bytes, `bytes` of 1 each make it a capacity in items.
 struct NaiveLru {
     capacity: u64,
-    list: VecDeque<(u32, u64)>,
+    items: VecDeque<(u32, u64)>,
 }
 
 impl NaiveLru {
     fn access(&mut self, slot: u32, bytes: u64) -> bool {
-        let is_hit = self.list.iter().position(|&(s, _)| s == slot);
-        let entry = is_hit.and_then(|at| self.list.remove(at));
+        let index = self
+            .items
+            .iter()
+            .position(|&(candidate, _)| candidate == slot);
+        let entry = index.and_then(|index| self.items.remove(index));
         if entry.is_none() && bytes > self.capacity {
             return false;
         }
-        self.list.push_back(entry.unwrap_or((slot, bytes)));
-        while self.list.iter().map(|&(_, b)| b).sum::<u64>() > self.capacity {
-            self.list.pop_front();
+        self.items.push_back(entry.unwrap_or((slot, bytes)));
+        while self
+            .items
+            .iter()
+            .map(|&(_, item_bytes)| item_bytes)
+            .sum::<u64>()
+            > self.capacity
+        {
+            self.items.pop_front();
         }
         entry.is_some()
     }
@@ -184,14 +193,14 @@ impl NaiveS3Fifo {
         if self.capacity == 0 {
             return false;
         }
-        let remembered = self.ghost.iter().position(|&s| s == slot);
-        if let Some(at) = remembered {
-            self.ghost.remove(at);
+        let ghost_index = self.ghost.iter().position(|&candidate| candidate == slot);
+        if let Some(index) = ghost_index {
+            self.ghost.remove(index);
         }
         if self.small.len() + self.main.len() == self.capacity {
             self.evict();
         }
-        if remembered.is_some() {
+        if ghost_index.is_some() {
             self.main.push_back((slot, 0));
         } else {
             self.small.push_back((slot, 0));
@@ -235,7 +244,7 @@ proptest! {
     #[test]
     fn lru_equals_a_naive_list(capacity in 0usize..8, slots in prop::collection::vec(0u32..16, 0..300)) {
         let mut policy = Lru::new(capacity);
-        let mut naive = NaiveLru { capacity: capacity as u64, list: VecDeque::new() };
+        let mut naive = NaiveLru { capacity: capacity as u64, items: VecDeque::new() };
         for slot in slots {
             prop_assert_eq!(access(&mut policy, slot, 1), naive.access(slot, 1));
         }
@@ -244,7 +253,7 @@ proptest! {
     #[test]
     fn lru_of_bytes_equals_a_naive_list(capacity in 0u64..40, slots in prop::collection::vec(0u32..16, 0..300)) {
         let mut policy = LruBytes::new(capacity);
-        let mut naive = NaiveLru { capacity, list: VecDeque::new() };
+        let mut naive = NaiveLru { capacity, items: VecDeque::new() };
         for slot in slots {
             prop_assert_eq!(access(&mut policy, slot, slot), naive.access(slot, u64::from(slot.max(1))));
         }
@@ -265,15 +274,15 @@ proptest! {
         steps in prop::collection::vec((0u8..20, 0u32..4, 0u32..12), 0..400),
     ) {
         let local = notation.parse::<Strategy>().unwrap().local;
-        let mut near = LocalCache::new(local.policy());
-        let mut truth = HashMap::new();
-        for (key, verb, bytes) in steps {
-            match verb {
-                0 => { near.remove(&key); truth.remove(&key); }
-                1 => { near.insert(&key, bytes, bytes); truth.insert(key, bytes); }
-                _ => if let Some(value) = near.get(&key) { prop_assert_eq!(Some(value), truth.get(&key)); },
+        let mut local_cache = LocalCache::new(local.policy());
+        let mut expected_values = HashMap::new();
+        for (key, operation, bytes) in steps {
+            match operation {
+                0 => { local_cache.remove(&key); expected_values.remove(&key); }
+                1 => { local_cache.insert(&key, bytes, bytes); expected_values.insert(key, bytes); }
+                _ => if let Some(value) = local_cache.get(&key) { prop_assert_eq!(Some(value), expected_values.get(&key)); },
             }
-            prop_assert!(near.len() <= 30);
+            prop_assert!(local_cache.len() <= 30);
         }
     }
 }
@@ -283,7 +292,9 @@ fn s3fifo_remembers_early_evictions() {
     let mut policy = S3Fifo::new(10);
     let mut released = Vec::new();
     for slot in 0..12 {
-        policy.insert(slot, 1, &mut |slot, gone| released.push((slot, gone)));
+        policy.insert(slot, 1, &mut |slot, released_part| {
+            released.push((slot, released_part));
+        });
     }
     assert_eq!(released, [(0, Released::Value), (1, Released::Value)]);
     policy.clear();
@@ -293,9 +304,9 @@ fn s3fifo_remembers_early_evictions() {
 struct BinaryTree;
 
 impl RelatedItems<u32> for BinaryTree {
-    fn children(&self, key: &u32, list: &mut Vec<u32>) {
+    fn children(&self, key: &u32, fetch_list: &mut Vec<u32>) {
         if *key < 3 {
-            list.extend([key * 2 + 1, key * 2 + 2]);
+            fetch_list.extend([key * 2 + 1, key * 2 + 2]);
         }
     }
 
@@ -303,12 +314,12 @@ impl RelatedItems<u32> for BinaryTree {
         level.sort_unstable();
     }
 
-    fn companions(&self, key: &u32, list: &mut Vec<u32>) {
-        list.extend([key + 100, key + 101]);
+    fn companions(&self, key: &u32, fetch_list: &mut Vec<u32>) {
+        fetch_list.extend([key + 100, key + 101]);
     }
 
-    fn page_companions(&self, page: &u32, list: &mut Vec<u32>) {
-        list.extend([*page, page + 200]);
+    fn page_companions(&self, page: &u32, fetch_list: &mut Vec<u32>) {
+        fetch_list.extend([*page, page + 200]);
     }
 }
 
@@ -331,7 +342,7 @@ struct TestProcess {
     near_values: NearValues<u32, u32>,
     scope: Scope<u32, u32>,
     fetched_values: HashMap<u32, FetchedValue<u32>>,
-    list: Vec<u32>,
+    fetch_list: Vec<u32>,
 }
 
 impl TestProcess {
@@ -350,7 +361,7 @@ impl TestProcess {
             near_values,
             scope: Scope::default(),
             fetched_values: (0..400).map(|key| (key, value(key))).collect(),
-            list: Vec::new(),
+            fetch_list: Vec::new(),
         }
     }
 
@@ -367,32 +378,32 @@ impl TestProcess {
             related_items: &BinaryTree,
             validity: &EvenValuesAreFresh,
         };
-        (context, &mut self.list)
+        (context, &mut self.fetch_list)
     }
 
     /// Begins a request and returns what it fetches.
-    fn begin(&mut self, page: u32) -> Vec<u32> {
+    fn begin_request(&mut self, page: u32) -> Vec<u32> {
         let rules = self.rules;
-        let (mut context, list) = self.context();
-        rules.begin_request(&context, &page, list);
-        store_fetched(&mut context, list);
-        list.clone()
+        let (mut context, fetch_list) = self.context();
+        rules.begin_request(&context, &page, fetch_list);
+        store_fetched(&mut context, fetch_list);
+        fetch_list.clone()
     }
 
     /// Looks an item up and returns what is fetched for it.
     fn look_up(&mut self, key: u32) -> Vec<u32> {
         let rules = self.rules;
-        let (mut context, list) = self.context();
-        rules.look_up(&mut context, &key, list);
-        store_fetched(&mut context, list);
-        list.clone()
+        let (mut context, fetch_list) = self.context();
+        rules.look_up(&mut context, &key, fetch_list);
+        store_fetched(&mut context, fetch_list);
+        fetch_list.clone()
     }
 }
 
 #[test]
 fn a_request_fetches_companions_with_what_is_missing() {
     let mut process = TestProcess::new("children+together:50", &[101]);
-    assert_eq!(process.begin(7), [7, 207]);
+    assert_eq!(process.begin_request(7), [7, 207]);
     assert_eq!(process.look_up(0), [0, 1, 2, 100]);
     assert!(process.look_up(7).is_empty());
 }

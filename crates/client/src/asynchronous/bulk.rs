@@ -3,7 +3,8 @@
 use super::driving::{drive, receive_first_replies};
 use super::{AsyncClient, acquire_permit};
 use crate::bulk::{
-    BulkReply, BulkResult, ServerRequest, counting_handler, handle_unread_reply, request_rounds,
+    BulkReply, BulkResult, ServerRequest, handle_and_count_replies, handle_unread_reply,
+    request_rounds,
 };
 use crate::client::Budget;
 use crate::error::Error;
@@ -34,12 +35,16 @@ impl AsyncClient {
                 };
                 bulk_result.error = error;
                 if bulk_result.error.is_none() {
-                    let mut read =
-                        counting_handler(request, &mut bulk_result.reply_count, handle_reply);
-                    bulk_result.error = match handle_unread_reply(&mut call, &mut read) {
-                        Ok(()) => drive(&mut call, read).await.err(),
-                        Err(error) => Some(error),
-                    };
+                    let mut handle_counted_reply = handle_and_count_replies(
+                        request,
+                        &mut bulk_result.reply_count,
+                        handle_reply,
+                    );
+                    bulk_result.error =
+                        match handle_unread_reply(&mut call, &mut handle_counted_reply) {
+                            Ok(()) => drive(&mut call, handle_counted_reply).await.err(),
+                            Err(error) => Some(error),
+                        };
                 }
             }
         }

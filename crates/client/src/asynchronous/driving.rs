@@ -12,7 +12,7 @@ use std::time::Instant;
 use tokio::time::timeout_at;
 
 use crate::bulk::CallWithError;
-use crate::call::{Call, CallState, WaitFor};
+use crate::call::{Call, CallEvent, WaitFor};
 use crate::error::Error;
 use crate::pipeline::{Pipeline, Reply};
 use crate::pool::Server;
@@ -23,23 +23,23 @@ pub(crate) async fn drive(
     mut handle_reply: impl FnMut(Reply, &Pipeline, &Arc<Server>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     loop {
-        match next_state(call).await? {
-            CallState::Reply(reply) => {
+        match next_event(call).await? {
+            CallEvent::Reply(reply) => {
                 let pipeline = call.pipeline().ok_or(Error::Closed)?;
                 handle_reply(reply, pipeline, call.server())?;
                 call.release_reply();
             }
-            CallState::Finished => return Ok(()),
-            CallState::Body(_) | CallState::Interrupted | CallState::Waiting => {} // not returned by `next_state`
+            CallEvent::Finished => return Ok(()),
+            CallEvent::Body(_) | CallEvent::Interrupted | CallEvent::Waiting => {} // not returned by `next_event`
         }
     }
 }
 
-/// Drives calls to several servers until each has its first reply received or has failed.
+/// Drives calls to several servers until each has received its first reply or has failed.
 pub(super) async fn receive_first_replies(calls: &mut [CallWithError<'_>]) {
     let first_replies = calls.iter_mut().map(|(call, error)| async move {
-        match next_state(call).await {
-            Ok(CallState::Reply(reply)) => call.set_unread_reply(reply),
+        match next_event(call).await {
+            Ok(CallEvent::Reply(reply)) => call.set_unread_reply(reply),
             Ok(_) => {} // a call without a reply
             Err(failure) => *error = Some(failure),
         }
@@ -68,12 +68,12 @@ async fn join_all<'f>(
     .await;
 }
 
-/// Goes on until there is a reply, or all were read.
-async fn next_state(call: &mut Call<'_>) -> Result<CallState, Error> {
-    let mut state = call.step()?;
-    while state == CallState::Waiting {
+/// Drives a call until there is a reply, or all were read.
+async fn next_event(call: &mut Call<'_>) -> Result<CallEvent, Error> {
+    let mut event = call.step()?;
+    while event == CallEvent::Waiting {
         let deadline = tokio::time::Instant::from_std(call.deadline());
-        state = match call.next_wait() {
+        event = match call.next_wait() {
             Some(WaitFor::Lookup(host, port)) => {
                 let server = call.server().clone();
                 match timeout_at(deadline, server.resolver.resolve(&host, port)).await {
@@ -84,15 +84,15 @@ async fn next_state(call: &mut Call<'_>) -> Result<CallState, Error> {
             }
             Some(WaitFor::Socket(socket, interest)) => {
                 let wake_time = tokio::time::Instant::from_std(call.wait_deadline());
-                let mut step_result = Ok(CallState::Waiting);
+                let mut step_result = Ok(CallEvent::Waiting);
                 let step = || {
                     step_result = call.step();
-                    !matches!(step_result, Ok(CallState::Waiting))
+                    !matches!(step_result, Ok(CallEvent::Waiting))
                 };
                 match timeout_at(wake_time, socket.try_when_ready(interest, step)).await {
                     Ok(Ok(())) => step_result?,
                     Ok(Err(_)) => {
-                        call.handle_runtime_lost()?; // the runtime in which it was made is gone
+                        call.handle_connection_lost()?; // the runtime in which it was made is gone
                         call.step()?
                     }
                     Err(_) if Instant::now() < call.deadline() => call.step()?, // its next address
@@ -105,5 +105,5 @@ async fn next_state(call: &mut Call<'_>) -> Result<CallState, Error> {
             None => call.step()?,
         };
     }
-    Ok(state)
+    Ok(event)
 }

@@ -27,7 +27,7 @@ impl BulkDelete {
     pub fn failure(&self, reply: BulkReply<'_>) -> Option<(usize, Error)> {
         let index = *self
             .partitions
-            .get(reply.request)?
+            .get(reply.request_index)?
             .indices
             .get(reply.reply_index)?;
         Some((

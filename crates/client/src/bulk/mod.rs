@@ -20,7 +20,7 @@ pub use read_with_ttls::BulkReadWithTtls;
 pub(crate) use read_with_ttls::found_values_with_index;
 pub use requests::{BulkReply, CallWithError, ServerRequest};
 #[cfg(feature = "tokio")]
-pub(crate) use requests::{counting_handler, handle_unread_reply, request_rounds};
+pub(crate) use requests::{handle_and_count_replies, handle_unread_reply, request_rounds};
 pub use store::{BulkStore, StoreFailures};
 
 /// A value of a bulk read: the index of its key in the call, its client flags, its bytes.

@@ -56,21 +56,31 @@ pub trait Partitioned {
     /// The entries of one partition, given the entry at each index of the call.
     fn entries_of<E>(&self, partition: usize, entry: impl Fn(usize) -> Option<E>) -> Vec<E> {
         let partition = self.partitions().get(partition);
-        let indices = partition.into_iter().flat_map(|it| &it.indices);
+        let indices = partition
+            .into_iter()
+            .flat_map(|partition| &partition.indices);
         indices.filter_map(|&index| entry(index)).collect()
     }
 
     /// The entries of each partition.
-    fn entries_by_partition<'a>(&self, all: &[Self::Entry<'a>]) -> Vec<Vec<Self::Entry<'a>>> {
-        let entries = |partition: &Partition| {
-            if partition.indices.len() == all.len() {
-                return all.to_vec();
+    fn entries_by_partition<'a>(
+        &self,
+        call_entries: &[Self::Entry<'a>],
+    ) -> Vec<Vec<Self::Entry<'a>>> {
+        let entries_of_partition = |partition: &Partition| {
+            if partition.indices.len() == call_entries.len() {
+                return call_entries.to_vec();
             }
             let mut entries = Vec::with_capacity(partition.indices.len());
-            entries.extend(partition.indices.iter().filter_map(|&index| all.get(index)));
+            entries.extend(
+                partition
+                    .indices
+                    .iter()
+                    .filter_map(|&index| call_entries.get(index)),
+            );
             entries
         };
-        self.partitions().iter().map(entries).collect()
+        self.partitions().iter().map(entries_of_partition).collect()
     }
 
     /// The slots of the partitions.
@@ -134,12 +144,12 @@ mod tests {
         for (index, weight) in [3, 3, 3, 9, 1].into_iter().enumerate() {
             add_to_partition(&mut partitions, index, usize::from(weight == 1), weight, 6);
         }
-        let shape: Vec<_> = partitions
+        let slots_and_indices: Vec<_> = partitions
             .iter()
-            .map(|p| (p.slot, p.indices.clone()))
+            .map(|partition| (partition.slot, partition.indices.clone()))
             .collect();
         assert_eq!(
-            shape,
+            slots_and_indices,
             [(0, vec![0, 1]), (0, vec![2]), (0, vec![3]), (1, vec![4])]
         );
     }

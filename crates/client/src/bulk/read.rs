@@ -1,4 +1,4 @@
-//! Bulk reads: one text `get` line a server, and a request of its own for each key that goes as base64.
+//! Bulk reads: one text `get` line a server, and a request of its own for each key that is sent as base64.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,13 +21,13 @@ const LINE_KEYS_MAX: usize = 10_000;
 #[derive(Debug)]
 pub struct BulkRead {
     partitions: Vec<Partition>,
-    /// Keys that go as base64, by their part.
+    /// Keys that are sent as base64, by the index of their partition.
     base64_keys: BTreeMap<usize, OwnedKey>,
     namespace: Vec<u8>,
     cas: bool,
 }
 
-/// Bytes of the values that a bulk read has brought, and how long it took to read them.
+/// Bytes of the values that a bulk read has received, and how long decoding them took.
 #[derive(Debug, Default)]
 pub(crate) struct ReadTotals {
     pub(crate) bytes: u64,
@@ -46,12 +46,12 @@ impl BulkRead {
         };
         let mut scratch = Vec::new();
         for (index, key) in keys.iter().enumerate() {
-            let wire = encoder.wire_key(key, &mut scratch)?;
-            let slot = only_slot.unwrap_or_else(|| client.slot_of(wire.bytes));
-            if wire.is_base64 {
+            let wire_key = encoder.wire_key(key, &mut scratch)?;
+            let slot = only_slot.unwrap_or_else(|| client.slot_of(wire_key.bytes));
+            if wire_key.is_base64 {
                 bulk_read
                     .base64_keys
-                    .insert(bulk_read.partitions.len(), wire.into());
+                    .insert(bulk_read.partitions.len(), wire_key.into());
                 bulk_read
                     .partitions
                     .push(Partition::of_single_key(slot, index));
@@ -62,33 +62,36 @@ impl BulkRead {
         Ok(bulk_read)
     }
 
-    /// As [`Self::for_each_value`]; also adds the bytes, and the time that `read` takes, to `totals`.
+    /// As [`Self::for_each_value`]; also adds the bytes, and the time that `handle_value` takes, to `totals`.
     pub(crate) fn add_reply(
         &self,
         reply: BulkReply<'_>,
         totals: &mut ReadTotals,
-        read: impl FnMut(usize, &FoundValue, &[u8]),
+        handle_value: impl FnMut(usize, &FoundValue, &[u8]),
     ) -> Result<(), Error> {
         let begin = Instant::now();
-        totals.bytes += self.for_each_value(reply, read)?;
+        totals.bytes += self.for_each_value(reply, handle_value)?;
         totals.time += begin.elapsed();
         Ok(())
     }
 
-    /// Hands over the values of a reply with the indices of their keys; returns their bytes.
+    /// Passes the values of a reply with the indices of their keys to `handle_value`; returns their bytes.
     pub fn for_each_value(
         &self,
         reply: BulkReply<'_>,
-        mut read: impl FnMut(usize, &FoundValue, &[u8]),
+        mut handle_value: impl FnMut(usize, &FoundValue, &[u8]),
     ) -> Result<u64, Error> {
         let pipeline = reply.pipeline;
         refusal_to_error(reply.parsed, reply.server)?;
-        let partition = self.partitions.get(reply.request).ok_or(Error::Closed)?;
+        let partition = self
+            .partitions
+            .get(reply.request_index)
+            .ok_or(Error::Closed)?;
         let mut bytes = 0;
         for found in pipeline.found_values() {
             bytes += found.value_bytes as u64;
             if let Some(&index) = partition.indices.get(found.key_index) {
-                read(index, found, pipeline.body(found));
+                handle_value(index, found, pipeline.body(found));
             }
         }
         Ok(bytes)
@@ -117,8 +120,8 @@ impl Partitioned for BulkRead {
 impl Client {
     /// Reads many keys, without their namespace, from all their servers at once.
     ///
-    /// `receive` drives the calls with [`receive_first_replies`](crate::call::receive_first_replies), as it likes to
-    /// wait; `read` then gets each value with the index of its key, its CAS unique only if `cas`.
+    /// `receive` drives the calls with [`receive_first_replies`](crate::call::receive_first_replies) and waits in
+    /// its own way; `handle_value` then gets each value with the index of its key, its CAS unique only if `cas`.
     /// Returns the keys without a reply, and why.
     pub fn read_many(
         &self,
@@ -126,7 +129,7 @@ impl Client {
         cas: bool,
         budget: &Budget<'_>,
         mut receive: impl FnMut(&mut [CallWithError<'_>]) -> Result<(), Error>,
-        mut read: impl FnMut(usize, &FoundValue, &[u8]),
+        mut handle_value: impl FnMut(usize, &FoundValue, &[u8]),
     ) -> Result<Failures, Error> {
         let recorded_call = budget.begin_read(keys.iter().map(|key| Cow::Borrowed(*key)));
         let bulk_read = BulkRead::new(self, keys, cas)?;
@@ -136,7 +139,7 @@ impl Client {
         let results = self.request_many_with(&requests, budget, &mut receive, &mut |reply| {
             bulk_read.add_reply(reply, &mut totals, |index, found, body| {
                 recorded_call.set_size(index, body.len());
-                read(index, found, body);
+                handle_value(index, found, body);
             })
         })?;
         self.count_bulk(keys.len(), totals.bytes, budget, totals.time);

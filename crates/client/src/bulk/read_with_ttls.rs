@@ -28,14 +28,14 @@ impl BulkReadWithTtls {
         Self(partition_keys(client, keys))
     }
 
-    /// Adds the items in a reply: there is one for each key, or from a server that knows no meta commands one for all.
+    /// Adds the items in a reply: one reply for each key, or one for all keys from a server without meta commands.
     pub fn add_reply(&self, reply: BulkReply<'_>, fetched: &mut FetchedItems) -> Result<(), Error> {
         let pipeline = reply.pipeline;
-        let partition = self.0.get(reply.request).ok_or(Error::Closed)?;
+        let partition = self.0.get(reply.request_index).ok_or(Error::Closed)?;
         if let Reply::Meta(meta) = refusal_to_error(reply.parsed, reply.server)? {
             if let Some(&index) = partition.indices.get(reply.reply_index) {
                 let found = pipeline.found_values().first();
-                let value = found.map(|found| value_of(pipeline, found));
+                let value = found.map(|found| near_value_of(pipeline, found));
                 fetched.record_item(index, value, cacheable_ttl_s(&meta, found));
             }
             return Ok(());
@@ -46,7 +46,7 @@ impl BulkReadWithTtls {
         }
         for found in pipeline.found_values() {
             if let Some(&index) = partition.indices.get(found.key_index) {
-                fetched.record_item(index, Some(value_of(pipeline, found)), None);
+                fetched.record_item(index, Some(near_value_of(pipeline, found)), None);
             }
         }
         Ok(())
@@ -61,15 +61,15 @@ pub(crate) fn found_values_with_index(values: Vec<Option<NearValue>>) -> Vec<Ind
         .collect()
 }
 
-fn value_of(pipeline: &Pipeline, found: &FoundValue) -> NearValue {
+fn near_value_of(pipeline: &Pipeline, found: &FoundValue) -> NearValue {
     NearValue {
         flags: found.flags,
         bytes: pipeline.body(found).into(),
     }
 }
 
-/// The remaining TTL of a value that may be kept: one that is stale on the server is about to be replaced, and a manifest
-/// would outlive the pieces that it names.
+/// The remaining TTL of a value that may be kept: one that is stale on the server is about to be replaced, and a
+/// manifest would outlive the pieces that it names.
 fn cacheable_ttl_s(meta: &MetaReply, found: Option<&FoundValue>) -> Option<i64> {
     let is_manifest = found.is_some_and(|found| found.flags == MANIFEST_FLAGS);
     meta.ttl_s
@@ -111,7 +111,7 @@ impl Client {
         self.count_read(call, budget, read_time);
     }
 
-    /// Counts the keys of a read that the process had.
+    /// Counts the keys of a read that were served by the process itself.
     pub fn count_near_hits(&self, read: &NearRead) {
         let (keys, bytes) = read.hit_keys_and_bytes();
         if keys > 0 && self.options().costs {
@@ -119,7 +119,7 @@ impl Client {
         }
     }
 
-    /// Counts a value that the process had.
+    /// Counts a value that was served by the process itself.
     pub fn count_near_hit(&self, bytes: usize) {
         if self.options().costs {
             self.costs().count_near(1, bytes);

@@ -23,7 +23,7 @@ pub type ServerRequest<'a> = (usize, [Request<'a>; 1]);
 #[derive(Debug)]
 pub struct BulkReply<'r> {
     /// The index of its request.
-    pub request: usize,
+    pub request_index: usize,
     /// How many replies that request has had before.
     pub reply_index: usize,
     /// What the server replied.
@@ -75,7 +75,7 @@ impl Client {
         self.request_many_with(requests, budget, &mut receive, handle_reply)
     }
 
-    /// As [`Self::request_many`]; `receive` drives the calls with [`receive_first_replies`], as it likes to wait.
+    /// As [`Self::request_many`]; `receive` drives the calls with [`receive_first_replies`] and waits in its own way.
     pub(super) fn request_many_with(
         &self,
         requests: &[ServerRequest<'_>],
@@ -93,15 +93,20 @@ impl Client {
                 };
                 bulk_result.error = error;
                 if bulk_result.error.is_none() {
-                    let mut read =
-                        counting_handler(request, &mut bulk_result.reply_count, handle_reply);
-                    let process_result = handle_unread_reply(&mut call, &mut read);
-                    bulk_result.error =
-                        match process_result.and_then(|()| drive(&mut call, budget, &mut read)) {
-                            // Not a failure of a server: the other calls are not waited for either.
-                            Err(Error::Interrupted) => return Err(Error::Interrupted),
-                            driven => driven.err(),
-                        };
+                    let mut handle_counted_reply = handle_and_count_replies(
+                        request,
+                        &mut bulk_result.reply_count,
+                        handle_reply,
+                    );
+                    let first_reply_result =
+                        handle_unread_reply(&mut call, &mut handle_counted_reply);
+                    bulk_result.error = match first_reply_result
+                        .and_then(|()| drive(&mut call, budget, &mut handle_counted_reply))
+                    {
+                        // Not a failure of a server: the other calls are not waited for either.
+                        Err(Error::Interrupted) => return Err(Error::Interrupted),
+                        drive_result => drive_result.err(),
+                    };
                 }
             }
         }
@@ -158,21 +163,21 @@ impl Client {
 }
 
 /// Passes on replies as those of one request, and counts them.
-pub(crate) fn counting_handler<'e>(
-    request: usize,
-    replies: &'e mut usize,
+pub(crate) fn handle_and_count_replies<'e>(
+    request_index: usize,
+    reply_count: &'e mut usize,
     handle_reply: &'e mut impl FnMut(BulkReply<'_>) -> Result<(), Error>,
 ) -> impl FnMut(Reply, &Pipeline, &Arc<Server>) -> Result<(), Error> + 'e {
     move |parsed, pipeline, server| {
-        let reply_index = *replies;
+        let reply_index = *reply_count;
         handle_reply(BulkReply {
-            request,
+            request_index,
             reply_index,
             parsed,
             pipeline,
             server: &server.name,
         })?;
-        *replies += 1;
+        *reply_count += 1;
         Ok(())
     }
 }
@@ -180,10 +185,10 @@ pub(crate) fn counting_handler<'e>(
 /// Reads the reply that [`receive_first_replies`] waited for.
 pub(crate) fn handle_unread_reply(
     call: &mut Call<'_>,
-    mut read: impl FnMut(Reply, &Pipeline, &Arc<Server>) -> Result<(), Error>,
+    mut handle_reply: impl FnMut(Reply, &Pipeline, &Arc<Server>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     if let Some(parsed) = call.take_unread_reply() {
-        read(parsed, call.pipeline().ok_or(Error::Closed)?, call.server())?;
+        handle_reply(parsed, call.pipeline().ok_or(Error::Closed)?, call.server())?;
         call.release_reply();
     }
     Ok(())

@@ -1,5 +1,5 @@
 //! Bulk writes: quiet sets closed by one `mn`, so that a batch is one round trip and each failure
-//! has its key; from what knows no meta, one reply a value.
+//! has its key; a server without meta commands sends one reply for each value.
 
 use std::collections::VecDeque;
 
@@ -25,8 +25,8 @@ pub struct BulkStore {
     partitions: Vec<Partition>,
     mode: StoreMode,
     exptime: i64,
-    /// Values that are not sent at all, for they are longer than this client sends.
-    too_long_values: Failures,
+    /// The failures of values that are not sent at all, because they are longer than this client sends.
+    too_long_failures: Failures,
     bytes: u64,
 }
 
@@ -35,7 +35,7 @@ pub struct BulkStore {
 pub struct StoreFailures {
     failed: VecDeque<(ItemAndSlot, Error)>,
     /// Partitions in which a value was refused without being named.
-    unnamed_refusals: Vec<usize>,
+    partitions_with_unnamed_refusals: Vec<usize>,
 }
 
 impl BulkStore {
@@ -46,14 +46,14 @@ impl BulkStore {
             partitions: Vec::new(),
             mode,
             exptime,
-            too_long_values: Vec::new(),
+            too_long_failures: Vec::new(),
             bytes: 0,
         };
         for (index, item) in items.iter().enumerate() {
             let bytes = item.body.len();
             bulk_store.bytes += bytes as u64;
             if let Some(error) = Store::new(mode, *item, exptime, false).refusal(limit_bytes) {
-                bulk_store.too_long_values.push((index, error));
+                bulk_store.too_long_failures.push((index, error));
                 continue;
             }
             let slot = client.slot_of(item.key.bytes);
@@ -80,12 +80,12 @@ impl BulkStore {
         items: &impl Items,
         store_failures: &mut StoreFailures,
     ) {
-        let Some(partition) = self.partitions.get(reply.request) else {
+        let Some(partition) = self.partitions.get(reply.request_index) else {
             return;
         };
         let StoreFailures {
             failed,
-            unnamed_refusals,
+            partitions_with_unnamed_refusals,
         } = store_failures;
         let mut add_failure = |reply_index: usize, error: Error| {
             if let Some(&index) = partition.indices.get(reply_index) {
@@ -105,7 +105,7 @@ impl BulkStore {
                     );
                 }
                 if !refusals.is_empty() {
-                    unnamed_refusals.push(reply.request);
+                    partitions_with_unnamed_refusals.push(reply.request_index);
                 }
             }
             parsed => {
@@ -136,7 +136,11 @@ impl BulkStore {
         {
             // A value without a form in its server's command set keeps the others of its batch from being sent.
             let is_unsupported = matches!(bulk_result.error, Some(Error::Unsupported { .. }));
-            if is_unsupported || store_failures.unnamed_refusals.contains(&partition_index) {
+            if is_unsupported
+                || store_failures
+                    .partitions_with_unnamed_refusals
+                    .contains(&partition_index)
+            {
                 to_retry.extend(
                     partition
                         .indices
@@ -150,8 +154,8 @@ impl BulkStore {
             }
         }
         // Their limit is this client's own: no server is queried for it.
-        let too_long_values = self.too_long_values.iter().cloned();
-        failed.extend(too_long_values.map(|(index, error)| ((index, 0), error)));
+        let too_long_failures = self.too_long_failures.iter().cloned();
+        failed.extend(too_long_failures.map(|(index, error)| ((index, 0), error)));
         StoreManySteps::new(items, (self.mode, self.exptime), to_retry, failed)
     }
 }

@@ -1,16 +1,16 @@
-//! The quiet writes of a server: gathered, and sent by a call without requests of its own.
+//! Buffered quiet writes of a server: enqueued here, and sent by a call that has no requests of its own.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Call, CallState, sender};
+use super::{Call, CallEvent, sender};
 use crate::error::Error;
 use crate::pool::Server;
 use crate::request::Request;
 use crate::write_buffer::BufferResult;
 
 impl Server {
-    /// Enqueues a quiet write, if it follows another closely.
+    /// Enqueues a quiet write if another one came shortly before; otherwise the caller sends it itself.
     pub(crate) fn buffer_write(
         self: &Arc<Self>,
         request: &Request<'_>,
@@ -27,7 +27,7 @@ impl Server {
         BufferResult::BatchFull
     }
 
-    /// Sends what is gathered, within the time of a call; what cannot be sent counts as lost.
+    /// Sends the buffered writes before `deadline`; those that cannot be sent count as lost.
     pub(crate) fn flush_quiet_writes(
         self: &Arc<Self>,
         started: Instant,
@@ -37,8 +37,8 @@ impl Server {
         let mut call = Call::new(self.clone(), &[], started, deadline);
         let result = loop {
             match call.run() {
-                Ok(CallState::Finished) => return Ok(()),
-                Ok(CallState::Interrupted) if !should_continue() => break Err(Error::Interrupted),
+                Ok(CallEvent::Finished) => return Ok(()),
+                Ok(CallEvent::Interrupted) if !should_continue() => break Err(Error::Interrupted),
                 Ok(_) => {}
                 Err(error) => break Err(error),
             }

@@ -21,7 +21,8 @@ use crate::transport::tls::TlsSession;
 use crate::write_buffer::BatchWaitTimedOut;
 
 impl Call<'_> {
-    pub(super) fn start(&mut self) -> Result<(), StepError> {
+    /// Takes a connection from the pool, or begins to connect; a server that is down fails the call.
+    pub(super) fn check_out_connection(&mut self) -> Result<(), StepError> {
         if self.server.health.is_down() {
             self.probe_if_down(); // it may have gone down by a quiet write
             return Err(self
@@ -29,10 +30,10 @@ impl Call<'_> {
                 .into());
         }
         if self.was_retried {
-            // Its connection still counts in the pool: what failed is replaced.
+            // The call keeps its slot in the pool; only the failed connection is replaced.
             return self.connect();
         }
-        // Before a connection is chosen, so that no other call chooses one while this one is about to send them.
+        // Taken before the connection, so that no other call takes one while this call is about to send the batch.
         self.write_batch = match self.server.write_buffer.take_batch(self.deadline) {
             Ok(write_batch) => write_batch,
             Err(BatchWaitTimedOut) => {
@@ -44,7 +45,7 @@ impl Call<'_> {
         match &self.connection {
             None => Err(Error::Deadline(self.unsent_context(Phase::Wait)).into()),
             Some(connection) if connection.socket_connection_ref().is_none() => self.connect(),
-            Some(_) => self.write(self.times.started),
+            Some(_) => self.submit_requests(self.times.started),
         }
     }
 
@@ -89,9 +90,9 @@ impl Call<'_> {
         Ok(Some(fd))
     }
 
-    /// Gives a socket that is connecting to the driver; it is waited for.
+    /// Hands a connecting socket to the driver, which waits for it.
     fn wait_for_connection(&mut self, fd: OwnedFd) -> Result<(), StepError> {
-        let socket = match self.socket(fd) {
+        let socket = match self.wrap_socket(fd) {
             Ok(socket) => socket,
             Err(error) => return Err(self.mark_down(error.to_string()).into()),
         };
@@ -104,7 +105,7 @@ impl Call<'_> {
         Err(WaitError::WouldBlock.into())
     }
 
-    /// A socket as its driver waits for it.
+    /// Wraps a socket for the driver: a runtime registers it, a thread polls it.
     #[cfg_attr(
         not(feature = "tokio"),
         expect(
@@ -113,11 +114,11 @@ impl Call<'_> {
             reason = "as with a runtime"
         )
     )]
-    fn socket(&self, fd: OwnedFd) -> std::io::Result<Socket> {
+    fn wrap_socket(&self, fd: OwnedFd) -> std::io::Result<Socket> {
         #[cfg(feature = "tokio")]
         if matches!(self.driver, super::Driver::Runtime(_)) {
             let is_unix = matches!(self.server.endpoint, crate::address::Endpoint::Unix(_));
-            return AsyncSocket::new(fd, is_unix).map(Socket::AsyncSocket);
+            return AsyncSocket::new(fd, is_unix).map(Socket::Async);
         }
         Ok(fd.into())
     }
@@ -168,22 +169,22 @@ impl Call<'_> {
     pub(super) fn continue_handshake(&mut self) -> Result<(), StepError> {
         let attempt = self.attempt();
         let socket_connection = PooledConnection::socket_connection_of(&mut self.connection)?;
-        socket_connection.handshake()?;
+        socket_connection.continue_handshake()?;
         socket_connection
             .state_machine
             .handle_connected(self.presumes_classic, attempt);
-        self.stage = CallStage::Probing;
+        self.stage = CallStage::Opening;
         Ok(())
     }
 
-    /// Waits until the connection takes requests: once per server it is probed for its command set, in one round trip.
-    pub(super) fn probe(&mut self) -> Result<(), StepError> {
+    /// Waits until the connection accepts requests: it logs in and, once per server, probes for the command set.
+    pub(super) fn finish_opening(&mut self) -> Result<(), StepError> {
         let socket_connection = PooledConnection::socket_connection_of(&mut self.connection)?;
         if !socket_connection.send(None)? {
             return Err(WaitError::WouldBlock.into());
         }
         match socket_connection.state_machine.poll() {
-            ConnectionEvent::Ready => self.write(Instant::now()),
+            ConnectionEvent::Ready => self.submit_requests(Instant::now()),
             // The login was accepted, and the probe is to be sent.
             ConnectionEvent::NeedsBytes(_)
                 if !socket_connection.state_machine.output().is_empty() =>

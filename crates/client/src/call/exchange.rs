@@ -1,10 +1,10 @@
-//! What passes over a call's connection: its requests, and the replies until the last is whole.
+//! The exchange of a call on its connection: requests are sent and replies received until the last is complete.
 
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::{Call, CallStage, CallState, StepError};
+use super::{Call, CallEvent, CallStage, StepError};
 use crate::engine::connection::ConnectionEvent;
 use crate::error::Error;
 use crate::pool::PooledConnection;
@@ -23,8 +23,8 @@ const ACKNOWLEDGEMENTS_MAX: usize = 2;
 const READ_AHEAD_BYTES_MAX: usize = 1 << 20;
 
 impl Call<'_> {
-    /// Writes the requests into the output of the connection, which the call has since `connected_at`.
-    pub(super) fn write(&mut self, connected_at: Instant) -> Result<(), StepError> {
+    /// Submits the requests to the connection, which the call has had since `connected_at`.
+    pub(super) fn submit_requests(&mut self, connected_at: Instant) -> Result<(), StepError> {
         self.times.connected_at = connected_at;
         self.has_waited = false;
         let attempt = self.attempt();
@@ -47,7 +47,7 @@ impl Call<'_> {
 
     /// Sends as much as the peer takes. The first reply that comes meanwhile waits in `early_reply` and the others are
     /// received ahead, up to [`READ_AHEAD_BYTES_MAX`]; only then the caller gets them before all is sent.
-    pub(super) fn send(&mut self) -> Result<Option<CallState>, StepError> {
+    pub(super) fn send(&mut self) -> Result<Option<CallEvent>, StepError> {
         let body = match self.requests {
             [request] => request.external_body(),
             _ => None,
@@ -71,8 +71,8 @@ impl Call<'_> {
             }
         }
         let is_all_sent = send_result?;
-        // Who writes without waiting keeps it until the connection is back in the pool, so that its own
-        // next call finds that connection.
+        // A call without replies keeps the batch until its connection is back in the pool, so that its
+        // caller's next call finds that connection.
         self.write_batch.take_if(|write_batch| {
             !self.is_noreply
                 && socket_connection.state_machine.sent_bytes() >= write_batch.end_offset
@@ -85,13 +85,13 @@ impl Call<'_> {
         if !socket_connection.state_machine.awaits_replies() {
             return Err(WaitError::WouldBlock.into());
         }
-        // The peer does not take more: perhaps it waits for us to read.
+        // The peer accepts no more bytes: it may be waiting until we read its replies.
         if self.early_reply.is_some() {
             if socket_connection.state_machine.is_last_reply() {
                 return Err(WaitError::WouldBlock.into());
             }
             if socket_connection.state_machine.pipeline().received_bytes() > READ_AHEAD_BYTES_MAX {
-                return Ok(self.early_reply.take().map(CallState::Reply));
+                return Ok(self.early_reply.take().map(CallEvent::Reply));
             }
             socket_connection.receive(1, self.deadline, WaitLimit::NoWait, Instant::now())?;
             return Ok(None);
@@ -115,22 +115,23 @@ impl Call<'_> {
         }
     }
 
+    /// Receives until a reply or a large value is there for the caller, or until the call has finished.
     pub(super) fn receive(
         &mut self,
         wait_limit: WaitLimit,
-    ) -> Result<Option<CallState>, StepError> {
+    ) -> Result<Option<CallEvent>, StepError> {
         if let Some(reply) = self.early_reply.take() {
-            return Ok(Some(CallState::Reply(reply)));
+            return Ok(Some(CallEvent::Reply(reply)));
         }
         let socket_connection = PooledConnection::socket_connection_of(&mut self.connection)?;
         if self.is_noreply
             && socket_connection.state_machine.acknowledgements_in_flight() <= ACKNOWLEDGEMENTS_MAX
         {
             self.finish();
-            return Ok(Some(CallState::Finished));
+            return Ok(Some(CallEvent::Finished));
         }
         if socket_connection.state_machine.has_received_nothing() && !self.is_noreply {
-            // The first wait begins when the call did.
+            // The first wait needs no clock reading: the call has only just got its connection.
             let now = if self.has_waited {
                 Instant::now()
             } else {
@@ -140,10 +141,10 @@ impl Call<'_> {
             socket_connection.receive(1, self.deadline, wait_limit, now)?;
         }
         match socket_connection.state_machine.poll() {
-            ConnectionEvent::Reply(_, reply) => Ok(Some(CallState::Reply(reply))),
+            ConnectionEvent::Reply(_, reply) => Ok(Some(CallEvent::Reply(reply))),
             ConnectionEvent::Idle => {
                 self.finish();
-                Ok(Some(CallState::Finished))
+                Ok(Some(CallEvent::Finished))
             }
             ConnectionEvent::NeedsBytes(_)
                 if self.is_noreply
@@ -158,7 +159,7 @@ impl Call<'_> {
                     && missing_bytes >= DIRECT_BYTES_MIN
                     && let Some(found) = pipeline.partial_value()
                 {
-                    return Ok(Some(CallState::Body(found)));
+                    return Ok(Some(CallEvent::Body(found)));
                 }
                 socket_connection.receive(
                     missing_bytes,
@@ -176,7 +177,7 @@ impl Call<'_> {
         }
     }
 
-    /// Receives the large value of [`CallState::Body`] into `target`, which is as long as the value.
+    /// Receives the large value of [`CallEvent::Body`] into `target`, which is as long as the value.
     ///
     /// False: a signal came; handle it and call again.
     pub fn receive_body(&mut self, target: &mut [u8]) -> Result<bool, Error> {
@@ -200,11 +201,11 @@ impl Call<'_> {
                 .pipeline_mut()
                 .move_partial_value(target),
         };
-        while let Some(rest) = target
+        while let Some(remaining_target) = target
             .get_mut(received_bytes..)
-            .filter(|rest| !rest.is_empty())
+            .filter(|remaining_target| !remaining_target.is_empty())
         {
-            let received = match socket_connection.receive_into(rest, deadline) {
+            let received = match socket_connection.receive_into(remaining_target, deadline) {
                 // The socket's own time-out ended early, or none could be set for so short a time.
                 Err(WaitError::WouldBlock) => {
                     let mut fds = [PollFd::from_borrowed_fd(

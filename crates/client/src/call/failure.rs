@@ -33,10 +33,10 @@ impl From<Error> for StepError {
 }
 
 impl Call<'_> {
-    /// Does what follows a wait that brought nothing: another try on a fresh connection, or the end.
+    /// Handles a wait that ended without bytes: the call is tried again on a fresh connection, or it ends.
     pub(super) fn handle_wait_error(&mut self, wait_error: WaitError) -> Result<(), Error> {
         if self.early_reply.is_some() {
-            // The caller gets the replies that have come; those that have not are then found missing.
+            // The caller gets the replies that have come, and then an error for those that are missing.
             self.stage = CallStage::Receiving;
             return Ok(());
         }
@@ -63,11 +63,11 @@ impl Call<'_> {
             return self.fail_unconnected(reason);
         };
         let is_orderly = wait_error == WaitError::Closed(None);
-        let end = match &reason {
+        let no_reply_reason = match &reason {
             Some(reason) => NoReplyReason::Closed { is_orderly, reason },
             None => NoReplyReason::Deadline,
         };
-        let is_quiet = self.is_noreply && self.stage != CallStage::Probing;
+        let is_quiet = self.is_noreply && self.stage != CallStage::Opening;
         let mut failure = None;
         if is_quiet {
             let (requests, requests_offset) = (self.requests, self.requests_offset);
@@ -75,7 +75,7 @@ impl Call<'_> {
                 requests,
                 attempt,
                 requests_offset,
-                end,
+                no_reply_reason,
             ));
         }
         match &reason {
@@ -144,7 +144,7 @@ impl Call<'_> {
     fn retry(&mut self) {
         self.was_retried = true;
         if let Some(connection) = &mut self.connection {
-            // Quiet writes go along again if nothing of them has left, else they are lost.
+            // Quiet writes of which no byte was sent are sent again; the others are lost.
             let pending = connection
                 .socket_connection()
                 .and_then(|socket_connection| {
@@ -178,7 +178,7 @@ impl Call<'_> {
         }
     }
 
-    /// Where a call ended of which no byte was sent.
+    /// The error context of a call of which no byte was sent.
     pub(super) fn unsent_context(&self, phase: Phase) -> Context {
         Context {
             server: self.server.name.clone(),
@@ -210,8 +210,8 @@ impl Call<'_> {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        let holds_any = self.connection.is_some() || self.write_batch.is_some();
-        if holds_any && !self.process.is_current() {
+        let holds_connection_or_batch = self.connection.is_some() || self.write_batch.is_some();
+        if holds_connection_or_batch && !self.process.is_current() {
             // The parent continues it; locks of its server may be held by threads that this child does not have.
             self.write_batch
                 .take()

@@ -1,7 +1,7 @@
 //! One call to one server: a state machine from checkout to the last reply, under one deadline.
 //!
-//! It can be driven alone, where its waits are plain receives, or together with others, where one `poll`
-//! waits for all. Whoever drops a call before its end closes the connection, for `PooledConnection` does.
+//! It can be driven alone, where it waits in blocking receives, or together with others, where one `poll`
+//! waits for all. Dropping a call before its end closes its connection (`PooledConnection` does that).
 
 mod buffered_writes;
 mod connect;
@@ -46,15 +46,15 @@ enum CallStage {
     Connecting,
     /// The TLS handshake.
     Handshaking,
-    Probing,
+    Opening,
     Sending,
     Receiving,
     Done,
 }
 
-/// How far a driven call is.
+/// Why a driven call returned to its driver.
 #[derive(Debug, PartialEq, Eq)]
-pub enum CallState {
+pub enum CallEvent {
     /// The next reply is complete: read it, then [`Call::release_reply`].
     Reply(Reply),
     /// A large value is arriving: receive it with [`Call::receive_body`].
@@ -63,7 +63,7 @@ pub enum CallState {
     Finished,
     /// A signal came: handle it and continue.
     Interrupted,
-    /// It waits; others can be waited for at the same time.
+    /// The call waits for its socket or for a lookup; the driver may wait for other calls at the same time.
     Waiting,
 }
 
@@ -161,16 +161,16 @@ impl<'a> Call<'a> {
         self.times.reply_received_at = Some(Instant::now());
     }
 
-    /// Asks for [`CallState::Body`]: a large value is then handed out while it arrives. For one `get`.
+    /// Requests [`CallEvent::Body`]: a large value is then handed out while it arrives. For one `get`.
     pub fn stream_bodies(&mut self) {
         self.streams_bodies = true;
     }
 
     /// Drives the call alone until there is something for the caller.
-    pub fn run(&mut self) -> Result<CallState, Error> {
+    pub fn run(&mut self) -> Result<CallEvent, Error> {
         loop {
             match self.advance(WaitLimit::UntilDeadline)? {
-                CallState::Waiting => {
+                CallEvent::Waiting => {
                     let Some((fd, flags)) = self.poll_interest() else {
                         continue;
                     };
@@ -178,11 +178,11 @@ impl<'a> Call<'a> {
                     match wait(&mut fds, self.wait_deadline()) {
                         Ok(()) => {}
                         Err(WaitError::Deadline) if Instant::now() < self.deadline => {}
-                        Err(WaitError::Interrupted) => return Ok(CallState::Interrupted),
+                        Err(WaitError::Interrupted) => return Ok(CallEvent::Interrupted),
                         Err(wait_error) => self.handle_wait_error(wait_error)?,
                     }
                 }
-                state => return Ok(state),
+                event => return Ok(event),
             }
         }
     }
@@ -223,36 +223,36 @@ impl<'a> Call<'a> {
     }
 
     /// Advances as far as it can.
-    fn advance(&mut self, wait_limit: WaitLimit) -> Result<CallState, Error> {
+    fn advance(&mut self, wait_limit: WaitLimit) -> Result<CallEvent, Error> {
         if self.stage == CallStage::Done {
-            return Ok(CallState::Finished);
+            return Ok(CallEvent::Finished);
         }
         if !self.process.is_current() {
             return Err(self.fork_error());
         }
         loop {
             let step_result = match self.stage {
-                CallStage::Start => self.start(),
+                CallStage::Start => self.check_out_connection(),
                 CallStage::Resolving => self.connect(),
                 CallStage::Connecting => self.finish_connecting(),
                 CallStage::Handshaking => self.continue_handshake(),
-                CallStage::Probing => self.probe(),
+                CallStage::Opening => self.finish_opening(),
                 CallStage::Sending => match self.send() {
-                    Ok(Some(state)) => return Ok(state),
+                    Ok(Some(event)) => return Ok(event),
                     Ok(None) => Ok(()),
-                    Err(wait_error) => Err(wait_error),
+                    Err(step_error) => Err(step_error),
                 },
                 CallStage::Receiving => match self.receive(wait_limit) {
-                    Ok(Some(state)) => return Ok(state),
+                    Ok(Some(event)) => return Ok(event),
                     Ok(None) => Ok(()),
-                    Err(wait_error) => Err(wait_error),
+                    Err(step_error) => Err(step_error),
                 },
-                CallStage::Done => return Ok(CallState::Finished),
+                CallStage::Done => return Ok(CallEvent::Finished),
             };
             match step_result {
                 Ok(()) => {}
-                Err(StepError::Wait(WaitError::Interrupted)) => return Ok(CallState::Interrupted),
-                Err(StepError::Wait(WaitError::WouldBlock)) => return Ok(CallState::Waiting),
+                Err(StepError::Wait(WaitError::Interrupted)) => return Ok(CallEvent::Interrupted),
+                Err(StepError::Wait(WaitError::WouldBlock)) => return Ok(CallEvent::Waiting),
                 Err(StepError::Wait(wait_error)) => self.handle_wait_error(wait_error)?,
                 Err(StepError::Call(error)) => {
                     self.connection = None;

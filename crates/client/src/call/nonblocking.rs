@@ -5,7 +5,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 use tokio::io::Interest;
 
-use super::{Call, CallStage, CallState};
+use super::{Call, CallEvent, CallStage};
 use crate::error::Error;
 use crate::pipeline::Reply;
 use crate::transport::blocking::{WaitError, WaitLimit};
@@ -17,7 +17,7 @@ use crate::transport::socket::AsyncSocket;
 pub(super) enum Driver {
     /// A thread that it may keep waiting.
     Thread,
-    /// A runtime: it looks up names, and this is what it found.
+    /// A runtime, with the addresses that it has looked up.
     Runtime(Option<Resolved>),
 }
 
@@ -41,11 +41,11 @@ impl Call<'_> {
     }
 
     /// Advances as far as it can without waiting.
-    pub(crate) fn step(&mut self) -> Result<CallState, Error> {
+    pub(crate) fn step(&mut self) -> Result<CallEvent, Error> {
         loop {
             match self.advance(WaitLimit::NoWait)? {
-                CallState::Interrupted => {} // a call that does not wait simply tries again
-                state => return Ok(state),
+                CallEvent::Interrupted => {} // a call that does not wait simply tries again
+                event => return Ok(event),
             }
         }
     }
@@ -76,7 +76,7 @@ impl Call<'_> {
     }
 
     /// Notes that its connection is lost: another try, or the end.
-    pub(crate) fn handle_runtime_lost(&mut self) -> Result<(), Error> {
+    pub(crate) fn handle_connection_lost(&mut self) -> Result<(), Error> {
         self.handle_wait_error(WaitError::Closed(Some(Errno::NOTCONN)))
     }
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use rustix::event::PollFd;
 
-use super::{Call, CallStage, CallState};
+use super::{Call, CallEvent, CallStage};
 use crate::error::Error;
 use crate::pipeline::Reply;
 use crate::transport::blocking::{WaitError, WaitLimit, wait};
@@ -20,8 +20,8 @@ pub fn receive_first_replies(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
         let mut is_interrupted = false;
         for (call, error) in calls.iter_mut().filter(|(_, error)| error.is_none()) {
             match call.advance_to_reply() {
-                Ok(CallState::Interrupted) => is_interrupted = true,
-                Ok(CallState::Waiting) => {
+                Ok(CallEvent::Interrupted) => is_interrupted = true,
+                Ok(CallEvent::Waiting) => {
                     deadline = Some(call.deadline);
                     let call_wait_deadline = call.wait_deadline();
                     wait_deadline = Some(
@@ -42,7 +42,7 @@ pub fn receive_first_replies(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
         };
         let waiting_calls = calls
             .iter()
-            .filter(|(call, error)| error.is_none() && !call.is_received());
+            .filter(|(call, error)| error.is_none() && !call.has_first_reply());
         let mut fds: Vec<_> = waiting_calls
             .filter_map(|(call, _)| call.poll_interest())
             .map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags))
@@ -54,7 +54,7 @@ pub fn receive_first_replies(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
             Err(wait_error) => {
                 drop(fds);
                 for (call, error) in calls.iter_mut() {
-                    if error.is_none() && !call.is_received() {
+                    if error.is_none() && !call.has_first_reply() {
                         *error = call.handle_wait_error(wait_error).err();
                     }
                 }
@@ -65,20 +65,20 @@ pub fn receive_first_replies(calls: &mut [(Call<'_>, Option<Error>)]) -> bool {
 
 impl Call<'_> {
     /// Advances without waiting, until there is a reply that the caller must read.
-    fn advance_to_reply(&mut self) -> Result<CallState, Error> {
-        if self.is_received() {
-            return Ok(CallState::Finished);
+    fn advance_to_reply(&mut self) -> Result<CallEvent, Error> {
+        if self.has_first_reply() {
+            return Ok(CallEvent::Finished);
         }
-        let state = self.advance(WaitLimit::NoWait)?;
-        if let CallState::Reply(reply) = state {
+        let event = self.advance(WaitLimit::NoWait)?;
+        if let CallEvent::Reply(reply) = event {
             self.unread_reply = Some(reply);
-            return Ok(CallState::Finished);
+            return Ok(CallEvent::Finished);
         }
-        Ok(state)
+        Ok(event)
     }
 
-    /// Whether the reply waits to be read.
-    fn is_received(&self) -> bool {
+    /// Whether the first reply was received, or the call has ended.
+    fn has_first_reply(&self) -> bool {
         self.stage == CallStage::Done || self.unread_reply.is_some()
     }
 

@@ -14,7 +14,7 @@ use crate::write_buffer::SenderStep;
 /// How long it waits for the next burst before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
-/// Starts the thread; false if the system refuses one.
+/// Starts the thread; false if the system refuses to create it.
 pub(super) fn start(server: &Arc<Server>) -> bool {
     let weak_server = Arc::downgrade(server);
     let thread = thread::Builder::new().name("glasscache-send".into());
@@ -45,9 +45,9 @@ fn send_until_idle(server: &Weak<Server>) {
             }
             Some(SenderStep::Park) => {
                 drop(server);
-                let begin = Instant::now();
+                let park_started = Instant::now();
                 thread::park_timeout(IDLE_MAX);
-                is_idle = begin.elapsed() >= IDLE_MAX;
+                is_idle = park_started.elapsed() >= IDLE_MAX;
             }
         }
     }

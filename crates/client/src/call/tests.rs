@@ -13,7 +13,7 @@ use glasscache_protocol::text::request::StoreMode;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
 
-use super::{Call, CallStage, CallState, receive_first_replies};
+use super::{Call, CallEvent, CallStage, receive_first_replies};
 use crate::address::Endpoint;
 use crate::error::Error;
 use crate::options::Options;
@@ -41,8 +41,8 @@ fn drive_alone(server: &Arc<Server>, timeout: Duration) -> Result<(), Error> {
     let mut call = Call::new(server.clone(), &requests, now, now + timeout);
     loop {
         match call.run()? {
-            CallState::Reply(_) => call.release_reply(),
-            CallState::Finished => return Ok(()),
+            CallEvent::Reply(_) => call.release_reply(),
+            CallEvent::Finished => return Ok(()),
             _ => {}
         }
     }
@@ -119,8 +119,8 @@ fn respond(mut stream: &TcpStream) {
 }
 
 /// A server that knows meta commands and replies to the fourth `mn`, so to the third request for acknowledgements,
-/// with what no protocol has; to those between it does not reply.
-fn protocol_breaking_listener() -> SocketAddr {
+/// with a line of no protocol; it does not reply to those in between.
+fn listener_that_breaks_the_protocol() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -140,7 +140,7 @@ fn protocol_breaking_listener() -> SocketAddr {
 
 #[test]
 fn a_fault_that_the_engine_has_counted_is_not_counted_again_at_the_end_of_the_call() {
-    let address = protocol_breaking_listener();
+    let address = listener_that_breaks_the_protocol();
     let server = server_resolved_by(move |_, _| Ok(vec![address]));
     let key = WireKey {
         bytes: b"k",
@@ -151,7 +151,7 @@ fn a_fault_that_the_engine_has_counted_is_not_counted_again_at_the_end_of_the_ca
     for _ in 0..4 {
         let now = Instant::now();
         let mut call = Call::new(server.clone(), &requests, now, now + MINUTE);
-        assert_eq!(call.run(), Ok(CallState::Finished));
+        assert_eq!(call.run(), Ok(CallEvent::Finished));
     }
     assert_eq!(server.faults.load(Ordering::Relaxed), 1);
 }
@@ -176,9 +176,9 @@ fn store<'a>(key: &'a str, body: &'a [u8]) -> Request<'a> {
     }
 }
 
-/// A server that knows meta commands, reads nothing after the first, and refuses stores without end; how many bytes it
+/// A server that knows meta commands, reads nothing after the first, and sends refusals without end; how many bytes it
 /// could write.
-fn flooding_listener() -> (SocketAddr, Arc<AtomicUsize>) {
+fn listener_that_sends_refusals_without_end() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let written_bytes = Arc::new(AtomicUsize::new(0));
@@ -198,7 +198,7 @@ fn flooding_listener() -> (SocketAddr, Arc<AtomicUsize>) {
 #[test]
 fn replies_without_end_to_requests_that_are_not_read_are_refused_before_the_deadline() {
     const SOCKET_BUFFERS_BYTES_MAX: usize = 32 << 20;
-    let (address, written_bytes) = flooding_listener();
+    let (address, written_bytes) = listener_that_sends_refusals_without_end();
     let server = server_resolved_by(move |_, _| Ok(vec![address]));
     let body = vec![b'x'; 1 << 20];
     let keys = ["a", "b", "c", "d"].repeat(16);
@@ -217,21 +217,21 @@ fn replies_without_end_to_requests_that_are_not_read_are_refused_before_the_dead
 
 /// A server that knows meta commands and reads nothing after the first. It refuses a store and ends the connection,
 /// each when the test allows it.
-fn refusing_listener() -> (SocketAddr, Sender<()>) {
+fn listener_that_refuses_a_store() -> (SocketAddr, Sender<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let (go_on, may_go_on) = channel();
+    let (allow_next_step, next_step_allowed) = channel();
     thread::spawn(move || {
         let mut stream = listener.accept().unwrap().0;
         stream.read_exact(&mut [0; 4]).unwrap();
         stream.write_all(b"MN\r\n").unwrap();
         stream.read_exact(&mut [0; 1]).unwrap();
-        may_go_on.recv().unwrap();
+        next_step_allowed.recv().unwrap();
         let refusal = b"SERVER_ERROR object too large for cache\r\n";
         stream.write_all(refusal).unwrap();
-        let _ = may_go_on.recv();
+        let _ = next_step_allowed.recv();
     });
-    (address, go_on)
+    (address, allow_next_step)
 }
 
 /// Waits until the connection of a call is closed by its peer.
@@ -246,29 +246,29 @@ fn wait_until_closed(call: &Call<'_>) {
 
 #[test]
 fn a_refusal_that_comes_before_the_value_is_sent_is_returned_though_the_server_closes_then() {
-    for is_read_before in [true, false] {
-        let (address, go_on) = refusing_listener();
+    for reply_is_read_while_sending in [true, false] {
+        let (address, allow_next_step) = listener_that_refuses_a_store();
         let server = server_resolved_by(move |_, _| Ok(vec![address]));
         let body = vec![b'x'; 64 << 20]; // more than the buffers of two sockets hold
         let requests = [store("k", &body)];
         let now = Instant::now();
         let mut call = Call::new(server.clone(), &requests, now, now + MINUTE);
         while call.stage != CallStage::Sending {
-            assert_eq!(call.advance(WaitLimit::NoWait), Ok(CallState::Waiting));
+            assert_eq!(call.advance(WaitLimit::NoWait), Ok(CallEvent::Waiting));
         }
-        go_on.send(()).unwrap();
-        while is_read_before && call.early_reply.is_none() {
-            assert_eq!(call.advance(WaitLimit::NoWait), Ok(CallState::Waiting));
+        allow_next_step.send(()).unwrap();
+        while reply_is_read_while_sending && call.early_reply.is_none() {
+            assert_eq!(call.advance(WaitLimit::NoWait), Ok(CallEvent::Waiting));
         }
-        drop(go_on);
+        drop(allow_next_step);
         wait_until_closed(&call);
         let state = call.run();
         assert!(
-            matches!(&state, Ok(CallState::Reply(Reply::Refused(_)))),
-            "{is_read_before}: {state:?}"
+            matches!(&state, Ok(CallEvent::Reply(Reply::Refused(_)))),
+            "{reply_is_read_while_sending}: {state:?}"
         );
         call.release_reply();
-        assert_eq!(call.run(), Ok(CallState::Finished));
+        assert_eq!(call.run(), Ok(CallEvent::Finished));
         assert_eq!(server.faults.load(Ordering::Relaxed), 0);
         assert_eq!(server.connection_counts().0, 0, "it is not used again");
     }
@@ -276,10 +276,10 @@ fn a_refusal_that_comes_before_the_value_is_sent_is_returned_though_the_server_c
 
 /// A server that knows meta commands and takes one store, but reads nothing of what follows. It ends the connection
 /// when the test allows it.
-fn listener_of_one_store() -> (SocketAddr, Sender<()>) {
+fn listener_that_accepts_one_store() -> (SocketAddr, Sender<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let (end, must_end) = channel();
+    let (close_guard, close_guard_dropped) = channel();
     thread::spawn(move || {
         let stream = listener.accept().unwrap().0;
         let mut requests = BufReader::new(&stream);
@@ -288,38 +288,38 @@ fn listener_of_one_store() -> (SocketAddr, Sender<()>) {
         let line = read_line(&mut requests);
         let opaque = line.split(' ').find(|word| word.starts_with('O')).unwrap();
         write!(&stream, "HD {opaque}\r\n").unwrap();
-        let _ = must_end.recv();
+        let _ = close_guard_dropped.recv();
     });
-    (address, end)
+    (address, close_guard)
 }
 
 #[test]
 fn replies_that_came_before_all_was_sent_are_returned_though_the_call_then_fails() {
     let body = vec![b'x'; 64 << 20]; // more than the buffers of two sockets hold
     let stores = [store("a", b"1"), store("b", &body)];
-    for closes in [true, false] {
-        let (address, end) = listener_of_one_store();
+    for server_closes in [true, false] {
+        let (address, close_guard) = listener_that_accepts_one_store();
         let server = server_resolved_by(move |_, _| Ok(vec![address]));
         let now = Instant::now();
-        let allowed = if closes {
+        let time_allowed = if server_closes {
             MINUTE
         } else {
             Duration::from_secs(2)
         };
-        let mut call = Call::new(server, &stores, now, now + allowed);
+        let mut call = Call::new(server, &stores, now, now + time_allowed);
         while call.early_reply.is_none() {
-            assert_eq!(call.advance(WaitLimit::NoWait), Ok(CallState::Waiting));
+            assert_eq!(call.advance(WaitLimit::NoWait), Ok(CallEvent::Waiting));
         }
-        if closes {
-            drop(end);
+        if server_closes {
+            drop(close_guard);
             wait_until_closed(&call);
         }
         let state = call.run();
-        assert!(matches!(state, Ok(CallState::Reply(_))), "{state:?}");
+        assert!(matches!(state, Ok(CallEvent::Reply(_))), "{state:?}");
         call.release_reply();
         match call.run() {
-            Err(Error::Unavailable(..)) => assert!(closes),
-            Err(Error::Deadline(..)) => assert!(!closes),
+            Err(Error::Unavailable(..)) => assert!(server_closes),
+            Err(Error::Deadline(..)) => assert!(!server_closes),
             state => panic!("{state:?}"),
         }
     }
@@ -327,16 +327,16 @@ fn replies_that_came_before_all_was_sent_are_returned_though_the_call_then_fails
 
 #[test]
 fn the_deadline_of_a_call_bounds_the_wait_for_each_of_its_replies() {
-    let (reply, may_reply) = channel();
-    let address = listener_that_waits_for(may_reply);
+    let (reply_permit, reply_permits) = channel();
+    let address = listener_that_waits_for(reply_permits);
     let server = server_resolved_by(move |_, _| Ok(vec![address]));
-    let (now, allowed) = (Instant::now(), Duration::from_millis(600));
+    let (now, time_allowed) = (Instant::now(), Duration::from_millis(600));
     let requests = [Request::Version, Request::Version];
-    let mut call = Call::new(server, &requests, now, now + allowed);
+    let mut call = Call::new(server, &requests, now, now + time_allowed);
     thread::spawn(move || {
         for _ in 0..2 {
-            thread::sleep(allowed * 2 / 3);
-            let _ = reply.send(());
+            thread::sleep(time_allowed * 2 / 3);
+            let _ = reply_permit.send(());
         }
     });
     if call.run().is_ok() {
@@ -348,10 +348,10 @@ fn the_deadline_of_a_call_bounds_the_wait_for_each_of_its_replies() {
 
 /// A server that knows meta commands and takes two stores. It replies to the first at once and reports when it has
 /// received all of the second.
-fn listener_of_two_stores() -> (SocketAddr, Receiver<()>) {
+fn listener_that_accepts_two_stores() -> (SocketAddr, Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let (all_received, is_all_received) = channel();
+    let (report_all_received, all_received) = channel();
     thread::spawn(move || {
         let stream = listener.accept().unwrap().0;
         let mut requests = BufReader::new(&stream);
@@ -364,14 +364,14 @@ fn listener_of_two_stores() -> (SocketAddr, Receiver<()>) {
             let mut value = (&mut requests).take(value_bytes + 2);
             io::copy(&mut value, &mut io::sink()).unwrap();
             if is_last {
-                all_received.send(()).unwrap();
+                report_all_received.send(()).unwrap();
             }
             let opaque = words.iter().find(|word| word.starts_with('O')).unwrap();
             write!(&stream, "HD {opaque}\r\n").unwrap();
         }
         let _ = requests.read(&mut [0; 1]);
     });
-    (address, is_all_received)
+    (address, all_received)
 }
 
 fn read_line(input: &mut impl BufRead) -> String {
@@ -381,7 +381,7 @@ fn read_line(input: &mut impl BufRead) -> String {
 }
 
 /// A server that knows meta commands and replies to the next request when the test allows it.
-fn listener_that_waits_for(may_reply: Receiver<()>) -> SocketAddr {
+fn listener_that_waits_for(reply_permits: Receiver<()>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -395,7 +395,7 @@ fn listener_that_waits_for(may_reply: Receiver<()>) -> SocketAddr {
                 assert_eq!(line, "mn");
                 (&stream).write_all(b"MN\r\n").unwrap();
             } else {
-                may_reply.recv().unwrap();
+                reply_permits.recv().unwrap();
                 (&stream).write_all(b"VERSION 1\r\n").unwrap();
             }
         }
@@ -406,8 +406,8 @@ fn listener_that_waits_for(may_reply: Receiver<()>) -> SocketAddr {
 #[test]
 fn a_call_with_an_early_reply_continues_to_send_while_others_wait() {
     let body = vec![b'x'; 64 << 20]; // more than the buffers of two sockets hold
-    let (stores_address, is_all_received) = listener_of_two_stores();
-    let waiting_address = listener_that_waits_for(is_all_received);
+    let (stores_address, all_received) = listener_that_accepts_two_stores();
+    let waiting_address = listener_that_waits_for(all_received);
     let stores = [store("a", b"1"), store("b", &body)];
     let version = [Request::Version];
     let now = Instant::now();
@@ -426,7 +426,7 @@ fn a_call_with_an_early_reply_continues_to_send_while_others_wait() {
         call.release_reply();
     }
     let [(call, _), _] = &mut calls;
-    assert!(matches!(call.run(), Ok(CallState::Reply(_))));
+    assert!(matches!(call.run(), Ok(CallEvent::Reply(_))));
 }
 
 /// A listener whose queue of connections is full: it neither takes nor refuses another one.
@@ -537,14 +537,14 @@ fn the_probe_finds_a_server_at_its_second_address() {
 
 /// A server whose name's lookups end when the guard of the gate is dropped, and how many were started.
 fn server_with_hanging_lookup(gate: &Arc<Mutex<()>>) -> (Arc<Server>, Arc<AtomicUsize>) {
-    let started = Arc::new(AtomicUsize::new(0));
-    let (gate, count) = (gate.clone(), started.clone());
+    let started_count = Arc::new(AtomicUsize::new(0));
+    let (gate, count) = (gate.clone(), started_count.clone());
     let server = server_resolved_by(move |_, _| {
         count.fetch_add(1, Ordering::SeqCst);
         drop(gate.lock());
         Ok(Vec::new())
     });
-    (server, started)
+    (server, started_count)
 }
 
 #[test]
@@ -568,13 +568,13 @@ fn one_call_that_waits_for_a_hanging_lookup_opens_the_breaker_unless_it_was_allo
 #[test]
 fn threads_that_wait_for_a_hanging_lookup_start_one_and_open_the_breaker() {
     let gate = Arc::default();
-    let (server, started) = server_with_hanging_lookup(&gate);
+    let (server, started_count) = server_with_hanging_lookup(&gate);
     let gate_guard = gate.lock();
-    let all_begin = Barrier::new(20);
+    let start_barrier = Barrier::new(20);
     thread::scope(|scope| {
         for _ in 0..20 {
             scope.spawn(|| {
-                all_begin.wait();
+                start_barrier.wait();
                 assert!(drive_alone(&server, Duration::from_millis(60)).is_err());
             });
         }
@@ -584,7 +584,7 @@ fn threads_that_wait_for_a_hanging_lookup_start_one_and_open_the_breaker() {
         drive_alone(&server, MINUTE).is_err(),
         "it must fail at once"
     );
-    assert!(started.load(Ordering::SeqCst) <= 1);
+    assert!(started_count.load(Ordering::SeqCst) <= 1);
     drop(gate_guard);
 }
 
@@ -592,7 +592,7 @@ fn threads_that_wait_for_a_hanging_lookup_start_one_and_open_the_breaker() {
 #[test]
 fn tasks_that_wait_for_a_hanging_lookup_start_one_and_open_the_breaker() {
     let gate = Arc::default();
-    let (server, started) = server_with_hanging_lookup(&gate);
+    let (server, started_count) = server_with_hanging_lookup(&gate);
     let gate_guard = gate.lock();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -607,6 +607,6 @@ fn tasks_that_wait_for_a_hanging_lookup_start_one_and_open_the_breaker() {
     });
     assert!(server.health.is_down());
     assert!(drive_in_runtime(&server, MINUTE).is_err());
-    assert!(started.load(Ordering::SeqCst) <= 1);
+    assert!(started_count.load(Ordering::SeqCst) <= 1);
     drop(gate_guard);
 }

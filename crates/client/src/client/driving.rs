@@ -1,10 +1,10 @@
-//! Calls driven to their end by blocking.
+//! Calls of the blocking client, driven to their end.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Budget, Client};
-use crate::call::{Call, CallState};
+use crate::call::{Call, CallEvent};
 use crate::costs::{CostPart, TimeSpent};
 use crate::engine::operation::Operation;
 use crate::error::Error;
@@ -29,7 +29,7 @@ impl Client {
             && request.is_noreply()
             && self.buffer_write(operation, request, &server, budget)?
         {
-            return Ok(operation.without_reply());
+            return Ok(operation.quiet_output());
         }
         let mut call = Call::new(server, &requests, budget.started, budget.deadline);
         drive(&mut call, budget, &mut |reply, pipeline, server| {
@@ -125,15 +125,15 @@ impl<'o, O: Operation> ReplyReader<'o, O> {
     /// Takes the reply.
     pub(crate) fn record_reply(&mut self, reply: Reply, pipeline: &Pipeline, server: &str) {
         self.has_value |= !pipeline.found_values().is_empty();
-        let value_lengths = pipeline
+        let value_bytes = pipeline
             .found_values()
             .iter()
-            .map(|value_lengths| value_lengths.value_bytes);
-        self.found_bytes += value_lengths.sum::<usize>();
+            .map(|found| found.value_bytes);
+        self.found_bytes += value_bytes.sum::<usize>();
         self.result = Some(self.operation.read(reply, pipeline, server));
     }
 
-    /// Counts the call, which is finished, and returns what it brought.
+    /// Counts the finished call and returns its result.
     pub(crate) fn finish_and_count(
         self,
         client: &Client,
@@ -150,7 +150,7 @@ impl<'o, O: Operation> ReplyReader<'o, O> {
         client.observe_finished(summary, call);
         self.recorded_call.set_size(0, self.found_bytes);
         self.result
-            .unwrap_or_else(|| Ok(self.operation.without_reply()))
+            .unwrap_or_else(|| Ok(self.operation.quiet_output()))
     }
 }
 
@@ -162,15 +162,15 @@ pub(crate) fn drive(
 ) -> Result<(), Error> {
     loop {
         match call.run()? {
-            CallState::Reply(reply) => {
+            CallEvent::Reply(reply) => {
                 let pipeline = call.pipeline().ok_or(Error::Closed)?;
                 handle_reply(reply, pipeline, call.server())?;
                 call.release_reply();
             }
-            CallState::Finished => return Ok(()),
-            CallState::Interrupted if (budget.should_continue)() => {}
-            CallState::Interrupted => return Err(Error::Interrupted),
-            CallState::Body(_) | CallState::Waiting => {} // neither is given to a call driven alone like this
+            CallEvent::Finished => return Ok(()),
+            CallEvent::Interrupted if (budget.should_continue)() => {}
+            CallEvent::Interrupted => return Err(Error::Interrupted),
+            CallEvent::Body(_) | CallEvent::Waiting => {} // neither is given to a call driven alone like this
         }
     }
 }

@@ -24,13 +24,13 @@ pub use budget::Budget;
 pub(crate) use driving::ReplyReader;
 pub(crate) use driving::drive;
 
-/// How long gathered writes may keep a client that is dropped.
+/// How long dropping a client may take to send its buffered writes.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// What each server replied, by its name.
 pub type Replies = Vec<(String, Result<Reply, Error>)>;
 
-/// A client of one or more servers; shared by threads, and good again after a fork.
+/// A client of one or more servers; threads may share it, and a child may use it after a fork.
 #[derive(Debug)]
 pub struct Client {
     options: Arc<Options>,
@@ -77,7 +77,7 @@ impl Client {
         &self.options
     }
 
-    /// Which server a key belongs to.
+    /// The rule by which keys are placed on servers.
     pub fn placement(&self) -> Placement {
         self.membership.placement
     }
@@ -118,7 +118,7 @@ impl Client {
         scope.transpose()
     }
 
-    /// Makes wire keys by this client's settings.
+    /// The encoder that converts keys to wire keys by this client's settings.
     pub fn keys(&self) -> KeyEncoder<'_> {
         KeyEncoder {
             namespace: &self.options.namespace,
@@ -185,7 +185,7 @@ impl Client {
         self.membership.current().servers.clone()
     }
 
-    /// Sends the gathered writes, within `timeout`.
+    /// Sends the buffered writes, within `timeout`.
     ///
     /// What cannot be sent is counted. Calls do this by themselves, and so does dropping the client: this is
     /// for code that leaves the process without either.
@@ -210,16 +210,16 @@ impl Client {
         }
     }
 
-    /// Whether this process has gathered writes that are not sent yet.
+    /// Whether this process has buffered writes that are not sent yet.
     pub fn has_buffered_writes(&self) -> bool {
-        let members = self.membership.if_own_process();
+        let members = self.membership.unless_forked();
         members.is_some_and(|members| {
             let mut servers = members.servers.iter();
             servers.any(|server| server.write_buffer.has_buffered())
         })
     }
 
-    /// Sends what is gathered before the client is dropped; waits a quarter of a second at most.
+    /// Sends the buffered writes before the client is dropped; waits a quarter of a second at most.
     pub fn flush_before_drop(&self) {
         if self.has_buffered_writes() {
             self.flush_quiet_writes(self.options.timeout.min(CLOSE_TIMEOUT));

@@ -1,5 +1,5 @@
-//! The requests of one call to several servers where nothing waits: which are to be sent, which are repeated on a fresh
-//! connection, how each ended, and when all have.
+//! The requests of one call to several servers, without any waiting: which are to be sent, which are repeated on a
+//! fresh connection, how each ended, and when all have.
 
 use std::time::Instant;
 
@@ -7,13 +7,13 @@ use super::connection::Failure;
 use super::retry::RetryDecision;
 use crate::error::Error;
 
-/// Connections that one request may wait for: one may go stale, or have gone, before it is used.
+/// Connections that one request may wait for: each may have gone stale before it is used.
 const CONNECTIONS_MAX: u8 = 3;
 
 /// How often a request has waited for a connection, and whether it is sent for the second time.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RetryState {
-    connections: u8,
+    connection_waits: u8,
     /// It was sent before, on a connection that had gone stale.
     pub is_retry: bool,
 }
@@ -22,15 +22,15 @@ impl RetryState {
     /// Of a request that has not waited for a connection yet.
     pub fn new(is_retry: bool) -> Self {
         Self {
-            connections: 0,
+            connection_waits: 0,
             is_retry,
         }
     }
 
     /// Counts that it has no connection now; false: it has waited for enough of them, or its time is over.
     pub fn count_connection_wait(&mut self, now: Instant, deadline: Instant) -> bool {
-        self.connections += 1;
-        self.connections <= CONNECTIONS_MAX && now < deadline
+        self.connection_waits += 1;
+        self.connection_waits <= CONNECTIONS_MAX && now < deadline
     }
 }
 
@@ -109,13 +109,14 @@ impl BulkRequests {
         &self.results
     }
 
-    /// Begins an attempt at a request; `None`: it has no connection, or its time is over, and it may have failed by that.
+    /// Begins an attempt at a request; `None`: it has no connection, or its time is over, and it may have failed by
+    /// that.
     pub fn begin_attempt(
         &mut self,
         index: usize,
         has_connection: bool,
         (now, deadline): (Instant, Instant),
-        timed_out: impl FnOnce() -> Error,
+        deadline_error: impl FnOnce() -> Error,
     ) -> Option<RetryState> {
         let request = self.requests.get_mut(index)?;
         if has_connection && now < deadline {
@@ -123,7 +124,7 @@ impl BulkRequests {
             return Some(request.retry_state);
         }
         if !request.retry_state.count_connection_wait(now, deadline) {
-            self.fail(index, timed_out());
+            self.fail(index, deadline_error());
         }
         None
     }
@@ -135,8 +136,8 @@ impl BulkRequests {
         result.error.is_none().then_some(result.reply_count)
     }
 
-    /// Records how a reply to a request was interpreted; it may be the last one. After an error the request stays in flight until
-    /// its last reply, so that none of its replies meets the next step of the call.
+    /// Records how a reply to a request was interpreted; it may be the last one. After an error the request stays in
+    /// flight until its last reply, so that none of its replies meets the next step of the call.
     pub fn record_reply_result(
         &mut self,
         index: usize,
@@ -178,7 +179,7 @@ impl BulkRequests {
         }
     }
 
-    /// Ends by an error what is to be sent to a server that could not be connected to.
+    /// Ends the unsent requests to a server that could not be connected to.
     pub fn fail_unsent(&mut self, slot: usize, error: &Error) {
         let unsent: Vec<_> = self.unsent().filter(|unsent| unsent.1 == slot).collect();
         for (index, _) in unsent {

@@ -1,17 +1,17 @@
-//! A number that is added to, or created where there is none.
+//! A counter: an `incr` or `decr` that creates a missing number.
 //!
-//! The server could do both in one command, but what it makes then has no flags: it would be read as bytes.
+//! The server could do both in one command, but the number would have no client flags and be read as bytes.
 
 use glasscache_protocol::meta::request::Arithmetic;
 use glasscache_protocol::text::request::StoreMode;
 
 use super::uncertain::OwnedKey;
-use super::{Step, StepReply, Steps};
+use super::{Step, StepOutcome, Steps};
 use crate::error::Error;
 use crate::request::{Item, Request};
 use crate::write_outcome::WriteOutcome;
 
-/// How often a number is looked for that another makes and removes again.
+/// How often the increment is tried while other clients create and remove the number in between.
 const ATTEMPTS_MAX: u32 = 3;
 
 /// The number that a [`Counter`] begins with, as the codec writes it.
@@ -94,12 +94,12 @@ impl Steps for Counter {
         Some(Step { key, request })
     }
 
-    fn handle_result(&mut self, reply: Result<StepReply, Error>) {
+    fn handle_result(&mut self, reply: Result<StepOutcome, Error>) {
         match reply {
             Err(error) => self.result = Some(Err(error)),
-            Ok(StepReply::Number(None)) => self.is_storing = true,
-            Ok(StepReply::Number(number)) => self.result = Some(Ok(number)),
-            Ok(StepReply::WriteOutcome(WriteOutcome::Done)) => {
+            Ok(StepOutcome::Number(None)) => self.is_storing = true,
+            Ok(StepOutcome::Number(number)) => self.result = Some(Ok(number)),
+            Ok(StepOutcome::WriteOutcome(WriteOutcome::Done)) => {
                 self.result = Some(Ok(Some(self.initial.number)));
             }
             Ok(_) => {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     /// The result of a counter whose steps end like this, and how many there were.
-    fn run_steps(results: &[Result<StepReply, Error>]) -> (usize, Result<Option<u64>, Error>) {
+    fn run_steps(results: &[Result<StepOutcome, Error>]) -> (usize, Result<Option<u64>, Error>) {
         let mut counter = counter();
         let mut results = results.iter();
         let mut count = 0;
@@ -165,28 +165,35 @@ mod tests {
 
     #[test]
     fn a_counter_is_incremented_or_created() {
-        let none = Ok(StepReply::Number(None));
+        let not_found = Ok(StepOutcome::Number(None));
         assert_eq!(
-            run_steps(&[Ok(StepReply::Number(Some(5)))]),
+            run_steps(&[Ok(StepOutcome::Number(Some(5)))]),
             (1, Ok(Some(5)))
         );
-        let stored = Ok(StepReply::WriteOutcome(WriteOutcome::Done));
-        assert_eq!(run_steps(&[none, stored]), (2, Ok(Some(7))));
+        let stored = Ok(StepOutcome::WriteOutcome(WriteOutcome::Done));
+        assert_eq!(run_steps(&[not_found, stored]), (2, Ok(Some(7))));
     }
 
     #[test]
     fn a_counter_that_others_create_and_delete_is_attempted_three_times() {
-        let none = || Ok(StepReply::Number(None));
-        let lost = || Ok(StepReply::WriteOutcome(WriteOutcome::NotStored));
-        let late = [none(), lost(), Ok(StepReply::Number(Some(9)))];
-        assert_eq!(run_steps(&late), (3, Ok(Some(9))));
-        let never = [none(), lost(), none(), lost(), none(), lost()];
-        assert_eq!(run_steps(&never), (6, Ok(None)));
+        let not_found = || Ok(StepOutcome::Number(None));
+        let not_stored = || Ok(StepOutcome::WriteOutcome(WriteOutcome::NotStored));
+        let found_at_last = [not_found(), not_stored(), Ok(StepOutcome::Number(Some(9)))];
+        assert_eq!(run_steps(&found_at_last), (3, Ok(Some(9))));
+        let removed_each_time = [
+            not_found(),
+            not_stored(),
+            not_found(),
+            not_stored(),
+            not_found(),
+            not_stored(),
+        ];
+        assert_eq!(run_steps(&removed_each_time), (6, Ok(None)));
     }
 
     #[test]
     fn a_failed_step_ends_the_call() {
-        let failed = [Ok(StepReply::Number(None)), Err(Error::Closed)];
+        let failed = [Ok(StepOutcome::Number(None)), Err(Error::Closed)];
         assert_eq!(run_steps(&failed), (2, Err(Error::Closed)));
     }
 }

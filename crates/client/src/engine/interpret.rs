@@ -1,4 +1,4 @@
-//! What a reply means for the caller.
+//! Interprets replies: the value, the outcome of a write or the number that a caller gets, or its error.
 
 use glasscache_protocol::meta::reply::MetaCode;
 use glasscache_protocol::text::reply::{ReplyFault, WriteStatus, parse_number};

@@ -22,7 +22,7 @@ pub use crate::error::Failures;
 pub use bulk_requests::{BulkRequests, BulkResult, RetryState};
 pub use counter::{Counter, InitialNumber};
 pub use refused_value::RefusedValueSteps;
-pub use step::{Step, StepReply};
+pub use step::{Step, StepOutcome};
 pub(crate) use store_many::ItemAndSlot;
 pub use store_many::{Items, StoreManySteps};
 
@@ -37,7 +37,7 @@ pub trait Steps {
     fn step(&self) -> Option<Step<'_>>;
 
     /// Handles the result of that step.
-    fn handle_result(&mut self, reply: Result<StepReply, Error>);
+    fn handle_result(&mut self, reply: Result<StepOutcome, Error>);
 
     /// The result of the call, once there is no further step.
     fn finish(self) -> Self::Output;

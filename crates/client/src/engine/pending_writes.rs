@@ -81,13 +81,17 @@ impl PendingWrites {
 
     /// Notes that the server has acknowledged them, and what it did not do: some by their index, others without. A key
     /// that was gone when it was to be removed is not a failure.
-    pub fn acknowledge(mut self, failed_replies: &[(usize, MetaCode)], unnamed_count: usize) {
+    pub fn acknowledge(
+        mut self,
+        failed_replies: &[(usize, MetaCode)],
+        refusals_without_index: usize,
+    ) {
         let writes = (self.count - self.removal_count) as usize;
         let refused_count = failed_replies
             .iter()
             .filter(|(index, _)| *index < writes)
             .count()
-            + unnamed_count;
+            + refusals_without_index;
         let server = std::mem::take(&mut self.server);
         if let Some(server) = server.upgrade() {
             server

@@ -1,9 +1,9 @@
-//! What follows where a value was too large, for the server or for this client: the older value is removed, so
+//! The steps after a value that was too large for the server or for this client: the older value is removed, so
 //! that it is never read instead of the refused one, and the server's limit is queried where it is not known.
 
 use super::step::SETTINGS_REQUEST;
 use super::uncertain::OwnedKey;
-use super::{Step, StepReply, Steps};
+use super::{Step, StepOutcome, Steps};
 use crate::error::Error;
 use crate::request::Request;
 
@@ -32,7 +32,7 @@ impl RefusedValueSteps {
         }
     }
 
-    /// The same where an older value is left to the server, for the key may have been written again meanwhile.
+    /// The same without removing the older value, because the key may have been written again meanwhile.
     pub fn without_removal(key: impl Into<OwnedKey>, error: Error) -> Self {
         Self {
             stage: RefusedValueStage::Querying,
@@ -57,17 +57,17 @@ impl Steps for RefusedValueSteps {
         Some(Step { key, request })
     }
 
-    fn handle_result(&mut self, reply: Result<StepReply, Error>) {
+    fn handle_result(&mut self, reply: Result<StepOutcome, Error>) {
         let was_removing = self.stage == RefusedValueStage::Removing;
         self.stage = RefusedValueStage::Finished;
         match (reply, &mut self.error) {
-            // That an older value may be there still is worse than that this one was refused.
+            // An older value that may remain is worse than a refused one.
             (Err(error), _) if was_removing => self.error = error,
             (Err(Error::Interrupted), _) => self.error = Error::Interrupted,
             (Ok(_), Error::TooLarge { limit: 0, .. }) if was_removing => {
                 self.stage = RefusedValueStage::Querying;
             }
-            (Ok(StepReply::ItemBytesMax(bytes)), Error::TooLarge { limit, .. }) => *limit = bytes,
+            (Ok(StepOutcome::ItemBytesMax(bytes)), Error::TooLarge { limit, .. }) => *limit = bytes,
             _ => {} // the limit stays unknown, or was known before
         }
     }
@@ -99,7 +99,7 @@ mod tests {
 
     fn run_steps(
         mut steps: RefusedValueSteps,
-        results: [Result<StepReply, Error>; 2],
+        results: [Result<StepOutcome, Error>; 2],
     ) -> (usize, Error) {
         let mut results = results.into_iter();
         let mut count = 0;
@@ -119,8 +119,8 @@ mod tests {
     fn an_unknown_limit_is_queried_and_a_known_one_is_not() {
         let results = || {
             [
-                Ok(StepReply::WriteOutcome(WriteOutcome::NotFound)),
-                Ok(StepReply::ItemBytesMax(5)),
+                Ok(StepOutcome::WriteOutcome(WriteOutcome::NotFound)),
+                Ok(StepOutcome::ItemBytesMax(5)),
             ]
         };
         let error_with = |limit| steps_after_refusal(limit).finish();
@@ -136,13 +136,13 @@ mod tests {
 
     #[test]
     fn a_failed_removal_is_the_error_and_a_failed_query_is_not() {
-        let results = [Err(Error::Closed), Ok(StepReply::ItemBytesMax(5))];
+        let results = [Err(Error::Closed), Ok(StepOutcome::ItemBytesMax(5))];
         assert_eq!(
             run_steps(steps_after_refusal(0), results),
             (1, Error::Closed)
         );
         let results = [
-            Ok(StepReply::WriteOutcome(WriteOutcome::Done)),
+            Ok(StepOutcome::WriteOutcome(WriteOutcome::Done)),
             Err(Error::Closed),
         ];
         assert_eq!(
@@ -150,7 +150,7 @@ mod tests {
             (2, steps_after_refusal(0).finish())
         );
         let results = [
-            Ok(StepReply::WriteOutcome(WriteOutcome::Done)),
+            Ok(StepOutcome::WriteOutcome(WriteOutcome::Done)),
             Err(Error::Interrupted),
         ];
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What follows a request without a reply: another try, or the end and what it means for the server's health.
+//! Decides what follows a request without a reply: a retry, or a failure and its effect on the server's health.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::health::{COUNTED_TIMEOUT_MIN, HealthEffect};
 /// Why a call in a child of a fork ends that began in its parent.
 pub const FORKED: &str = "the process was forked during the call";
 
-/// How far a request had come.
+/// How far a request had come when it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureStage {
     /// Its connection was being made.
@@ -35,7 +35,7 @@ pub struct FailedRequest {
     pub was_retried: bool,
 }
 
-/// Why it got none.
+/// Why a request got no reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureCause {
     /// The connection was closed, in order or not.
@@ -47,7 +47,7 @@ pub enum FailureCause {
     Deadline(Duration),
 }
 
-/// What follows.
+/// Whether a request is retried, or fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryDecision {
     /// Another try on a fresh connection, for this one had gone stale.
@@ -74,7 +74,7 @@ impl FailedRequest {
         !self.was_sent || self.is_repeatable
     }
 
-    /// What follows.
+    /// Decides whether the request is retried.
     pub fn decide(&self, cause: FailureCause) -> RetryDecision {
         let health_effect = match self.stage {
             FailureStage::Connecting => HealthEffect::Down,
@@ -162,11 +162,14 @@ mod tests {
         };
         assert_eq!(probe.decide(CLOSED), RetryDecision::RetryClassic);
         assert_eq!(probe.decide(RESET), RetryDecision::Fail(HealthEffect::Bad));
-        let again = FailedRequest {
+        let second_probe = FailedRequest {
             was_retried: true,
             ..probe
         };
-        assert_eq!(again.decide(CLOSED), RetryDecision::Fail(HealthEffect::Bad));
+        assert_eq!(
+            second_probe.decide(CLOSED),
+            RetryDecision::Fail(HealthEffect::Bad)
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What is known of one server, shared by all its connections.
+//! The state of one server, shared by all its connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -28,7 +28,7 @@ pub struct ServerState {
     pub noreply_failures: AtomicU64,
     /// Keys to be removed before any other request.
     pub uncertain: UncertainKeys,
-    /// With which each connection logs in before any other request.
+    /// Each connection logs in with it before any other request.
     login: Option<Login>,
     command_set: AtomicU8,
     /// What the client keeps in the process, if it runs a strategy.
@@ -87,7 +87,7 @@ impl ServerState {
     }
 
     /// What a probe sends to see whether the server is back, and what a good reply begins with; `None`: the password
-    /// cannot be had. A login that is accepted shows that requests are served.
+    /// cannot be obtained. A login that is accepted shows that requests are served.
     pub fn probe_request(&self) -> Option<(Vec<u8>, &'static [u8])> {
         let Some(login) = &self.login else {
             let (request, reply) = probe_exchange(self.command_set());

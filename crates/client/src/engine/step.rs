@@ -18,24 +18,24 @@ pub struct Step<'a> {
     pub request: Request<'a>,
 }
 
-/// The result of a [`Step`].
+/// What the reply to a [`Step`] meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StepReply {
-    /// Of a write or a removal.
+pub enum StepOutcome {
+    /// The outcome of a write or a removal.
     WriteOutcome(WriteOutcome),
-    /// Of an addition or a subtraction.
+    /// The new number after an addition or a subtraction; `None` if there is no number.
     Number(Option<u64>),
     /// The largest item size in bytes, 0 if the server does not report it.
     ItemBytesMax(u64),
 }
 
-/// The request for [`StepReply::ItemBytesMax`].
+/// The request for [`StepOutcome::ItemBytesMax`].
 pub(super) const SETTINGS_REQUEST: Request<'static> = Request::Stats {
     argument: b"settings",
 };
 
 impl Operation for Step<'_> {
-    type Output = StepReply;
+    type Output = StepOutcome;
 
     fn key(&self) -> WireKey<'_> {
         self.key
@@ -45,24 +45,23 @@ impl Operation for Step<'_> {
         self.request
     }
 
-    fn read(&self, reply: Reply, pipeline: &Pipeline, server: &str) -> Result<StepReply, Error> {
+    fn read(&self, reply: Reply, pipeline: &Pipeline, server: &str) -> Result<StepOutcome, Error> {
         match self.request {
-            Request::Store { item, .. } => {
-                store_outcome(reply, item.key, item.body.len(), server).map(StepReply::WriteOutcome)
-            }
+            Request::Store { item, .. } => store_outcome(reply, item.key, item.body.len(), server)
+                .map(StepOutcome::WriteOutcome),
             Request::Arithmetic { .. } => {
-                number_of_reply(reply, pipeline, server).map(StepReply::Number)
+                number_of_reply(reply, pipeline, server).map(StepOutcome::Number)
             }
             Request::Stats { .. } => refusal_to_error(reply, server).map(|reply| {
                 let bytes = item_bytes_max(&reply).unwrap_or(0);
-                StepReply::ItemBytesMax(bytes)
+                StepOutcome::ItemBytesMax(bytes)
             }),
-            _ => write_outcome_of_reply(reply, server).map(StepReply::WriteOutcome),
+            _ => write_outcome_of_reply(reply, server).map(StepOutcome::WriteOutcome),
         }
     }
 
-    fn without_reply(&self) -> StepReply {
-        StepReply::WriteOutcome(WriteOutcome::Done)
+    fn quiet_output(&self) -> StepOutcome {
+        StepOutcome::WriteOutcome(WriteOutcome::Done)
     }
 }
 

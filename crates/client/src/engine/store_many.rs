@@ -1,11 +1,11 @@
-//! What follows a bulk store after the reply to every batch: values next to one that was refused without being named are
-//! stored again, each with a reply of its own, and those that were too large leave no older value.
+//! The steps of a bulk store after the reply to every batch: values next to one that was refused without being named
+//! are stored again, each with a reply of its own, and those that were too large leave no older value.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use glasscache_protocol::text::request::StoreMode;
 
-use super::{Failures, RefusedValueSteps, Step, StepReply, Steps};
+use super::{Failures, RefusedValueSteps, Step, StepOutcome, Steps};
 use crate::error::Error;
 use crate::request::{Item, Request};
 
@@ -112,7 +112,7 @@ impl<I: Items> Steps for StoreManySteps<I> {
         }
     }
 
-    fn handle_result(&mut self, reply: Result<StepReply, Error>) {
+    fn handle_result(&mut self, reply: Result<StepOutcome, Error>) {
         if reply == Err(Error::Interrupted) {
             self.result = Err(Error::Interrupted);
             return;
@@ -169,20 +169,20 @@ mod tests {
         }
     }
 
-    /// The requests of all steps as `what key`, and what came of them.
+    /// The requests of all steps as `request_name key`, and what came of them.
     fn run_steps(
         mut steps: StoreManySteps<&[Item<'_>]>,
-        mut respond: impl FnMut(&str) -> Result<StepReply, Error>,
+        mut respond: impl FnMut(&str) -> Result<StepOutcome, Error>,
     ) -> (Vec<String>, Result<Failures, Error>) {
         let mut requests = Vec::new();
         while let Some(step) = steps.step() {
-            let what = match step.request {
+            let request_name = match step.request {
                 Request::Store { .. } => "store",
                 Request::Delete { .. } => "delete",
                 Request::Stats { .. } => "limit",
                 request => panic!("{request:?}"),
             };
-            let request = format!("{what} {}", String::from_utf8_lossy(step.key.bytes));
+            let request = format!("{request_name} {}", String::from_utf8_lossy(step.key.bytes));
             let reply = respond(&request);
             requests.push(request);
             steps.handle_result(reply);
@@ -196,11 +196,11 @@ mod tests {
         let to_retry = VecDeque::from([(0, 5), (1, 5), (2, 5)]);
         let failed = VecDeque::from([((3, 0), too_large(9))]);
         let steps = StoreManySteps::new(&items[..], MODE_AND_EXPTIME, to_retry, failed);
-        let (requests, failures) = run_steps(steps, |what| match what {
-            "store b" => Ok(StepReply::WriteOutcome(WriteOutcome::Done)),
+        let (requests, failures) = run_steps(steps, |request_name| match request_name {
+            "store b" => Ok(StepOutcome::WriteOutcome(WriteOutcome::Done)),
             "store a" | "store c" => Err(too_large(0)),
-            "limit c" | "limit a" => Ok(StepReply::ItemBytesMax(3)),
-            _ => Ok(StepReply::WriteOutcome(WriteOutcome::NotFound)),
+            "limit c" | "limit a" => Ok(StepOutcome::ItemBytesMax(3)),
+            _ => Ok(StepOutcome::WriteOutcome(WriteOutcome::NotFound)),
         });
         let stores = ["store a", "store b", "store c"];
         let later_requests = ["delete d", "delete a", "limit a", "delete c"];

@@ -11,7 +11,7 @@ use crate::pipeline::ExpectedReply;
 
 /// What a request in binary in flight waits for.
 #[derive(Debug)]
-pub enum BinaryExpect {
+pub enum ExpectedBinaryReply {
     /// Values of keys, in their order, by opaques from `first_opaque` on.
     Values {
         /// The keys.
@@ -30,7 +30,8 @@ pub enum BinaryExpect {
         /// The opcode of the request.
         opcode: u8,
     },
-    /// Responses to quiet requests only where something went wrong, then that to a noop; opaques from `first_opaque` on.
+    /// Responses to quiet requests only where something went wrong, then that to a noop; opaques from `first_opaque`
+    /// on.
     Quiet {
         /// Opaque of the first request.
         first_opaque: u32,
@@ -46,7 +47,7 @@ pub enum BinaryExpect {
     },
 }
 
-impl BinaryExpect {
+impl ExpectedBinaryReply {
     pub(super) fn is_login(&self) -> bool {
         matches!(
             self,
@@ -120,7 +121,7 @@ impl Pipeline {
         };
         let value_offset = self.scan.offset + head_bytes;
         let opcode = opcode::without_quiet(head.id.opcode);
-        if let BinaryExpect::Values {
+        if let ExpectedBinaryReply::Values {
             keys,
             first_opaque,
             wants_cas,
@@ -159,7 +160,7 @@ impl Pipeline {
         self.scan.offset = end;
         self.add_value(value);
         match self.in_flight.front() {
-            Some(ExpectedReply::Binary(BinaryExpect::Values {
+            Some(ExpectedReply::Binary(ExpectedBinaryReply::Values {
                 is_single: true, ..
             })) => ParseStep::Complete(Reply::Values),
             _ => ParseStep::Continue,
@@ -195,11 +196,11 @@ impl ReplyScan {
     fn parse_response(
         &mut self,
         response: &Response<'_>,
-        expected: &BinaryExpect,
+        expected: &ExpectedBinaryReply,
     ) -> Result<ParseStep, Fault> {
         let opaque = response.head.id.opaque;
         match *expected {
-            BinaryExpect::Values {
+            ExpectedBinaryReply::Values {
                 ref keys,
                 first_opaque,
                 is_single,
@@ -221,7 +222,7 @@ impl ReplyScan {
                     refusal.map_or(Reply::Values, Reply::Refused),
                 ))
             }
-            BinaryExpect::Status {
+            ExpectedBinaryReply::Status {
                 opaque: expected_opaque,
                 opcode,
             } => {
@@ -230,12 +231,12 @@ impl ReplyScan {
                 }
                 single_reply(response).map(ParseStep::Complete)
             }
-            BinaryExpect::Quiet {
+            ExpectedBinaryReply::Quiet {
                 first_opaque,
                 count,
                 noop_opaque,
             } => self.parse_quiet_response(response, (first_opaque, count), noop_opaque),
-            BinaryExpect::Rows {
+            ExpectedBinaryReply::Rows {
                 opaque: expected_opaque,
             } => {
                 if opaque != expected_opaque || response.opcode != opcode::STAT {

@@ -23,10 +23,10 @@ impl KeyList {
     /// Adds a key, which goes on the wire as `prefix` and `key` together.
     pub fn push(&mut self, prefix: &[u8], key: &[u8]) {
         self.line.push(b' ');
-        let from = self.line.len() as u32;
+        let key_start = self.line.len() as u32;
         self.line.extend_from_slice(prefix);
         self.line.extend_from_slice(key);
-        self.spans.push((from, self.line.len() as u32));
+        self.spans.push((key_start, self.line.len() as u32));
     }
 
     /// Ends the line and returns it.
@@ -47,8 +47,8 @@ impl KeyList {
 
     /// The key at an index, as it goes on the wire.
     pub fn get(&self, index: usize) -> Option<&[u8]> {
-        let &(from, to) = self.spans.get(index)?;
-        self.line.get(from as usize..to as usize)
+        let &(key_start, key_end) = self.spans.get(index)?;
+        self.line.get(key_start as usize..key_end as usize)
     }
 
     pub(crate) fn clear(&mut self) {

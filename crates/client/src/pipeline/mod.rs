@@ -18,7 +18,7 @@ use glasscache_protocol::binary::reply::Fault as BinaryFault;
 use glasscache_protocol::meta::reply::MetaCode;
 use glasscache_protocol::text::reply::{ErrorLineKind, ReplyFault, WriteStatus};
 
-pub use binary::BinaryExpect;
+pub use binary::ExpectedBinaryReply;
 pub use keys::KeyList;
 use receive_buffer::ReceiveBuffer;
 
@@ -54,14 +54,16 @@ pub enum ExpectedReply {
     /// `STORED`, or an error line from a server that does not accept the login.
     Login,
     /// Responses in binary.
-    Binary(BinaryExpect),
+    Binary(ExpectedBinaryReply),
 }
 
 impl ExpectedReply {
     /// The keys of a read in flight.
     pub fn keys(&self) -> Option<&KeyList> {
         match self {
-            Self::Values(keys) | Self::Binary(BinaryExpect::Values { keys, .. }) => Some(keys),
+            Self::Values(keys) | Self::Binary(ExpectedBinaryReply::Values { keys, .. }) => {
+                Some(keys)
+            }
             _ => None,
         }
     }
@@ -77,7 +79,7 @@ impl ExpectedReply {
 pub struct KeyHash(u64);
 
 impl KeyHash {
-    /// The mark of a key.
+    /// The hash of a key.
     pub fn of(key: &[u8]) -> Self {
         Self(xxhash_rust::xxh3::xxh3_64(key))
     }
@@ -160,7 +162,7 @@ pub enum Reply {
 /// Why a pipeline is poisoned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// The line does not read.
+    /// The line cannot be parsed.
     #[error(transparent)]
     Line(#[from] ReplyFault),
     /// Not a response in binary.
@@ -213,7 +215,7 @@ pub struct Pipeline {
     fault: Option<Fault>,
 }
 
-/// How far the reply at the head of the inbox has been read.
+/// How far the reply at the front of the receive buffer has been parsed.
 #[derive(Debug, Default)]
 struct ReplyScan {
     /// Bytes of it that are understood.
@@ -251,8 +253,8 @@ impl Pipeline {
     }
 
     /// Notes a request that was or will be written after all those noted before.
-    pub fn expect(&mut self, expect: ExpectedReply) {
-        self.in_flight.push_back(expect);
+    pub fn expect(&mut self, expected: ExpectedReply) {
+        self.in_flight.push_back(expected);
     }
 
     /// How many requests wait for their reply.
@@ -294,18 +296,19 @@ impl Pipeline {
     pub fn feed(&mut self, mut bytes: &[u8]) {
         // Room grows with what has come, so a long piece is taken in several steps.
         while !bytes.is_empty() {
-            let room = self.receive_buffer.receive_space(bytes.len());
-            let copied = bytes.len().min(room.len());
-            let (fitting, later) = bytes.split_at(copied);
-            if let Some(room) = room.get_mut(..copied) {
-                room.copy_from_slice(fitting);
+            let free_space = self.receive_buffer.receive_space(bytes.len());
+            let copied = bytes.len().min(free_space.len());
+            let (fitting_bytes, remaining_bytes) = bytes.split_at(copied);
+            if let Some(free_space) = free_space.get_mut(..copied) {
+                free_space.copy_from_slice(fitting_bytes);
             }
             self.receive_buffer.mark_received(copied);
-            bytes = later;
+            bytes = remaining_bytes;
         }
     }
 
-    /// Parses what was received, and returns the state of the oldest request. A fault stays: each later call returns it.
+    /// Parses what was received, and returns the state of the oldest request. A fault stays: each later call returns
+    /// it.
     pub fn poll(&mut self) -> Result<ReplyProgress, Fault> {
         if let Some(fault) = self.fault {
             return Err(fault);
@@ -366,11 +369,11 @@ impl Pipeline {
         available_bytes
     }
 
-    /// Gives up the complete reply and its bytes; the next request is then the oldest.
+    /// Releases the complete reply and its bytes; the next request is then the oldest.
     pub fn release(&mut self) {
         if let Some(
             ExpectedReply::Values(mut keys)
-            | ExpectedReply::Binary(BinaryExpect::Values { mut keys, .. }),
+            | ExpectedReply::Binary(ExpectedBinaryReply::Values { mut keys, .. }),
         ) = self.in_flight.pop_front()
         {
             keys.clear();

@@ -116,12 +116,12 @@ impl Pipeline {
         let Some((line, line_bytes)) = text::take_line(unparsed)? else {
             return Ok(ParseStep::Missing(1));
         };
-        let after = self.scan.offset + line_bytes;
+        let next_offset = self.scan.offset + line_bytes;
         let step = match self.in_flight.front_mut() {
             Some(ExpectedReply::Values(keys)) => {
                 let line = text::parse(line)?;
                 self.scan
-                    .parse_value_head(&line, keys, after, self.value_bytes_max)?
+                    .parse_value_head(&line, keys, next_offset, self.value_bytes_max)?
             }
             Some(ExpectedReply::Line) => ParseStep::Complete(reply_of_line(&text::parse(line)?)?),
             Some(ExpectedReply::Rows) => self.scan.parse_stat_row(&text::parse(line)?)?,
@@ -142,7 +142,8 @@ impl Pipeline {
             },
             Some(&mut ExpectedReply::Meta { opaque, key }) => {
                 let limit_bytes = self.value_bytes_max;
-                let (reply, value) = parse_meta_reply(line, (opaque, key), after, limit_bytes)?;
+                let (reply, value) =
+                    parse_meta_reply(line, (opaque, key), next_offset, limit_bytes)?;
                 match (reply, value) {
                     (Reply::Meta(meta), Some(value)) => {
                         self.scan.meta = Some(meta);
@@ -153,14 +154,14 @@ impl Pipeline {
                 }
             }
             Some(&mut ExpectedReply::Quiet {
-                first_opaque: first,
+                first_opaque,
                 count,
             }) => self
                 .scan
-                .parse_failed_reply(&meta::parse(line)?, first, count)?,
+                .parse_failed_reply(&meta::parse(line)?, first_opaque, count)?,
             Some(ExpectedReply::Binary(_)) | None => return Err(Fault::Unsolicited),
         };
-        self.scan.offset = after;
+        self.scan.offset = next_offset;
         Ok(step)
     }
 
@@ -221,7 +222,7 @@ impl ReplyScan {
         &mut self,
         line: &Line<'_>,
         keys: &mut KeyList,
-        after: usize,
+        next_offset: usize,
         value_bytes_max: u64,
     ) -> Result<ParseStep, Fault> {
         let &Line::Value {
@@ -244,7 +245,7 @@ impl ReplyScan {
             flags,
             cas: cas.unwrap_or_default(),
             value_bytes: checked_length(value_bytes, value_bytes_max)?,
-            offset: after,
+            offset: next_offset,
         });
         Ok(ParseStep::Continue)
     }
@@ -273,7 +274,7 @@ impl ReplyScan {
     fn parse_failed_reply(
         &mut self,
         line: &meta::Line<'_>,
-        first: u32,
+        first_opaque: u32,
         count: u32,
     ) -> Result<ParseStep, Fault> {
         match line {
@@ -290,7 +291,7 @@ impl ReplyScan {
                 ..
             } => return Err(ReplyFault::Unexpected.into()),
             meta::Line::Reply { code, flags, .. } => {
-                let index = flags.opaque.map(|opaque| opaque.wrapping_sub(first));
+                let index = flags.opaque.map(|opaque| opaque.wrapping_sub(first_opaque));
                 let index = index.filter(|&index| index < count);
                 let index = index.ok_or(Fault::WrongOpaque)?;
                 self.count_quiet_reply(count)?;
@@ -311,20 +312,24 @@ impl ReplyScan {
 
 /// Flags, length and length of the line, if `VALUE key flags length` is a whole line at the front.
 fn parse_simple_value_head(unparsed: &[u8], key: &[u8]) -> Option<(u32, usize, usize)> {
-    let after = unparsed.strip_prefix(b"VALUE ")?.strip_prefix(key)?;
-    let (flags, after) = parse_digits(after.strip_prefix(b" ")?)?;
-    let (value_bytes, after) = parse_digits(after.strip_prefix(b" ")?)?;
-    let after = after.strip_prefix(b"\r\n")?;
-    Some((flags, value_bytes as usize, unparsed.len() - after.len()))
+    let remaining = unparsed.strip_prefix(b"VALUE ")?.strip_prefix(key)?;
+    let (flags, remaining) = parse_digits(remaining.strip_prefix(b" ")?)?;
+    let (value_bytes, remaining) = parse_digits(remaining.strip_prefix(b" ")?)?;
+    let remaining = remaining.strip_prefix(b"\r\n")?;
+    Some((
+        flags,
+        value_bytes as usize,
+        unparsed.len() - remaining.len(),
+    ))
 }
 
 /// The number at the front and what follows it, if it has 32 bits and more bytes follow it.
 fn parse_digits(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let digit_of = |byte: &u8| Some(byte.wrapping_sub(b'0')).filter(|digit| *digit <= 9);
-    let (first, mut unparsed) = bytes.split_first()?;
-    let mut number = u64::from(digit_of(first)?);
+    let (first_byte, mut unparsed) = bytes.split_first()?;
+    let mut number = u64::from(digit_of(first_byte)?);
     loop {
-        let (byte, after) = unparsed.split_first()?;
+        let (byte, remaining) = unparsed.split_first()?;
         let Some(digit) = digit_of(byte) else {
             return Some((number as u32, unparsed));
         };
@@ -332,7 +337,7 @@ fn parse_digits(bytes: &[u8]) -> Option<(u32, &[u8])> {
         if number > u32::MAX.into() {
             return None;
         }
-        unparsed = after;
+        unparsed = remaining;
     }
 }
 
@@ -361,7 +366,7 @@ fn reply_of_line(line: &Line<'_>) -> Result<Reply, Fault> {
 fn parse_meta_reply(
     line: &[u8],
     (opaque, key): (u32, KeyHash),
-    after: usize,
+    next_offset: usize,
     limit_bytes: u64,
 ) -> Result<(Reply, Option<FoundValue>), Fault> {
     let (code, value_bytes, flags) = match meta::parse(line)? {
@@ -404,7 +409,7 @@ fn parse_meta_reply(
             flags: flags.client_flags,
             cas: flags.cas.unwrap_or_default(),
             value_bytes: checked_length(value_bytes, limit_bytes)?,
-            offset: after,
+            offset: next_offset,
         }),
         _ => None,
     };

@@ -1,10 +1,10 @@
-//! Received bytes that are not yet used up: one buffer that is reused from reply to reply.
+//! Received bytes that are not consumed yet: one buffer that is reused from reply to reply.
 
-/// Room made at first: a reply of a hundred small values in one receive. A small buffer is worse
+/// Initial size of the buffer: a reply of a hundred small values in one receive. A small buffer is worse
 /// than slow: with 4 KiB, large values meet a closed TCP window and wait 0.2 s for its probes.
 const RECEIVE_BYTES: usize = 64 << 10;
 
-/// Room that an idle connection may keep; more is given back when the reply has been used up.
+/// Memory that an idle connection may keep; more is freed when the reply was consumed.
 const RETAINED_BYTES_MAX: usize = 1 << 20;
 
 /// A buffer with received bytes between `start` and `end`.
@@ -24,12 +24,12 @@ impl ReceiveBuffer {
         self.start == self.end
     }
 
-    /// Bytes from `offset`, counted from the first that is not used up.
+    /// Bytes from `offset`, counted from the first that is not consumed.
     pub(crate) fn slice(&self, offset: usize, bytes: usize) -> Option<&[u8]> {
-        let from = self.start.checked_add(offset)?;
+        let begin = self.start.checked_add(offset)?;
         self.buffer
-            .get(from..from.checked_add(bytes)?)
-            .filter(|_| from + bytes <= self.end)
+            .get(begin..begin.checked_add(bytes)?)
+            .filter(|_| begin + bytes <= self.end)
     }
 
     /// Everything from `offset` on.
@@ -67,7 +67,7 @@ impl ReceiveBuffer {
         self.end = (self.end + bytes).min(self.buffer.len());
     }
 
-    /// Uses up `bytes` from the front.
+    /// Consumes `bytes` from the front.
     pub(crate) fn consume(&mut self, bytes: usize) {
         self.start = (self.start + bytes).min(self.end);
         if self.is_empty() && self.buffer.len() > RETAINED_BYTES_MAX {

@@ -4,13 +4,13 @@ use super::*;
 
 fn pipeline_awaiting_get(keys: &[&[u8]]) -> Pipeline {
     let mut pipeline = Pipeline::new(1000);
-    let mut list = pipeline.key_list();
-    list.begin(b"get");
+    let mut key_list = pipeline.key_list();
+    key_list.begin(b"get");
     for key in keys {
-        list.push(b"", key);
+        key_list.push(b"", key);
     }
-    list.finish();
-    pipeline.expect(ExpectedReply::Values(list));
+    key_list.finish();
+    pipeline.expect(ExpectedReply::Values(key_list));
     pipeline
 }
 
@@ -43,7 +43,10 @@ fn values_are_matched_by_key_however_the_bytes_are_cut() {
         assert_eq!(progress, Ok(ReplyProgress::Complete(Reply::Values)));
         let found = pipeline.found_values().to_vec();
         assert_eq!(
-            found.iter().map(|f| f.key_index).collect::<Vec<_>>(),
+            found
+                .iter()
+                .map(|found_value| found_value.key_index)
+                .collect::<Vec<_>>(),
             [0, 2]
         );
         assert_eq!(pipeline.body(&found[0]), b"x\r\n");

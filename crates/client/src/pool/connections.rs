@@ -1,7 +1,7 @@
 //! The connections to one server: handed out to one call at a time, taken back only when clean.
 //!
-//! A connection that has not read exactly one whole reply for each request sent is closed, for
-//! every kind of exit: `PooledConnection` closes it when dropped, and only `PooledConnection::return_to_pool` returns it.
+//! A connection that has not read exactly one whole reply for each request sent is closed, for every kind of exit:
+//! `PooledConnection` closes it when dropped, and only `PooledConnection::return_to_pool` returns it.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ pub(crate) struct ConnectionPool {
     connections_max: usize,
     state: Mutex<PoolState>,
     connection_returned: Condvar,
-    /// With one of these a call of the tokio client finds a connection free.
+    /// A call of the tokio client holds one of these, so that the pool has a connection for it.
     #[cfg(feature = "tokio")]
     pub(crate) permits: Arc<Semaphore>,
 }
@@ -41,16 +41,16 @@ struct PoolState {
 }
 
 impl PoolState {
-    /// The idle connection that this thread had last, else the one that was used last.
+    /// Takes the idle connection that this thread used last, else the one that was used last by any thread.
     ///
     /// So a thread's calls follow each other on one connection while others use theirs.
-    fn take(&mut self, thread: usize) -> Option<Box<SocketConnection>> {
-        let own_index = self
+    fn take_idle(&mut self, thread_id: usize) -> Option<Box<SocketConnection>> {
+        let own_connection_index = self
             .idle
             .iter()
-            .rposition(|socket_connection| socket_connection.thread == thread);
-        match own_index {
-            Some(own_index) => Some(self.idle.remove(own_index)),
+            .rposition(|socket_connection| socket_connection.last_thread_id == thread_id);
+        match own_connection_index {
+            Some(own_connection_index) => Some(self.idle.remove(own_connection_index)),
             None => self.idle.pop(),
         }
     }
@@ -84,20 +84,20 @@ impl ConnectionPool {
         (state.open_count, state.idle.len())
     }
 
-    /// Takes an idle connection, or the right to make one, which has no socket yet; waits for either until `deadline`.
-    /// `None`: the pool is full and stayed so.
+    /// Takes an idle connection, or permission to open one, which has no socket yet; waits for either until `deadline`.
+    /// `None`: the pool stayed full until then.
     pub(crate) fn checkout(
         self: &Arc<Self>,
         now: Instant,
         deadline: Instant,
     ) -> Option<PooledConnection> {
-        let thread = this_thread_id();
+        let thread_id = this_thread_id();
         let mut state = self.state();
         loop {
-            while let Some(mut socket_connection) = state.take(thread) {
+            while let Some(mut socket_connection) = state.take_idle(thread_id) {
                 let is_trusted =
                     now.saturating_duration_since(socket_connection.idle_since) < TRUSTED_IDLE_MAX;
-                if is_trusted || socket_connection.is_still_idle() {
+                if is_trusted || socket_connection.is_reusable() {
                     return Some(PooledConnection::new(self, Some(socket_connection)));
                 }
                 state.open_count = state.open_count.saturating_sub(1);
@@ -127,7 +127,7 @@ impl ConnectionPool {
         self.wake(&state);
     }
 
-    fn release_slot(&self) {
+    fn release_permission(&self) {
         let mut state = self.state();
         state.open_count = state.open_count.saturating_sub(1);
         self.wake(&state);
@@ -183,7 +183,7 @@ impl ConnectionPool {
 pub(crate) struct PooledConnection {
     socket_connection: Option<Box<SocketConnection>>,
     pool: Arc<ConnectionPool>,
-    holds_pool_slot: bool,
+    counts_as_open: bool,
 }
 
 impl PooledConnection {
@@ -192,7 +192,7 @@ impl PooledConnection {
         Self {
             socket_connection,
             pool: pool.clone(),
-            holds_pool_slot: true,
+            counts_as_open: true,
         }
     }
 
@@ -237,8 +237,8 @@ impl PooledConnection {
         };
         socket_connection.state_machine.mark_reused();
         socket_connection.idle_since = now;
-        socket_connection.thread = this_thread_id();
-        self.holds_pool_slot = false;
+        socket_connection.last_thread_id = this_thread_id();
+        self.counts_as_open = false;
         self.pool.return_connection(socket_connection);
     }
 }
@@ -251,9 +251,9 @@ impl Drop for PooledConnection {
         {
             // The pool's lock may be held by a thread that does not exist in this child.
             socket_connection.abandon();
-        } else if self.holds_pool_slot {
+        } else if self.counts_as_open {
             self.socket_connection = None;
-            self.pool.release_slot();
+            self.pool.release_permission();
         }
     }
 }

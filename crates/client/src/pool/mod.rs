@@ -1,4 +1,4 @@
-//! One server as the calls to it share it: its endpoint, what is known of it, and the connections to it.
+//! One server of a client, shared by the calls to it: its endpoint, its state, and the connections to it.
 
 mod connections;
 
@@ -22,14 +22,14 @@ use crate::write_buffer::WriteBuffer;
 pub struct Server {
     /// Where it listens.
     pub endpoint: Endpoint,
-    /// What is known of it.
+    /// Its state, which its connections share.
     pub state: Arc<ServerState>,
     pub(crate) options: Arc<Options>,
     /// Finds its addresses.
     pub(crate) resolver: Resolver,
     pub(crate) write_buffer: Arc<WriteBuffer>,
     pub(crate) pool: Arc<ConnectionPool>,
-    /// A thread watches it, or is to end.
+    /// Whether a thread watches it, or should go on watching.
     is_watched: AtomicBool,
 }
 

@@ -104,7 +104,7 @@ pub enum Request<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unsupported(pub &'static str);
 
-/// What a request is written to: the output, the pipeline that expects its reply, the next opaque.
+/// Where a request is written: the output, the pipeline that expects its reply, the next opaque.
 #[derive(Debug)]
 pub struct RequestWriter<'d> {
     /// What the server understands.
@@ -118,7 +118,7 @@ pub struct RequestWriter<'d> {
 }
 
 impl RequestWriter<'_> {
-    fn next_opaque(&mut self, count: usize) -> u32 {
+    fn reserve_opaques(&mut self, count: usize) -> u32 {
         let first_opaque = *self.opaque;
         *self.opaque = first_opaque.wrapping_add(count as u32);
         first_opaque
@@ -132,7 +132,7 @@ impl RequestWriter<'_> {
 
     /// A meta request with a reply of its own.
     fn begin_meta_with_reply(&mut self, key: WireKey<'_>) -> CommonFields {
-        let opaque = self.next_opaque(1);
+        let opaque = self.reserve_opaques(1);
         self.expect_meta(opaque, key);
         CommonFields {
             opaque,
@@ -239,7 +239,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Requests that are the same in both dialects: plain reads and administration.
+    /// Writes a request that is the same in both command sets: a plain read, or administration.
     fn write_shared(&self, writer: &mut RequestWriter<'_>) {
         match *self {
             Self::Get { key, cas } => {

@@ -1,5 +1,5 @@
-//! Requests in binary, for servers that understand nothing else: each with an opaque; many reads or writes are quiet and
-//! closed by one noop.
+//! Requests in binary, for servers that understand nothing else: each with an opaque; many reads or writes are quiet
+//! and closed by one noop.
 
 use glasscache_protocol::KEY_BYTES_MAX;
 use glasscache_protocol::base64;
@@ -11,7 +11,7 @@ use glasscache_protocol::meta::request::{Arithmetic, WireKey};
 use glasscache_protocol::text::request::StoreMode;
 
 use super::{COPIED_BODY_BYTES_MAX, Item, Request, RequestWriter, Unsupported};
-use crate::pipeline::{BinaryExpect, ExpectedReply, KeyList};
+use crate::pipeline::{ExpectedBinaryReply, ExpectedReply, KeyList};
 
 /// An exptime of the past, as the absolute time that it is: a second more than the longest relative one.
 const EXPIRED_EXPTIME: u32 = 30 * 86_400 + 1;
@@ -36,18 +36,18 @@ impl Request<'_> {
                 with_raw_key(key, |key| binary::touch(writer.out, id, key, exptime));
             }
             Self::GetMany { prefix, keys, cas } => {
-                let mut list = begin_key_list(writer);
+                let mut key_list = begin_key_list(writer);
                 for key in keys {
-                    list.push(prefix, key);
+                    key_list.push(prefix, key);
                 }
-                write_reads(writer, list, cas);
+                write_reads(writer, key_list, cas);
             }
             Self::GetWithTtls { keys } => {
-                let mut list = begin_key_list(writer);
+                let mut key_list = begin_key_list(writer);
                 for &key in keys {
-                    with_raw_key(key, |key| list.push(b"", key));
+                    with_raw_key(key, |key| key_list.push(b"", key));
                 }
-                write_reads(writer, list, false);
+                write_reads(writer, key_list, false);
             }
             Self::Store {
                 mode,
@@ -67,8 +67,10 @@ impl Request<'_> {
                 exptime,
                 quiet,
             } => write_store_many(writer, (mode, exptime), items, quiet),
-            Self::Delete { key, noreply } => delete(writer, key, noreply),
-            Self::DeleteMany { keys } => keys.iter().for_each(|&key| delete(writer, key, false)),
+            Self::Delete { key, noreply } => write_delete(writer, key, noreply),
+            Self::DeleteMany { keys } => keys
+                .iter()
+                .for_each(|&key| write_delete(writer, key, false)),
             Self::Touch {
                 key,
                 exptime,
@@ -89,8 +91,8 @@ impl Request<'_> {
                 binary::flush(writer.out, id.opaque, delay_s);
             }
             Self::Stats { argument } => {
-                let opaque = writer.next_opaque(1);
-                expect(writer, BinaryExpect::Rows { opaque });
+                let opaque = writer.reserve_opaques(1);
+                expect_binary_reply(writer, ExpectedBinaryReply::Rows { opaque });
                 binary::stat(writer.out, opaque, argument);
             }
             Self::Version | Self::Inspect { .. } | Self::FlushPrefix { .. } => {
@@ -127,25 +129,25 @@ fn with_raw_key<T>(key: WireKey<'_>, use_key: impl FnOnce(&[u8]) -> T) -> T {
     }
     let mut raw = Vec::with_capacity(key.bytes.len());
     if base64::decode(key.bytes, &mut raw).is_none() {
-        // The client made it, so it decodes; a key that does not would be no other's.
+        // The client encoded it, so it decodes; a key that does not is sent as it is.
         raw.clear();
         raw.extend_from_slice(key.bytes);
     }
     use_key(&raw)
 }
 
-fn expect(writer: &mut RequestWriter<'_>, expected: BinaryExpect) {
+fn expect_binary_reply(writer: &mut RequestWriter<'_>, expected: ExpectedBinaryReply) {
     writer.pipeline.expect(ExpectedReply::Binary(expected));
 }
 
 /// The opcode and the opaque of a request that has one response, or none unless something is unusual.
 fn begin_request(writer: &mut RequestWriter<'_>, opcode: u8, quiet: bool) -> RequestId {
-    let opaque = writer.next_opaque(1);
+    let opaque = writer.reserve_opaques(1);
     if quiet {
         let opcode = opcode::quiet_form(opcode);
         return RequestId { opcode, opaque };
     }
-    expect(writer, BinaryExpect::Status { opaque, opcode });
+    expect_binary_reply(writer, ExpectedBinaryReply::Status { opaque, opcode });
     RequestId { opcode, opaque }
 }
 
@@ -157,14 +159,14 @@ fn begin_single_read(
 ) -> RequestId {
     let mut keys = begin_key_list(writer);
     with_raw_key(key, |key| keys.push(b"", key));
-    let first_opaque = writer.next_opaque(1);
-    let expected = BinaryExpect::Values {
+    let first_opaque = writer.reserve_opaques(1);
+    let expected = ExpectedBinaryReply::Values {
         keys,
         first_opaque,
         is_single: true,
         wants_cas,
     };
-    expect(writer, expected);
+    expect_binary_reply(writer, expected);
     RequestId {
         opcode,
         opaque: first_opaque,
@@ -172,14 +174,14 @@ fn begin_single_read(
 }
 
 fn begin_key_list(writer: &mut RequestWriter<'_>) -> KeyList {
-    let mut list = writer.pipeline.key_list();
-    list.begin(b"");
-    list
+    let mut key_list = writer.pipeline.key_list();
+    key_list.begin(b"");
+    key_list
 }
 
 /// Quiet reads of keys, and the noop that ends them.
 fn write_reads(writer: &mut RequestWriter<'_>, keys: KeyList, wants_cas: bool) {
-    let first_opaque = writer.next_opaque(keys.len() + 1);
+    let first_opaque = writer.reserve_opaques(keys.len() + 1);
     let opaques = (0..).map(|index| first_opaque.wrapping_add(index));
     for (key, opaque) in (0..keys.len())
         .filter_map(|index| keys.get(index))
@@ -189,13 +191,13 @@ fn write_reads(writer: &mut RequestWriter<'_>, keys: KeyList, wants_cas: bool) {
         binary::get(writer.out, RequestId { opcode, opaque }, key);
     }
     write_noop(writer.out, first_opaque.wrapping_add(keys.len() as u32));
-    let expected = BinaryExpect::Values {
+    let expected = ExpectedBinaryReply::Values {
         keys,
         first_opaque,
         is_single: false,
         wants_cas,
     };
-    expect(writer, expected);
+    expect_binary_reply(writer, expected);
 }
 
 /// Appends a noop; its response comes after those to everything before it.
@@ -222,7 +224,7 @@ fn write_store_head(
     exptime: i64,
 ) {
     let value_bytes = item.body.len() as u32;
-    let head = BinaryStoreParameters {
+    let parameters = BinaryStoreParameters {
         flags: item.flags,
         exptime: to_wire_exptime(exptime),
         value_bytes,
@@ -235,7 +237,7 @@ fn write_store_head(
         StoreMode::Append | StoreMode::Prepend => {
             binary::append_or_prepend(writer.out, id, key, value_bytes, 0);
         }
-        _ => binary::store(writer.out, id, key, &head),
+        _ => binary::store(writer.out, id, key, &parameters),
     });
 }
 
@@ -253,11 +255,11 @@ fn write_store_many(
     }
     if quiet {
         let count = items.len() as u32;
-        let opaque = writer.next_opaque(1);
+        let opaque = writer.reserve_opaques(1);
         write_noop(writer.out, opaque);
-        expect(
+        expect_binary_reply(
             writer,
-            BinaryExpect::Quiet {
+            ExpectedBinaryReply::Quiet {
                 first_opaque,
                 count,
                 noop_opaque: opaque,
@@ -266,7 +268,7 @@ fn write_store_many(
     }
 }
 
-fn delete(writer: &mut RequestWriter<'_>, key: WireKey<'_>, quiet: bool) {
+fn write_delete(writer: &mut RequestWriter<'_>, key: WireKey<'_>, quiet: bool) {
     let id = begin_request(writer, opcode::DELETE, quiet);
     with_raw_key(key, |key| binary::delete(writer.out, id, key, 0));
 }
@@ -283,14 +285,14 @@ fn write_arithmetic(
         opcode::INCREMENT
     };
     let id = begin_request(writer, opcode, quiet);
-    let arith = ArithParameters {
+    let parameters = ArithParameters {
         delta: arithmetic.delta,
         initial: arithmetic
             .initial
             .map(|(number, exptime)| (number, to_wire_exptime(exptime))),
         required_cas: 0,
     };
-    with_raw_key(key, |key| binary::arith(writer.out, id, key, &arith));
+    with_raw_key(key, |key| binary::arith(writer.out, id, key, &parameters));
 }
 
 /// The exptime in 32 bits without a sign.

@@ -50,10 +50,10 @@ impl Request<'_> {
                 expect_line(writer, noreply);
             }
             Self::GetAndTouch { key, exptime } => {
-                let mut list = writer.pipeline.key_list();
+                let mut key_list = writer.pipeline.key_list();
                 text::get_and_touch(writer.out, key.bytes, exptime);
-                list.push(b"", key.bytes);
-                writer.pipeline.expect(ExpectedReply::Values(list));
+                key_list.push(b"", key.bytes);
+                writer.pipeline.expect(ExpectedReply::Values(key_list));
             }
             Self::Arithmetic {
                 key,
@@ -119,13 +119,13 @@ fn write_classic_store(
     exptime: i64,
     noreply: bool,
 ) {
-    let head = TextStoreParameters {
+    let parameters = TextStoreParameters {
         flags: item.flags,
         exptime,
         value_bytes: item.body.len(),
         noreply,
     };
-    text::store(writer.out, mode, item.key.bytes, &head);
+    text::store(writer.out, mode, item.key.bytes, &parameters);
     expect_line(writer, noreply);
 }
 

@@ -24,7 +24,7 @@ impl Request<'_> {
                     writer.out,
                     mode,
                     item.key,
-                    &store_line(item, exptime),
+                    &store_parameters(item, exptime),
                     common,
                 );
                 if item.body.len() <= COPIED_BODY_BYTES_MAX {
@@ -37,8 +37,11 @@ impl Request<'_> {
                 exptime,
                 quiet,
             } => {
-                let first_opaque = writer.next_opaque(items.len());
-                for (opaque, item) in (0..).map(|i| first_opaque.wrapping_add(i)).zip(items) {
+                let first_opaque = writer.reserve_opaques(items.len());
+                for (opaque, item) in (0..)
+                    .map(|index| first_opaque.wrapping_add(index))
+                    .zip(items)
+                {
                     if !quiet {
                         writer.expect_meta(opaque, item.key);
                     }
@@ -47,7 +50,7 @@ impl Request<'_> {
                         writer.out,
                         mode,
                         item.key,
-                        &store_line(item, exptime),
+                        &store_parameters(item, exptime),
                         common,
                     );
                     push_body(writer.out, item.body);
@@ -142,8 +145,8 @@ impl Request<'_> {
     }
 }
 
-/// A meta line marks in another way whether it is quiet.
-fn store_line(item: &Item<'_>, exptime: i64) -> TextStoreParameters {
+/// `noreply` is false: a meta command is quiet by a flag of its own.
+fn store_parameters(item: &Item<'_>, exptime: i64) -> TextStoreParameters {
     TextStoreParameters {
         flags: item.flags,
         exptime,
@@ -152,7 +155,8 @@ fn store_line(item: &Item<'_>, exptime: i64) -> TextStoreParameters {
     }
 }
 
-/// Quiet for a noreply write, which the next `mn` on the connection acknowledges; else with a reply.
+/// Begins a quiet command for a noreply write, which the next `mn` on the connection acknowledges; else one with a
+/// reply.
 fn begin_meta_command(
     writer: &mut RequestWriter<'_>,
     key: WireKey<'_>,
@@ -160,7 +164,7 @@ fn begin_meta_command(
 ) -> CommonFields {
     if noreply {
         CommonFields {
-            opaque: writer.next_opaque(1),
+            opaque: writer.reserve_opaques(1),
             quiet: true,
         }
     } else {

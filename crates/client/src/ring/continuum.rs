@@ -14,7 +14,7 @@ const ONE_AT_A_TIME_POINTS: usize = 100;
 /// Points per server of Dalli's ring at equal weights.
 const DALLI_POINTS: u64 = 160;
 
-/// The sorted circle and the side on which a hash looks for its point.
+/// The points sorted by value, and whether a hash belongs to the point at or after it, or at or before it.
 #[derive(Clone, Debug)]
 pub(super) struct Continuum {
     points: Vec<Point>,
@@ -93,8 +93,8 @@ impl Continuum {
                 .get(points.partition_point(|point| point.value < hash))
                 .or(points.first()),
             PointSearch::AtOrBefore => {
-                let after = points.partition_point(|point| point.value <= hash);
-                after
+                let end_index = points.partition_point(|point| point.value <= hash);
+                end_index
                     .checked_sub(1)
                     .and_then(|last| points.get(last))
                     .or(points.last())

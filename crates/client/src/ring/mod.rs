@@ -67,7 +67,7 @@ pub enum Placement {
     Rendezvous,
     /// Middle bits of crc32 modulo buckets: python-memcached, libmemcached's hash `crc`.
     Crc,
-    /// The same, but a hash of nought counts as one (a key in 32,768): pecl-memcache with `hash_strategy=standard`.
+    /// The same, but a hash of 0 counts as 1 (a key in 32,768): pecl-memcache with `hash_strategy=standard`.
     Pecl,
     /// crc32 modulo the number of servers: gomemcache.
     Crc32,
@@ -187,7 +187,7 @@ impl Ring {
                 continuum: Continuum::ketama(servers),
                 hash: hash::md5_word,
             },
-            // libmemcached goes over to md5 points as soon as one weight is set, yet hashes keys as before.
+            // libmemcached switches to md5 points as soon as one weight is set, yet hashes keys as before.
             Placement::KetamaOneAtATime if has_weights => PlacementTable::Points {
                 continuum: Continuum::ketama(servers),
                 hash: hash::one_at_a_time,

@@ -21,9 +21,9 @@ fn moved_fraction(before: &Ring, after: &Ring) -> f64 {
 
 #[test]
 fn each_placement_has_one_name() {
-    for (placement, word) in PLACEMENTS {
-        assert_eq!(word.parse(), Ok(placement));
-        assert_eq!(placement.to_string(), word);
+    for (placement, name) in PLACEMENTS {
+        assert_eq!(name.parse(), Ok(placement));
+        assert_eq!(placement.to_string(), name);
     }
     assert!("ketema".parse::<Placement>().is_err());
 }
@@ -38,13 +38,13 @@ fn a_ring_of_one_server_sends_every_key_there() {
 
 #[test]
 fn keys_are_spread_evenly() {
-    for (placement, word) in PLACEMENTS {
+    for (placement, name) in PLACEMENTS {
         let ring = Ring::new(&servers(5), placement).unwrap();
         let mut counts = [0u32; 5];
         keys().for_each(|key| counts[ring.server_of(&key)] += 1);
         assert!(
             counts.iter().all(|count| (2000..6500).contains(count)),
-            "{word}: {counts:?}"
+            "{name}: {counts:?}"
         );
     }
 }
@@ -74,32 +74,35 @@ fn a_weight_of_two_receives_about_twice_the_keys() {
         Placement::Crc32,
         Placement::Jump,
     ] {
-        let mut list = servers(3);
-        list[1].weight = 2;
-        let ring = Ring::new(&list, placement).unwrap();
-        let heavy = keys().filter(|key| ring.server_of(key) == 1).count();
-        assert!((8500..11500).contains(&heavy), "{placement}: {heavy}");
+        let mut weighted_servers = servers(3);
+        weighted_servers[1].weight = 2;
+        let ring = Ring::new(&weighted_servers, placement).unwrap();
+        let heavy_server_keys = keys().filter(|key| ring.server_of(key) == 1).count();
+        assert!(
+            (8500..11500).contains(&heavy_server_keys),
+            "{placement}: {heavy_server_keys}"
+        );
     }
 }
 
 #[test]
 fn weights_are_refused_where_the_library_has_none() {
-    let list = [
+    let weighted_servers = [
         RingServer::tcp("a", 1).with_weight(2),
         RingServer::tcp("b", 1),
     ];
-    let refused = Ring::new(&list, Placement::Rendezvous).unwrap_err();
+    let error = Ring::new(&weighted_servers, Placement::Rendezvous).unwrap_err();
     assert!(
-        refused.to_string().contains("rendezvous has no weights"),
-        "{refused}"
+        error.to_string().contains("rendezvous has no weights"),
+        "{error}"
     );
     assert_eq!(
         Ring::new(&[], Placement::Ketama).unwrap_err(),
         RingError::NoServers
     );
-    let zero = [RingServer::tcp("a", 1).with_weight(0)];
+    let zero_weight = [RingServer::tcp("a", 1).with_weight(0)];
     assert!(matches!(
-        Ring::new(&zero, Placement::Ketama),
+        Ring::new(&zero_weight, Placement::Ketama),
         Err(RingError::BadWeight { .. })
     ));
 }

@@ -1,4 +1,4 @@
-//! A connection of a background thread, which is not a call's: made, written to and read with a deadline for each step.
+//! A connection of a background thread, outside the pool: each step (connect, send, receive) has a deadline of its own.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,20 +15,20 @@ use super::tls::TlsSession;
 use crate::address::Endpoint;
 use crate::tls::Tls;
 
-/// What is connected to.
+/// The server to connect to.
 pub(crate) struct ServerEndpoint<'s> {
     pub(crate) endpoint: &'s Endpoint,
     pub(crate) resolver: &'s Resolver,
     pub(crate) tls: Option<&'s Tls>,
 }
 
-/// The connection.
+/// A connection of a background thread.
 pub(crate) struct BackgroundConnection {
     fd: OwnedFd,
     tls: Option<Box<TlsSession>>,
 }
 
-/// What a read brought.
+/// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Received {
     Bytes(usize),
@@ -47,7 +47,7 @@ impl BackgroundConnection {
             let session = tls.session(server_endpoint.endpoint).ok()?;
             connection.tls = Some(Box::new(TlsSession::new(session)));
             connection.retry_when_ready(deadline, |fd, tls| match tls {
-                Some(tls) => tls.handshake(fd.as_fd()),
+                Some(tls) => tls.continue_handshake(fd.as_fd()),
                 None => Ok(()),
             })?;
         }
@@ -71,20 +71,20 @@ impl BackgroundConnection {
     }
 
     /// Receives what has come, or waits for it until the deadline.
-    pub(crate) fn receive(&mut self, room: &mut [u8], deadline: Instant) -> Received {
-        let mut is_failed = false;
+    pub(crate) fn receive(&mut self, buffer: &mut [u8], deadline: Instant) -> Received {
+        let mut has_failed = false;
         let received = self.retry_when_ready(deadline, |fd, tls| {
             let received = match tls {
-                Some(tls) => tls.receive(fd.as_fd(), room, RecvFlags::DONTWAIT),
-                None => recv(fd, &mut *room, RecvFlags::DONTWAIT).map(|(bytes, _)| bytes),
+                Some(tls) => tls.receive(fd.as_fd(), buffer, RecvFlags::DONTWAIT),
+                None => recv(fd, &mut *buffer, RecvFlags::DONTWAIT).map(|(bytes, _)| bytes),
             };
-            is_failed = !matches!(received, Ok(1..) | Err(Errno::AGAIN | Errno::INTR));
+            has_failed = !matches!(received, Ok(1..) | Err(Errno::AGAIN | Errno::INTR));
             received
         });
         match received {
             Some(bytes @ 1..) => Received::Bytes(bytes),
             Some(0) => Received::Closed,
-            None if is_failed => Received::Closed,
+            None if has_failed => Received::Closed,
             _ => Received::Nothing,
         }
     }
@@ -97,7 +97,7 @@ impl BackgroundConnection {
     ) -> Option<T> {
         loop {
             match step(&self.fd, self.tls.as_deref_mut()) {
-                Ok(done) => return Some(done),
+                Ok(result) => return Some(result),
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(_) => return None,
             }
@@ -138,7 +138,7 @@ fn is_ready(fd: &OwnedFd, flags: PollFlags, deadline: Instant) -> bool {
     loop {
         match wait(&mut [PollFd::new(fd, flags)], deadline) {
             Err(WaitError::Interrupted) => {}
-            ended => return ended.is_ok(),
+            wait_result => return wait_result.is_ok(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Making a connection without waiting: a socket that is on its way, to be polled for writing.
+//! Connects without waiting: the socket is polled for writing until it is connected.
 
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -37,12 +37,12 @@ pub(crate) fn begin_connect(
             Ok((fd, candidates))
         }
         Endpoint::Unix(path) => {
-            let failed = |error: Errno| ConnectError::Failed(error.to_string());
-            let address = SocketAddrUnix::new(path.as_path()).map_err(failed)?;
-            let fd = new_socket(AddressFamily::UNIX).map_err(failed)?;
+            let connect_error = |error: Errno| ConnectError::Failed(error.to_string());
+            let address = SocketAddrUnix::new(path.as_path()).map_err(connect_error)?;
+            let fd = new_socket(AddressFamily::UNIX).map_err(connect_error)?;
             match connect(&fd, &address) {
                 Ok(()) | Err(Errno::INPROGRESS) => Ok((fd, Candidates::default())),
-                Err(error) => Err(failed(error)),
+                Err(error) => Err(connect_error(error)),
             }
         }
     }
@@ -92,7 +92,7 @@ impl Candidates {
                 Ok(fd) => {
                     self.current = Some(address);
                     self.attempt_ends_at =
-                        attempt_ends_at(self.addresses_left.len(), Instant::now(), deadline);
+                        attempt_end(self.addresses_left.len(), Instant::now(), deadline);
                     return Ok(fd);
                 }
                 Err(error) => last_failure = error.to_string(),
@@ -115,7 +115,7 @@ impl Candidates {
 }
 
 /// When the share of the time is over that an address gets which has `addresses_left` after it.
-fn attempt_ends_at(addresses_left: usize, now: Instant, deadline: Instant) -> Option<Instant> {
+fn attempt_end(addresses_left: usize, now: Instant, deadline: Instant) -> Option<Instant> {
     let attempts = u32::try_from(addresses_left).ok()?.checked_add(1)?;
     let time_left = deadline.saturating_duration_since(now);
     (attempts > 1).then(|| now + time_left / attempts)

@@ -1,4 +1,4 @@
-//! Moving a pipeline's bytes.
+//! Sockets: resolving names, connecting, and moving the bytes of a connection, with or without TLS.
 
 pub(crate) mod background;
 pub(crate) mod blocking;

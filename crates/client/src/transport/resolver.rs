@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long found addresses serve: a lookup that takes longer than any call may wait serves the next one.
+/// How long found addresses are used again, so that a lookup that outlasts its call still serves the next one.
 const RESULT_FRESH_MAX: Duration = Duration::from_secs(1);
 
 /// Looks up a host's addresses.
@@ -62,7 +62,7 @@ impl Lookups {
 
 impl SharedLookups {
     fn lookups(&self) -> MutexGuard<'_, Lookups> {
-        // Nothing in this file can panic with it half changed.
+        // Nothing in this file can panic while the lookups are half changed.
         self.lookups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -87,7 +87,7 @@ enum LookupState {
 }
 
 impl Default for Resolver {
-    /// Looks names up as the system does it.
+    /// Looks names up by the resolver of the system.
     fn default() -> Self {
         Self::new(|host, port| Ok((host, port).to_socket_addrs()?.collect()))
     }
@@ -137,7 +137,7 @@ impl Resolver {
             LookupState::Running(ended_before) => ended_before,
         };
         loop {
-            // Made before the look: an end between the two wakes it.
+            // Created before the check, so that a lookup that ends in between wakes it.
             let notified = self.shared.lookup_ended_async.notified();
             let resolved = self.shared.lookups().resolved_after(ended_before);
             if let Some(resolved) = resolved {
@@ -213,8 +213,8 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_mins(1);
 
-    fn address(last: u8) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, last], 7))
+    fn address(last_octet: u8) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, last_octet], 7))
     }
 
     /// A resolver whose lookups wait for the gate, and how many were started.
@@ -235,8 +235,8 @@ mod tests {
         let (resolver, started_count) = gated_resolver(&gate);
         let gate_guard = gate.lock().unwrap();
         for _ in 0..20 {
-            let soon = Instant::now() + Duration::from_millis(1);
-            assert_eq!(resolver.find("a.name", 7, soon), None);
+            let short_deadline = Instant::now() + Duration::from_millis(1);
+            assert_eq!(resolver.find("a.name", 7, short_deadline), None);
         }
         assert!(started_count.load(Ordering::SeqCst) <= 1);
         drop(gate_guard);
@@ -247,20 +247,20 @@ mod tests {
     #[test]
     fn addresses_that_arrive_after_the_deadline_of_one_caller_serve_the_next() {
         // A try during which this thread is stalled for a second proves nothing: there may be several.
-        let is_served = || {
+        let is_result_reused = || {
             let gate = Arc::default();
             let (resolver, _) = gated_resolver(&gate);
             let gate_guard = gate.lock().unwrap();
             assert_eq!(resolver.find("a.name", 7, Instant::now()), None);
             drop(gate_guard);
-            let end = Instant::now() + MINUTE;
+            let deadline = Instant::now() + MINUTE;
             while resolver.shared.lookups().ended_count == 0 {
-                assert!(Instant::now() < end, "the lookup never ends");
+                assert!(Instant::now() < deadline, "the lookup never ends");
                 std::thread::yield_now();
             }
             resolver.find("a.name", 7, Instant::now()) == Some(Ok(vec![address(1)]))
         };
-        assert!((0..20).any(|_| is_served()));
+        assert!((0..20).any(|_| is_result_reused()));
     }
 
     #[test]
@@ -272,10 +272,13 @@ mod tests {
             }
             Ok(vec![address(1)])
         });
-        let end = Instant::now() + MINUTE;
-        let failure = resolver.find("a.name", 7, end).unwrap().unwrap_err();
+        let deadline = Instant::now() + MINUTE;
+        let failure = resolver.find("a.name", 7, deadline).unwrap().unwrap_err();
         assert!(failure.starts_with("cannot resolve a.name: "), "{failure}");
-        assert_eq!(resolver.find("a.name", 7, end), Some(Ok(vec![address(1)])));
+        assert_eq!(
+            resolver.find("a.name", 7, deadline),
+            Some(Ok(vec![address(1)]))
+        );
     }
 
     #[test]

@@ -5,11 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// A connection's socket.
 #[derive(Debug)]
 pub(crate) enum Socket {
-    /// Waited for by blocking or by `poll`.
+    /// A thread waits for it, by a blocking call or by `poll`.
     Blocking(OwnedFd),
-    /// Waited for by a runtime.
+    /// A runtime waits for it.
     #[cfg(feature = "tokio")]
-    AsyncSocket(AsyncSocket),
+    Async(AsyncSocket),
 }
 
 impl Socket {
@@ -20,7 +20,7 @@ impl Socket {
             // Dropping it would take it out of the epoll instance that the child shares with its parent, and the
             // parent would not see it ready again. The descriptor stays open until the child ends or executes.
             #[cfg(feature = "tokio")]
-            Self::AsyncSocket(async_socket) => std::mem::forget(async_socket),
+            Self::Async(async_socket) => std::mem::forget(async_socket),
         }
     }
 }
@@ -36,9 +36,9 @@ impl AsFd for Socket {
         match self {
             Self::Blocking(fd) => fd.as_fd(),
             #[cfg(feature = "tokio")]
-            Self::AsyncSocket(AsyncSocket::Tcp(stream)) => stream.as_fd(),
+            Self::Async(AsyncSocket::Tcp(stream)) => stream.as_fd(),
             #[cfg(feature = "tokio")]
-            Self::AsyncSocket(AsyncSocket::Unix(stream)) => stream.as_fd(),
+            Self::Async(AsyncSocket::Unix(stream)) => stream.as_fd(),
         }
     }
 }
@@ -79,10 +79,10 @@ mod async_socket {
         pub(crate) async fn try_when_ready(
             &self,
             interest: Interest,
-            mut attempt: impl FnMut() -> bool,
+            mut try_once: impl FnMut() -> bool,
         ) -> Result<(), Error> {
-            let mut attempt = || {
-                if attempt() {
+            let mut try_once = || {
+                if try_once() {
                     Ok(())
                 } else {
                     Err(Error::from(ErrorKind::WouldBlock))
@@ -91,11 +91,11 @@ mod async_socket {
             let try_result = match self {
                 Self::Tcp(stream) => {
                     stream.ready(interest).await?;
-                    stream.try_io(interest, &mut attempt)
+                    stream.try_io(interest, &mut try_once)
                 }
                 Self::Unix(stream) => {
                     stream.ready(interest).await?;
-                    stream.try_io(interest, &mut attempt)
+                    stream.try_io(interest, &mut try_once)
                 }
             };
             match try_result {
@@ -112,7 +112,7 @@ impl Socket {
     pub(crate) fn async_socket(&self) -> Option<AsyncSocket> {
         match self {
             Self::Blocking(_) => None,
-            Self::AsyncSocket(async_socket) => Some(async_socket.clone()),
+            Self::Async(async_socket) => Some(async_socket.clone()),
         }
     }
 }

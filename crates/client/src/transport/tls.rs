@@ -43,7 +43,7 @@ impl TlsSession {
     }
 
     /// Continues the handshake as far as the socket allows; `AGAIN` until it is complete.
-    pub(crate) fn handshake(&mut self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    pub(crate) fn continue_handshake(&mut self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         loop {
             self.flush(fd)?;
             if !self.connection.is_handshaking() {
@@ -62,10 +62,10 @@ impl TlsSession {
         pieces: &[IoSlice<'_>],
     ) -> Result<usize, Errno> {
         self.flush(fd)?;
-        let written = self.connection.writer().write_vectored(pieces);
-        let written = written.map_err(|error| to_errno(&error))?;
+        let written_bytes = self.connection.writer().write_vectored(pieces);
+        let written_bytes = written_bytes.map_err(|error| to_errno(&error))?;
         match self.flush(fd) {
-            Ok(()) | Err(Errno::AGAIN) => Ok(written),
+            Ok(()) | Err(Errno::AGAIN) => Ok(written_bytes),
             Err(error) => Err(error),
         }
     }
@@ -85,17 +85,17 @@ impl TlsSession {
         Ok(())
     }
 
-    /// Receives into `room`; 0 is the end of the stream.
+    /// Receives into `buffer`; 0 is the end of the stream.
     pub(crate) fn receive(
         &mut self,
         fd: BorrowedFd<'_>,
-        room: &mut [u8],
+        buffer: &mut [u8],
         flags: RecvFlags,
     ) -> Result<usize, Errno> {
         let mut flags = flags & RecvFlags::DONTWAIT;
         loop {
             if self.decrypted_bytes > 0 {
-                let read_bytes = self.connection.reader().read(room);
+                let read_bytes = self.connection.reader().read(buffer);
                 let read_bytes = read_bytes.map_err(|error| to_errno(&error))?;
                 self.decrypted_bytes = self.decrypted_bytes.saturating_sub(read_bytes);
                 return Ok(read_bytes);
@@ -111,7 +111,7 @@ impl TlsSession {
     }
 
     /// Whether nothing has come that belongs to a reply, nor the end of the stream.
-    pub(crate) fn is_still_idle(&mut self, fd: BorrowedFd<'_>) -> bool {
+    pub(crate) fn has_no_pending_data(&mut self, fd: BorrowedFd<'_>) -> bool {
         while self.decrypted_bytes == 0 {
             match self.read_records(fd, RecvFlags::DONTWAIT) {
                 Ok(0) => return false,
@@ -124,13 +124,13 @@ impl TlsSession {
 
     /// Reads once and decrypts; 0 is the end of the stream.
     fn read_records(&mut self, fd: BorrowedFd<'_>, flags: RecvFlags) -> Result<usize, Errno> {
-        let read = self.connection.read_tls(&mut SocketIo { fd, flags });
-        let read = read.map_err(|error| to_errno(&error))?;
+        let record_bytes = self.connection.read_tls(&mut SocketIo { fd, flags });
+        let record_bytes = record_bytes.map_err(|error| to_errno(&error))?;
         match self.connection.process_new_packets() {
             Ok(state) => {
                 self.decrypted_bytes = state.plaintext_bytes_to_read();
                 let is_closed = state.peer_has_closed() && self.decrypted_bytes == 0;
-                Ok(if is_closed { 0 } else { read })
+                Ok(if is_closed { 0 } else { record_bytes })
             }
             Err(error) => {
                 self.failure = Some(format!("TLS failed: {error}"));
@@ -153,8 +153,8 @@ struct SocketIo<'s> {
 }
 
 impl Read for SocketIo<'_> {
-    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        let (read_bytes, _) = recv(self.fd, room, self.flags)?;
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let (read_bytes, _) = recv(self.fd, buffer, self.flags)?;
         Ok(read_bytes)
     }
 }
@@ -166,8 +166,8 @@ impl Write for SocketIo<'_> {
 
     fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let sent = sendmsg(self.fd, pieces, &mut SendAncillaryBuffer::default(), flags)?;
-        Ok(sent)
+        let sent_bytes = sendmsg(self.fd, pieces, &mut SendAncillaryBuffer::default(), flags)?;
+        Ok(sent_bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -19,7 +19,7 @@ pub struct CodecOptions {
     pub compression: Option<Compression>,
     /// Bound of a value after decompression or unpacking.
     pub decompressed_bytes_max: usize,
-    /// Hands pickles on, which can run code: only for a cache without other writers.
+    /// Whether pickles are accepted, which can run code: only for a cache without other writers.
     pub pickle: bool,
     /// Also reads this dialect, for a cache filled by another client; `dialect` must be [`Dialect::Glasscache`].
     pub migrate_from: Option<Dialect>,
@@ -47,7 +47,7 @@ impl CodecOptions {
     }
 }
 
-/// Turns values into bytes and flags, and back. Cheap to copy, without state.
+/// Encodes values as bytes and flags, and decodes them. Cheap to copy, without state.
 #[derive(Clone, Copy)]
 pub struct Codec {
     options: CodecOptions,
@@ -87,13 +87,13 @@ pub struct Encoded<'v> {
 impl Codec {
     /// A codec of these options, or the error that names which of them contradict each other.
     pub fn new(options: CodecOptions) -> Result<Self, ValueError> {
-        let refuse_options = |sentence: String| Err(ValueError::Options(sentence));
+        let refuse_options = |message: String| Err(ValueError::Options(message));
         let writer = match options.migrate_from {
             None => options.dialect.dialect_format(),
             Some(_) if options.dialect == Dialect::Glasscache => Dialect::migration_format(),
-            Some(old) => {
+            Some(source_dialect) => {
                 return refuse_options(format!(
-                    "migrating from {old} writes the own dialect, not {}",
+                    "migrating from {source_dialect} writes the own dialect, not {}",
                     options.dialect
                 ));
             }
@@ -141,7 +141,7 @@ impl Codec {
         &self.options
     }
 
-    /// Whether values of these flags are bytes as they came, so that they can be received where they belong.
+    /// Whether values of these flags are raw bytes, which can be received directly into their target.
     pub fn is_raw(&self, flags: u32) -> bool {
         // Anything that must be unpacked does not borrow its empty form as bytes.
         matches!(
@@ -150,7 +150,7 @@ impl Codec {
         )
     }
 
-    /// Whether a short value of these flags is made in less time than reading the clock takes.
+    /// Whether decoding a short value of these flags takes less time than reading the clock.
     pub fn is_cheap_to_decode(&self, flags: u32) -> bool {
         Dialect::is_cheap_to_decode(flags)
     }
@@ -190,7 +190,7 @@ impl Codec {
             );
         }
         if let ValueRef::Ints(numbers) = value {
-            self.check_readable(numbers)?;
+            self.check_unpacked_length(numbers)?;
         }
         if let ValueRef::Typed(bytes) = value
             && !typed::is_complete(bytes, self.options.decompressed_bytes_max)
@@ -219,17 +219,17 @@ impl Codec {
             _ => self.writer.write(value, &mut scratch),
         };
         let written = written.map_err(|refusal| self.unwritable_error(&refusal))?;
-        let plain = match written.body {
+        let uncompressed = match written.body {
             Body::Unchanged(bytes) => Cow::Borrowed(bytes),
             Body::Scratch => Cow::Owned(scratch),
         };
-        costs.plain_bytes = plain.len();
-        let packed = self.compress_body(&plain, written.is_compressible, &mut costs);
+        costs.plain_bytes = uncompressed.len();
+        let packed = self.compress_body(&uncompressed, written.is_compressible, &mut costs);
         let (flags, bytes) = match packed {
             Some((compression_flags, packed)) => {
                 (written.flags | compression_flags, Cow::Owned(packed))
             }
-            None => (written.flags, plain),
+            None => (written.flags, uncompressed),
         };
         costs.wire_bytes = bytes.len();
         Ok(Encoded {
@@ -239,8 +239,8 @@ impl Codec {
         })
     }
 
-    /// Refuses a list that would be longer unpacked than is read.
-    fn check_readable(&self, numbers: &[i64]) -> Result<(), ValueError> {
+    /// Refuses a list that is longer unpacked than a reader accepts.
+    fn check_unpacked_length(&self, numbers: &[i64]) -> Result<(), ValueError> {
         let (unpacked_bytes, bytes_max) =
             (size_of_val(numbers), self.options.decompressed_bytes_max);
         if unpacked_bytes <= bytes_max {
@@ -252,7 +252,7 @@ impl Codec {
         )))
     }
 
-    /// The bits of an array's whole numbers, where that saves what a compressor should.
+    /// Packs an array of whole numbers by their bits, if that saves as much as compression must.
     fn pack_array(
         &self,
         array: &Array<'_>,
@@ -280,7 +280,7 @@ impl Codec {
 
     fn compress_body(
         &self,
-        plain: &[u8],
+        uncompressed: &[u8],
         is_compressible: bool,
         costs: &mut ValueCosts,
     ) -> Option<(u32, Vec<u8>)> {
@@ -288,15 +288,15 @@ impl Codec {
             self.compression_format.filter(|_| is_compressible)?;
         // A value above the bound could not be read again: it goes as it is, up to the longest that is sent.
         let bytes_max = self.options.decompressed_bytes_max;
-        if !(compression.threshold_bytes..=bytes_max).contains(&plain.len()) {
+        if !(compression.threshold_bytes..=bytes_max).contains(&uncompressed.len()) {
             return None;
         }
         let packed = add_elapsed(&mut costs.compress, || {
-            compression.compress_if_worthwhile(plain)
+            compression.compress_if_worthwhile(uncompressed)
         })?;
         Some((
             compression_flags,
-            add_frame(compression_format.frame, plain.len(), packed)?,
+            add_frame(compression_format.frame, uncompressed.len(), packed)?,
         ))
     }
 
@@ -369,13 +369,13 @@ impl Codec {
             what: problem.to_owned(),
         };
         let bytes_max = self.options.decompressed_bytes_max;
-        let plain = match reader.compression_of_flags(flags) {
+        let uncompressed = match reader.compression_of_flags(flags) {
             None => Cow::Borrowed(bytes),
             Some(compression_format) => {
-                let plain = add_elapsed(&mut costs.compress, || {
+                let uncompressed = add_elapsed(&mut costs.compress, || {
                     remove_frame(compression_format, bytes, bytes_max)
                 });
-                Cow::Owned(plain.map_err(|fault| match fault {
+                Cow::Owned(uncompressed.map_err(|fault| match fault {
                     DecompressError::TooLarge => ValueError::TooLarge {
                         flags,
                         wire_bytes: bytes.len(),
@@ -388,14 +388,16 @@ impl Codec {
                 })?)
             }
         };
-        costs.plain_bytes = plain.len();
+        costs.plain_bytes = uncompressed.len();
         let limits = ReadLimits {
             pickle: self.options.pickle,
             bytes_max,
         };
-        let decoded = match plain.len() {
-            0..TIMED_BYTES_MIN => reader.read(flags, plain, limits),
-            _ => add_elapsed(&mut costs.serialise, || reader.read(flags, plain, limits)),
+        let decoded = match uncompressed.len() {
+            0..TIMED_BYTES_MIN => reader.read(flags, uncompressed, limits),
+            _ => add_elapsed(&mut costs.serialise, || {
+                reader.read(flags, uncompressed, limits)
+            }),
         };
         Ok((decoded.map_err(|refusal| unreadable(&refusal.0))?, costs))
     }

@@ -1,12 +1,12 @@
-//! When a value was made and how long that took, stored with it: what a refresh before its end is decided by.
+//! When a value was computed and how long that took, stored with it: both decide about a refresh before it expires.
 //!
-//! The body begins with 16 bytes, little-endian: milliseconds since 1970 (8), microseconds that making took (4), and the
-//! flags of the value (4), whose own bytes follow. Only the own dialect has the form.
+//! The body begins with 16 bytes, little-endian: milliseconds since 1970 (8), microseconds that computing took (4), and
+//! the flags of the value (4), whose own bytes follow. Only the own dialect has the form.
 
 /// Bytes before the value's own.
 const HEADER_BYTES: usize = 16;
 
-/// When a value was made, and how long that took.
+/// When a value was computed, and how long that took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ComputeInfo {
     /// Milliseconds since 1970.
@@ -28,9 +28,9 @@ impl ComputeInfo {
 
     /// The compute info, the flags of the value and its bytes; `None` if the body is cut.
     pub(super) fn parse(body: &[u8]) -> Option<(Self, u32, &[u8])> {
-        let (made_at_ms, rest) = body.split_first_chunk()?;
-        let (cost_us, rest) = rest.split_first_chunk()?;
-        let (flags, bytes) = rest.split_first_chunk()?;
+        let (made_at_ms, remaining) = body.split_first_chunk()?;
+        let (cost_us, remaining) = remaining.split_first_chunk()?;
+        let (flags, bytes) = remaining.split_first_chunk()?;
         let compute_info = Self {
             made_at_ms: u64::from_le_bytes(*made_at_ms),
             cost_us: u32::from_le_bytes(*cost_us),

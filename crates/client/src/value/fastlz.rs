@@ -14,15 +14,15 @@ const MATCH_MAX: usize = 264;
 const MATCH_MIN: usize = 3;
 /// Farthest match of level 1, which is also where level 2's longer distances begin.
 const DISTANCE_MAX: usize = 8192;
-/// Slots of the table that remembers where three bytes were last seen.
+/// Bits of the index of the table that remembers where three bytes were last seen.
 const TABLE_BITS: u32 = 13;
 
-/// The level 1 stream of `plain`.
-pub(super) fn compress(plain: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(plain.len() / 2 + 16);
+/// The level 1 stream of `uncompressed`.
+pub(super) fn compress(uncompressed: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(uncompressed.len() / 2 + 16);
     let mut last_positions = vec![usize::MAX; 1 << TABLE_BITS];
     let (mut position, mut literals_start) = (0, 0);
-    while let Some(three_bytes) = three_bytes_at(plain, position) {
+    while let Some(three_bytes) = three_bytes_at(uncompressed, position) {
         let slot = (three_bytes.wrapping_mul(2_654_435_761) >> (32 - TABLE_BITS)) as usize;
         let candidate = last_positions.get(slot).copied().unwrap_or(usize::MAX);
         if let Some(entry) = last_positions.get_mut(slot) {
@@ -32,21 +32,26 @@ pub(super) fn compress(plain: &[u8]) -> Vec<u8> {
         let distance = position.wrapping_sub(candidate);
         let is_match = candidate < position
             && distance <= DISTANCE_MAX
-            && three_bytes_at(plain, candidate) == Some(three_bytes);
+            && three_bytes_at(uncompressed, candidate) == Some(three_bytes);
         if !is_match {
             position += 1;
             continue;
         }
-        let len = match_len(plain, candidate, position);
+        let len = match_len(uncompressed, candidate, position);
         write_literals(
-            plain.get(literals_start..position).unwrap_or_default(),
+            uncompressed
+                .get(literals_start..position)
+                .unwrap_or_default(),
             &mut out,
         );
         write_back_reference(len, distance - 1, &mut out);
         position += len;
         literals_start = position;
     }
-    write_literals(plain.get(literals_start..).unwrap_or_default(), &mut out);
+    write_literals(
+        uncompressed.get(literals_start..).unwrap_or_default(),
+        &mut out,
+    );
     out
 }
 
@@ -59,9 +64,9 @@ fn three_bytes_at(bytes: &[u8], position: usize) -> Option<u32> {
     )
 }
 
-fn match_len(plain: &[u8], candidate: usize, position: usize) -> usize {
-    let earlier = plain.get(candidate..).unwrap_or_default();
-    let current = plain.get(position..).unwrap_or_default();
+fn match_len(uncompressed: &[u8], candidate: usize, position: usize) -> usize {
+    let earlier = uncompressed.get(candidate..).unwrap_or_default();
+    let current = uncompressed.get(position..).unwrap_or_default();
     earlier
         .iter()
         .zip(current)
@@ -88,44 +93,44 @@ fn write_back_reference(len: usize, distance: usize, out: &mut Vec<u8>) {
 
 /// The plain bytes of a stream of either level, at most `bytes_max`.
 pub(super) fn decompress(packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, DecompressError> {
-    let Some(first) = packed.first() else {
+    let Some(first_byte) = packed.first() else {
         return Ok(Vec::new());
     };
-    let is_level_2 = match first >> 5 {
+    let is_level_2 = match first_byte >> 5 {
         0 => false,
         1 => true,
         _ => return Err(DecompressError::Corrupt),
     };
-    let mut input = Input {
+    let mut input = PackedInput {
         unread: packed,
         is_level_2,
     };
-    let mut plain = Vec::with_capacity(bytes_max.min(packed.len().saturating_mul(4)));
+    let mut uncompressed = Vec::with_capacity(bytes_max.min(packed.len().saturating_mul(4)));
     let mut control = input.read_byte()? & 31;
     loop {
         if control >= 32 {
             let (len, distance) = input.read_back_reference(control)?;
-            copy_match(&mut plain, len, distance, bytes_max)?;
+            copy_match(&mut uncompressed, len, distance, bytes_max)?;
         } else {
             let run = input.read_bytes(usize::from(control) + 1)?;
-            if plain.len() + run.len() > bytes_max {
+            if uncompressed.len() + run.len() > bytes_max {
                 return Err(DecompressError::TooLarge);
             }
-            plain.extend_from_slice(run);
+            uncompressed.extend_from_slice(run);
         }
         match input.unread.split_first() {
-            Some((next, unread)) => (control, input.unread) = (*next, unread),
-            None => return Ok(plain),
+            Some((next_control, unread)) => (control, input.unread) = (*next_control, unread),
+            None => return Ok(uncompressed),
         }
     }
 }
 
-struct Input<'b> {
+struct PackedInput<'b> {
     unread: &'b [u8],
     is_level_2: bool,
 }
 
-impl<'b> Input<'b> {
+impl<'b> PackedInput<'b> {
     fn read_byte(&mut self) -> Result<u8, DecompressError> {
         self.read_bytes(1)?
             .first()
@@ -171,28 +176,28 @@ impl<'b> Input<'b> {
 }
 
 fn copy_match(
-    plain: &mut Vec<u8>,
+    uncompressed: &mut Vec<u8>,
     len: usize,
     distance: usize,
     bytes_max: usize,
 ) -> Result<(), DecompressError> {
-    let match_start = plain
+    let match_start = uncompressed
         .len()
         .checked_sub(distance)
         .ok_or(DecompressError::Corrupt)?;
-    if plain.len() + len > bytes_max {
+    if uncompressed.len() + len > bytes_max {
         return Err(DecompressError::TooLarge);
     }
     if distance >= len {
-        plain.extend_from_within(match_start..match_start + len);
+        uncompressed.extend_from_within(match_start..match_start + len);
         return Ok(());
     }
     for position in match_start..match_start + len {
-        let byte = plain
+        let byte = uncompressed
             .get(position)
             .copied()
             .ok_or(DecompressError::Corrupt)?;
-        plain.push(byte);
+        uncompressed.push(byte);
     }
     Ok(())
 }

@@ -14,10 +14,10 @@ const MODE_PLAIN: u8 = 0;
 /// The difference of each number from the one before it, the first from zero.
 const MODE_DELTA: u8 = 1;
 
-/// How the numbers of one block are kept: their least one, and the bits of the widest offset from it.
+/// The least number of a block, and the bits of the widest offset from it.
 type BlockFrame = (i64, u32);
 
-/// Numbers that have been measured: how they are packed best, and how long that is.
+/// Measured numbers: the shorter way to pack them, and the length of the packed form.
 pub(super) struct MeasuredNumbers<'n> {
     numbers: &'n [i64],
     is_delta: bool,
@@ -136,11 +136,11 @@ pub(super) fn unpack(packed: &[u8], bytes_max: usize) -> Option<Vec<i64>> {
     Some(numbers)
 }
 
-/// Hands over the numbers of a packed form block by block, with how many there are in all; `None` as [`unpack`].
+/// Passes the numbers of a packed form to `handle_block` block by block, with their total count; `None` as [`unpack`].
 pub(super) fn unpack_blocks(
     packed: &[u8],
     bytes_max: usize,
-    mut take_block: impl FnMut(usize, &[i64]),
+    mut handle_block: impl FnMut(usize, &[i64]),
 ) -> Option<()> {
     let (mode, mut input) = packed.split_first()?;
     let count = usize::try_from(read_varint(&mut input)?).ok()?;
@@ -163,7 +163,7 @@ pub(super) fn unpack_blocks(
                 *number = previous;
             }
         }
-        take_block(count, block);
+        handle_block(count, block);
         values_left -= block.len();
     }
     input.is_empty().then_some(())

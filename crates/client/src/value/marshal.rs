@@ -1,7 +1,7 @@
 //! Ruby Marshal of single scalars, read and written: nil, booleans, whole numbers, floats and text.
 //!
 //! Dalli marshals everything, text and numbers too, so without these a Ruby cache would be unreadable. Arrays,
-//! hashes, symbols and objects are refused, for Marshal can build any object. The format is that of Ruby's
+//! hashes, symbols and objects are refused, because Marshal can build any object. The format is that of Ruby's
 //! `marshal.rdoc`, version 4.8.
 
 use std::borrow::Cow;
@@ -14,35 +14,36 @@ const UTF8_VARIABLE: &[u8] = b"\x06:\x06ET";
 
 /// The scalar that a Marshal stream holds, or `None` when it holds anything else.
 pub(super) fn read_scalar(stream: &[u8]) -> Option<Decoded<'static>> {
-    let (type_byte, rest) = stream.strip_prefix(VERSION)?.split_first()?;
-    Some(match (type_byte, rest) {
+    let (type_byte, remaining) = stream.strip_prefix(VERSION)?.split_first()?;
+    Some(match (type_byte, remaining) {
         (b'0', []) => Decoded::None,
         (b'T', []) => Decoded::Bool(true),
         (b'F', []) => Decoded::Bool(false),
-        (b'i', _) => Decoded::Int(if_nothing_follows(read_fixnum(rest)?)?),
-        (b'l', _) => read_bignum(rest)?,
-        (b'f', _) => Decoded::Float(parse_float(if_nothing_follows(read_sized(rest)?)?)?),
-        (b'"', _) => Decoded::Bytes(Cow::Owned(if_nothing_follows(read_sized(rest)?)?.to_vec())),
-        (b'I', [b'"', rest @ ..]) => decode_text(read_sized(rest)?)?,
+        (b'i', _) => Decoded::Int(require_end(read_fixnum(remaining)?)?),
+        (b'l', _) => read_bignum(remaining)?,
+        (b'f', _) => Decoded::Float(parse_float(require_end(read_sized(remaining)?)?)?),
+        (b'"', _) => Decoded::Bytes(Cow::Owned(require_end(read_sized(remaining)?)?.to_vec())),
+        (b'I', [b'"', remaining @ ..]) => decode_text(read_sized(remaining)?)?,
         _ => return None,
     })
 }
 
 /// The value, when nothing follows it.
-fn if_nothing_follows<T>((value, rest): (T, &[u8])) -> Option<T> {
-    rest.is_empty().then_some(value)
+fn require_end<T>((value, remaining): (T, &[u8])) -> Option<T> {
+    remaining.is_empty().then_some(value)
 }
 
 /// Marshal's short form of a whole number below 31 bits.
 fn read_fixnum(bytes: &[u8]) -> Option<(i64, &[u8])> {
-    let (first, rest) = bytes.split_first()?;
-    let length_byte = *first as i8;
+    let (first_byte, remaining) = bytes.split_first()?;
+    let length_byte = *first_byte as i8;
     match length_byte {
-        0 => Some((0, rest)),
-        5..=127 => Some((i64::from(length_byte) - 5, rest)),
-        -128..=-5 => Some((i64::from(length_byte) + 5, rest)),
+        0 => Some((0, remaining)),
+        5..=127 => Some((i64::from(length_byte) - 5, remaining)),
+        -128..=-5 => Some((i64::from(length_byte) + 5, remaining)),
         _ => {
-            let (digits, rest) = rest.split_at_checked(usize::from(length_byte.unsigned_abs()))?;
+            let (digits, remaining) =
+                remaining.split_at_checked(usize::from(length_byte.unsigned_abs()))?;
             let number = digits
                 .iter()
                 .rev()
@@ -52,23 +53,23 @@ fn read_fixnum(bytes: &[u8]) -> Option<(i64, &[u8])> {
             } else {
                 0
             };
-            Some((number | sign_bits, rest))
+            Some((number | sign_bits, remaining))
         }
     }
 }
 
 /// A run of bytes with its length before it.
 fn read_sized(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (len, rest) = read_fixnum(bytes)?;
-    rest.split_at_checked(usize::try_from(len).ok()?)
+    let (len, remaining) = read_fixnum(bytes)?;
+    remaining.split_at_checked(usize::try_from(len).ok()?)
 }
 
 /// Sign, count of 16-bit words, words from the least; those that fit `i64`.
 fn read_bignum(bytes: &[u8]) -> Option<Decoded<'static>> {
-    let (sign, rest) = bytes.split_first()?;
-    let (word_count, rest) = read_fixnum(rest)?;
-    let digits = if_nothing_follows(
-        rest.split_at_checked(usize::try_from(word_count).ok()?.checked_mul(2)?)?,
+    let (sign, remaining) = bytes.split_first()?;
+    let (word_count, remaining) = read_fixnum(remaining)?;
+    let digits = require_end(
+        remaining.split_at_checked(usize::try_from(word_count).ok()?.checked_mul(2)?)?,
     )?;
     if digits.len() > 15 {
         return None;
@@ -90,9 +91,9 @@ fn parse_float(text: &[u8]) -> Option<f64> {
     }
 }
 
-/// Text in UTF-8, or in US-ASCII (`E` false); other encodings are bytes of a kind we do not know.
-fn decode_text((bytes, rest): (&[u8], &[u8])) -> Option<Decoded<'static>> {
-    let is_utf8 = rest == UTF8_VARIABLE || rest == b"\x06:\x06EF";
+/// Text in UTF-8, or in US-ASCII (`E` false); text in other encodings is refused.
+fn decode_text((bytes, remaining): (&[u8], &[u8])) -> Option<Decoded<'static>> {
+    let is_utf8 = remaining == UTF8_VARIABLE || remaining == b"\x06:\x06EF";
     let text = std::str::from_utf8(bytes).ok().filter(|_| is_utf8)?;
     Some(Decoded::Str(Cow::Owned(text.to_owned())))
 }

@@ -3,7 +3,7 @@
 //! The server never looks into a value; what the 32 client flags mean is an agreement among clients, and the
 //! ecosystems disagree (16 is text for one family and bytes for another). So a [`Codec`] is given its [`Dialect`] and
 //! never guesses: what it cannot read safely is a typed [`ValueError`], not a silent miss. Serialising and compressing
-//! are measured apart ([`ValueCosts`]), for that is where most of the time "in the cache" goes.
+//! are measured apart ([`ValueCosts`]), because most of the time "in the cache" is spent there.
 
 mod codec;
 mod compress;

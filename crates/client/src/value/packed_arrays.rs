@@ -1,7 +1,8 @@
 //! Arrays of whole numbers: widened to 64 bits to be packed as lists are, and narrowed again.
 //!
-//! A compressor finds nothing in the low bits of random ids and takes five times as long to detect it as packing takes to
-//! save what can be saved. Packed, 140,000 ids of eight bytes are 460 KB instead of the 580 KB that zstd makes of them.
+//! A compressor finds nothing in the low bits of random ids and takes five times as long to detect it as packing takes
+//! to save what can be saved. Packed, 140,000 ids of eight bytes are 460 KB instead of the 580 KB that zstd makes of
+//! them.
 
 use super::Array;
 use super::ints::unpack_blocks;
@@ -73,7 +74,7 @@ fn unpack_narrow<const BYTES: usize>(
     to_bytes: impl Fn(i64) -> Option<[u8; BYTES]>,
 ) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    let mut is_each_in_range = true;
+    let mut are_all_in_range = true;
     unpack_blocks(packed, numbers_max, |count, block| {
         if bytes.is_empty() {
             bytes.reserve_exact(count * BYTES);
@@ -83,10 +84,10 @@ fn unpack_narrow<const BYTES: usize>(
         let (elements_out, _) = bytes.get_mut(start..).unwrap_or_default().as_chunks_mut();
         for (element, &number) in elements_out.iter_mut().zip(block) {
             let narrowed = to_bytes(number);
-            is_each_in_range &= narrowed.is_some();
+            are_all_in_range &= narrowed.is_some();
             *element = narrowed.unwrap_or([0; BYTES]);
         }
     })?;
-    (is_each_in_range && bytes.len() as u64 == element_count.checked_mul(BYTES as u64)?)
+    (are_all_in_range && bytes.len() as u64 == element_count.checked_mul(BYTES as u64)?)
         .then_some(bytes)
 }

@@ -1,4 +1,4 @@
-//! Pickles of single scalars, read and written without a pickle machine.
+//! Pickles of single scalars, read and written without an unpickler.
 //!
 //! Python clients pickle whatever their flags cannot mark, among it None, booleans and floats. Those are a few
 //! bytes without any code in them, so they are read and written here even where pickles are not allowed. Everything
@@ -9,43 +9,43 @@ use super::Decoded;
 /// The scalar that `pickle` holds, or `None` when it holds anything else.
 pub(super) fn read_scalar(pickle: &[u8]) -> Option<Decoded<'static>> {
     let body = strip_memo(strip_header(pickle)?.strip_suffix(b".")?);
-    let (opcode, rest) = body.split_first()?;
-    Some(match (opcode, rest) {
+    let (opcode, remaining) = body.split_first()?;
+    Some(match (opcode, remaining) {
         (b'N', []) => Decoded::None,
         (b'\x88', []) | (b'I', b"01\n") => Decoded::Bool(true),
         (b'\x89', []) | (b'I', b"00\n") => Decoded::Bool(false),
-        (b'G', _) => Decoded::Float(f64::from_be_bytes(rest.try_into().ok()?)),
-        (b'F', _) => Decoded::Float(parse_line(rest)?.parse().ok()?),
+        (b'G', _) => Decoded::Float(f64::from_be_bytes(remaining.try_into().ok()?)),
+        (b'F', _) => Decoded::Float(parse_line(remaining)?.parse().ok()?),
         (b'K', [byte]) => Decoded::Int(i64::from(*byte)),
-        (b'M', _) => Decoded::Int(i64::from(u16::from_le_bytes(rest.try_into().ok()?))),
-        (b'J', _) => Decoded::Int(i64::from(i32::from_le_bytes(rest.try_into().ok()?))),
-        (b'I', _) => Decoded::Int(parse_line(rest)?.parse().ok()?),
-        (b'L', _) => Decoded::Int(parse_line(rest)?.trim_end_matches('L').parse().ok()?),
+        (b'M', _) => Decoded::Int(i64::from(u16::from_le_bytes(remaining.try_into().ok()?))),
+        (b'J', _) => Decoded::Int(i64::from(i32::from_le_bytes(remaining.try_into().ok()?))),
+        (b'I', _) => Decoded::Int(parse_line(remaining)?.parse().ok()?),
+        (b'L', _) => Decoded::Int(parse_line(remaining)?.trim_end_matches('L').parse().ok()?),
         _ => return None,
     })
 }
 
 /// Leaves out protocol and frame: `\x80 n`, and `\x95` with eight bytes of length.
 fn strip_header(pickle: &[u8]) -> Option<&[u8]> {
-    let Some((b'\x80', rest)) = pickle.split_first() else {
+    let Some((b'\x80', remaining)) = pickle.split_first() else {
         return Some(pickle);
     };
-    let (_protocol, rest) = rest.split_first()?;
-    match rest.split_first() {
+    let (_protocol, remaining) = remaining.split_first()?;
+    match remaining.split_first() {
         Some((b'\x95', framed)) => framed.split_at_checked(8).map(|(_, body)| body),
-        _ => Some(rest),
+        _ => Some(remaining),
     }
 }
 
 /// Leaves out a memo of the scalar (`\x94`), which some picklers add.
 fn strip_memo(body: &[u8]) -> &[u8] {
     body.strip_suffix(b"\x94")
-        .filter(|rest| rest.len() == 1)
+        .filter(|remaining| remaining.len() == 1)
         .unwrap_or(body)
 }
 
-fn parse_line(rest: &[u8]) -> Option<&str> {
-    std::str::from_utf8(rest.strip_suffix(b"\n")?).ok()
+fn parse_line(remaining: &[u8]) -> Option<&str> {
+    std::str::from_utf8(remaining.strip_suffix(b"\n")?).ok()
 }
 
 /// Appends `None` as a pickle that Python 2.3 and newer read.

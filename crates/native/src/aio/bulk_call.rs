@@ -1,7 +1,7 @@
 //! One call about many keys, or to every server: requests on several connections, one result.
 //!
-//! The partitions, the meaning of a reply and what follows are decided by `glasscache_client::bulk`, which requests are to
-//! be sent by `BulkRequests`. Where a server has no connection, Python makes one and then sends the request.
+//! The partitions, the meaning of a reply and what follows are decided by `glasscache_client::bulk`, which requests are
+//! to be sent by `BulkRequests`. Where a server has no connection, Python makes one and then sends the request.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -82,12 +82,12 @@ impl BulkCall {
         &mut self,
         index: usize,
         has_connection: bool,
-        timed_out: impl FnOnce() -> Error,
+        deadline_error: impl FnOnce() -> Error,
     ) -> Option<CallTiming> {
         let times = (Instant::now(), self.timing.deadline);
-        let retry_state = self
-            .requests
-            .begin_attempt(index, has_connection, times, timed_out)?;
+        let retry_state =
+            self.requests
+                .begin_attempt(index, has_connection, times, deadline_error)?;
         Some(CallTiming {
             is_retry: retry_state.is_retry,
             ..self.timing
@@ -121,7 +121,7 @@ impl BulkCall {
         let is_read = matches!(self.state, BulkState::Read(..) | BulkState::Near(_));
         let decode_start = is_read.then(Instant::now);
         let reply = BulkReply {
-            request: index,
+            request_index: index,
             reply_index,
             parsed,
             pipeline,
@@ -137,7 +137,7 @@ impl BulkCall {
                 self.requests
                     .record_reply_result(index, reply_result, is_last);
             }
-            Err(raised) => self.result = self.result.take().or(Some(Err(raised))),
+            Err(exception) => self.result = self.result.take().or(Some(Err(exception))),
         }
         // One of many replies, as to a bulk removal, ends nothing.
         if has_more { Ok(()) } else { self.advance(py) }
@@ -178,7 +178,7 @@ impl BulkCall {
     fn finish_step(&mut self, py: Python<'_>) {
         let (client, results) = (self.client.get(), self.requests.results());
         let bulk_state =
-            std::mem::replace(&mut self.state, BulkState::Finished).after_requests(results);
+            std::mem::replace(&mut self.state, BulkState::Finished).into_next_state(results);
         if let Some(step) = bulk_state.step() {
             let slot = client.core.slot_of(step.key.bytes);
             self.requests = BulkRequests::new(std::iter::once(slot));
@@ -220,7 +220,7 @@ impl BulkCall {
         Ok(future.unbind())
     }
 
-    /// Note that the caller waits no more.
+    /// Note that the caller no longer waits.
     fn abandon(&mut self) {
         self.is_over = true;
     }

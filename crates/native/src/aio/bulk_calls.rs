@@ -51,8 +51,8 @@ impl AsyncClient {
             // Not borrowed here: finding a connection may end requests of a process that was forked.
             let connection = self.connection(py, slot)?;
             let mut this = call.borrow_mut();
-            let timed_out = || self.connect_timeout_error(slot);
-            let timing = this.begin_attempt(index, connection.is_some(), timed_out);
+            let deadline_error = || self.connect_timeout_error(slot);
+            let timing = this.begin_attempt(index, connection.is_some(), deadline_error);
             let (Some(connection), Some(timing)) = (connection, timing) else {
                 continue;
             };
@@ -154,8 +154,8 @@ impl AsyncClient {
             }
             _ => AdminRequest::Flush(delay),
         };
-        let checked = admin.request().check();
-        checked.map_err(|error| error::from_client_error(py, &error))?;
+        let check_result = admin.request().check();
+        check_result.map_err(|error| error::from_client_error(py, &error))?;
         let (slots, names): (Vec<_>, Vec<_>) = this.names().into_iter().unzip();
         let bulk_state = BulkState::AllServers(admin, names, PyDict::new(py).unbind());
         this.start_bulk(slf.py(), Vec::new(), bulk_state, slots.into_iter(), timing)

@@ -1,4 +1,4 @@
-//! What the requests of a call about many keys are made of, and what their replies become as Python's objects.
+//! The state of a call about many keys: what its requests are built from, and the Python objects of its replies.
 
 use glasscache_client::Error;
 use glasscache_client::bulk::{
@@ -24,7 +24,7 @@ pub(super) enum AdminRequest {
     Version,
     Stats(String),
     Flush(u32),
-    /// Of the client's namespace.
+    /// Removes the items of the client's namespace.
     Clear(OwnedKey),
 }
 
@@ -43,11 +43,11 @@ impl AdminRequest {
     }
 }
 
-/// What a call requests, its keys or items, and its results so far.
+/// The kind of a call about many keys, with its keys or items and its results so far.
 pub(super) enum BulkState {
     Read(BulkRead, FoundValues),
     Store(BulkStore, EncodedItems, StoreFailures),
-    /// What follows a store, step by step.
+    /// The steps that follow a store.
     FollowUpSteps(Box<StoreManySteps<EncodedItems>>),
     Remove(BulkDelete, WireKeys, Failures),
     /// A call of a read under a strategy.
@@ -93,7 +93,8 @@ impl BulkState {
         }
     }
 
-    /// Interprets a reply; returns the bytes of its values. An exception is not the outcome of a key and ends the whole call.
+    /// Interprets a reply; returns the bytes of its values. An exception is not the outcome of a key and ends the whole
+    /// call.
     pub(super) fn interpret(
         &mut self,
         py: Python<'_>,
@@ -103,16 +104,17 @@ impl BulkState {
     ) -> PyResult<Result<u64, Error>> {
         match self {
             Self::Read(bulk_read, found_values) => {
-                let mut raised = Ok(());
-                let read = bulk_read.for_each_value(reply, |index, found, body| {
+                let mut first_exception = Ok(());
+                let value_bytes = bulk_read.for_each_value(reply, |index, found, body| {
                     let key = keys.get(index).map(|key| key.bind(py));
-                    if let Some(key) = key.filter(|_| raised.is_ok()) {
+                    if let Some(key) = key.filter(|_| first_exception.is_ok()) {
                         let flags_and_cas = (found.flags, found.cas);
-                        raised = found_values.add_value(codec, (index, key), flags_and_cas, body);
+                        first_exception =
+                            found_values.add_value(codec, (index, key), flags_and_cas, body);
                     }
                 });
-                raised?;
-                return Ok(read);
+                first_exception?;
+                return Ok(value_bytes);
             }
             Self::Store(bulk_store, items, store_failures) => {
                 bulk_store.add_reply(reply, items, store_failures);
@@ -121,15 +123,15 @@ impl BulkState {
                 failures.extend(bulk_delete.failure(reply));
             }
             Self::Near(near) => {
-                let taken = near.bulk_read.add_reply(reply, &mut near.fetched);
-                return Ok(taken.map(|()| 0));
+                let add_result = near.bulk_read.add_reply(reply, &mut near.fetched);
+                return Ok(add_result.map(|()| 0));
             }
             Self::AllServers(admin, names, replies) => {
                 let parsed = match interpret::refusal_to_error(reply.parsed, reply.server) {
                     Ok(parsed) => parsed,
                     Err(error) => return Ok(Err(error)),
                 };
-                if let Some(name) = names.get(reply.request) {
+                if let Some(name) = names.get(reply.request_index) {
                     let parsed = stats_dicts::admin_reply(py, &admin.request(), parsed)?;
                     replies.bind(py).set_item(name, parsed)?;
                 }
@@ -147,8 +149,8 @@ impl BulkState {
         Ok(Ok(0))
     }
 
-    /// What the call is once its requests have ended: a store continues with what follows it, step by step.
-    pub(super) fn after_requests(self, results: &[BulkResult]) -> Self {
+    /// The next state once the requests have ended: a store continues with its follow-up steps.
+    pub(super) fn into_next_state(self, results: &[BulkResult]) -> Self {
         match self {
             Self::Store(bulk_store, items, store_failures) => {
                 let steps = bulk_store.remaining_steps(items, results, store_failures);
@@ -161,7 +163,7 @@ impl BulkState {
                 }
                 Self::FollowUpSteps(steps)
             }
-            state => state,
+            bulk_state => bulk_state,
         }
     }
 

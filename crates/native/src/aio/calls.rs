@@ -11,15 +11,15 @@ use pyo3::prelude::*;
 
 use super::client::AsyncClient;
 use super::delayed_call::TimeLimit;
-use super::pending_call::{FutureResult, PendingKind, ValueWrite};
-use crate::client::{Ttl, amount, amount_if_any, appended_bytes, exptime, reserving};
+use super::pending_call::{FutureResult, PendingOperation, ValueWrite};
+use crate::client::{Ttl, appended_bytes, exptime, parse_amount, parse_optional_amount, reserving};
 use crate::recorded_read::RecordedRead;
 use crate::reply::ReplyForm;
 use crate::value as conversion;
 
 impl AsyncClient {
     /// Begins a call of one request about one key; `default` is what a miss returns.
-    fn start<'py>(
+    fn start_call<'py>(
         &self,
         key: &Bound<'py, PyAny>,
         default: Option<Py<PyAny>>,
@@ -30,37 +30,38 @@ impl AsyncClient {
         let mut scratch = Vec::new();
         let key = self.wire_key(key, &mut scratch)?;
         let request = request(key);
-        let form = ReplyForm::for_request(&request);
-        let kind = match RecordedRead::take_for_this_thread() {
-            None => PendingKind::Single(form, default),
-            Some(recorded) => PendingKind::Recorded(Box::new((form, default, recorded))),
+        let reply_form = ReplyForm::for_request(&request);
+        let operation = match RecordedRead::take_for_this_thread() {
+            None => PendingOperation::Single(reply_form, default),
+            Some(recorded) => PendingOperation::Recorded(Box::new((reply_form, default, recorded))),
         };
-        self.submit(py, key, &request, kind, limit)
+        self.submit(py, key, &request, operation, limit)
     }
 
-    /// Begins a store; for a value that is too long to be sent, the steps that follow that.
+    /// Begins a store; if the value is too long to be sent, begins the steps of a refused value.
     fn store<'py>(
         &self,
         py: Python<'py>,
         store: &Store<'_>,
-        form: ReplyForm,
+        reply_form: ReplyForm,
         timing: (Option<TimeLimit>, TimeSpent),
     ) -> FutureResult<'py> {
         let key = store.item.key;
-        let written = ValueWrite {
-            form,
+        let value_write = ValueWrite {
+            reply_form,
             value_bytes: store.item.body.len(),
         };
         let refusal = store.refusal(self.core.options().value_bytes_max);
-        let kind = match refusal {
-            None => PendingKind::ValueWrite(written),
-            Some(error) => {
-                PendingKind::TooLarge(Box::new(RefusedValueSteps::new(key, error)), written)
-            }
+        let operation = match refusal {
+            None => PendingOperation::ValueWrite(value_write),
+            Some(error) => PendingOperation::TooLarge(
+                Box::new(RefusedValueSteps::new(key, error)),
+                value_write,
+            ),
         };
-        let request = matches!(kind, PendingKind::ValueWrite(_)).then(|| store.request());
+        let request = matches!(operation, PendingOperation::ValueWrite(_)).then(|| store.request());
         let slot = self.core.slot_of(key.bytes);
-        self.submit_to(py, slot, request.as_ref(), kind, timing)
+        self.submit_to(py, slot, request.as_ref(), operation, timing)
     }
 }
 
@@ -73,7 +74,7 @@ impl AsyncClient {
         default: Option<Py<PyAny>>,
         deadline: Option<TimeLimit>,
     ) -> FutureResult<'py> {
-        self.start(key, default, deadline, |key| Request::Get {
+        self.start_call(key, default, deadline, |key| Request::Get {
             key,
             cas: false,
         })
@@ -85,7 +86,7 @@ impl AsyncClient {
         key: &Bound<'py, PyAny>,
         deadline: Option<TimeLimit>,
     ) -> FutureResult<'py> {
-        self.start(key, None, deadline, |key| Request::Get { key, cas: true })
+        self.start_call(key, None, deadline, |key| Request::Get { key, cas: true })
     }
 
     #[pyo3(name = "_start_gat")]
@@ -97,7 +98,7 @@ impl AsyncClient {
         deadline: Option<TimeLimit>,
     ) -> FutureResult<'py> {
         let exptime = exptime(Some(ttl))?;
-        self.start(key, default, deadline, |key| Request::GetAndTouch {
+        self.start_call(key, default, deadline, |key| Request::GetAndTouch {
             key,
             exptime,
         })
@@ -109,7 +110,7 @@ impl AsyncClient {
         key: &Bound<'py, PyAny>,
         deadline: Option<TimeLimit>,
     ) -> FutureResult<'py> {
-        self.start(key, None, deadline, |key| Request::Inspect { key })
+        self.start_call(key, None, deadline, |key| Request::Inspect { key })
     }
 
     #[expect(clippy::too_many_arguments, reason = "the arguments of one write")]
@@ -127,7 +128,7 @@ impl AsyncClient {
     ) -> FutureResult<'py> {
         let exptime = exptime(ttl)?;
         let mut scratch = Vec::new();
-        let wire = self.wire_key(key, &mut scratch)?;
+        let wire_key = self.wire_key(key, &mut scratch)?;
         let (mode, is_append_or_prepend) = match (mode, cas) {
             ("cas", Some(unique)) => (StoreMode::Cas(unique), false),
             ("set", _) => (StoreMode::Set, false),
@@ -145,9 +146,9 @@ impl AsyncClient {
             }
         };
         let send = |flags: u32, body: &[u8], spent: TimeSpent| {
-            let (key, form) = (wire, cas.map_or(ReplyForm::Bool, |_| ReplyForm::Cas));
+            let (key, reply_form) = (wire_key, cas.map_or(ReplyForm::Bool, |_| ReplyForm::Cas));
             let store = Store::new(mode, Item { key, flags, body }, exptime, noreply);
-            self.store(py, &store, form, (deadline, spent))
+            self.store(py, &store, reply_form, (deadline, spent))
         };
         if is_append_or_prepend {
             return send(0, appended_bytes(value)?, TimeSpent::default());
@@ -195,7 +196,7 @@ impl AsyncClient {
         let key = self.wire_key(key, &mut scratch)?;
         let command_set = self.server(py, self.core.slot_of(key.bytes))?.command_set();
         let request = Reservation::request(key, command_set);
-        self.submit(py, key, &request, PendingKind::Reservation, deadline)
+        self.submit(py, key, &request, PendingOperation::Reservation, deadline)
     }
 
     #[pyo3(name = "_start_delete")]
@@ -205,7 +206,7 @@ impl AsyncClient {
         noreply: bool,
         deadline: Option<TimeLimit>,
     ) -> FutureResult<'py> {
-        self.start(key, None, deadline, |key| Request::Delete { key, noreply })
+        self.start_call(key, None, deadline, |key| Request::Delete { key, noreply })
     }
 
     #[pyo3(name = "_start_touch")]
@@ -217,7 +218,7 @@ impl AsyncClient {
         deadline: Option<TimeLimit>,
     ) -> FutureResult<'py> {
         let exptime = exptime(Some(ttl))?;
-        self.start(key, None, deadline, |key| Request::Touch {
+        self.start_call(key, None, deadline, |key| Request::Touch {
             key,
             exptime,
             noreply,
@@ -230,9 +231,9 @@ impl AsyncClient {
         &self,
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
-        #[pyo3(from_py_with = amount)] delta: u64,
+        #[pyo3(from_py_with = parse_amount)] delta: u64,
         is_decrement: bool,
-        #[pyo3(from_py_with = amount_if_any)] initial: Option<u64>,
+        #[pyo3(from_py_with = parse_optional_amount)] initial: Option<u64>,
         ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<TimeLimit>,
@@ -241,22 +242,23 @@ impl AsyncClient {
         let mut scratch = Vec::new();
         let key = self.wire_key(key, &mut scratch)?;
         let Some(initial) = initial.filter(|_| !noreply) else {
-            let change = Arithmetic {
+            let arithmetic = Arithmetic {
                 delta,
                 is_decrement,
                 initial: initial.map(|number| (number, exptime)),
             };
             let request = Request::Arithmetic {
                 key,
-                arithmetic: change,
+                arithmetic,
                 noreply,
             };
-            let kind = PendingKind::Single(ReplyForm::Number, None);
-            return self.submit(py, key, &request, kind, deadline);
+            let operation = PendingOperation::Single(ReplyForm::Number, None);
+            return self.submit(py, key, &request, operation, deadline);
         };
         let initial = conversion::encode_initial(self.codec(), initial, exptime);
-        let kind = PendingKind::Counter(Box::new(Counter::new(key, delta, is_decrement, initial)));
+        let operation =
+            PendingOperation::Counter(Box::new(Counter::new(key, delta, is_decrement, initial)));
         let slot = self.core.slot_of(key.bytes);
-        self.submit_to(py, slot, None, kind, (deadline, TimeSpent::default()))
+        self.submit_to(py, slot, None, operation, (deadline, TimeSpent::default()))
     }
 }

@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 
 use super::connection::Connection;
 use super::delayed_call::TimeLimit;
-use super::pending_call::{FutureResult, PendingKind};
+use super::pending_call::{FutureResult, PendingOperation};
 use super::running_loop;
 use crate::client_state::ClientState;
 use crate::{error, settings};
@@ -72,14 +72,14 @@ impl AsyncClient {
         let Some(entries) = connections.get_mut(slot) else {
             return Ok(None);
         };
-        let inherited = entries.extract_if(.., |entry| !entry.process.is_current());
-        let inherited: Vec<LoopConnection> = inherited.collect();
+        let inherited_connections = entries.extract_if(.., |entry| !entry.process.is_current());
+        let inherited_connections: Vec<LoopConnection> = inherited_connections.collect();
         let entry = entries
             .iter()
             .find(|entry| entry.event_loop.is(&current_loop));
         let own_connection = entry.map(|entry| entry.connection.bind(py).clone());
         drop(connections);
-        for entry in inherited {
+        for entry in inherited_connections {
             Connection::abandon_after_fork(entry.connection.bind(py))?;
         }
         Ok(own_connection)
@@ -97,27 +97,33 @@ impl AsyncClient {
         py: Python<'py>,
         key: WireKey<'_>,
         request: &Request<'_>,
-        kind: PendingKind,
+        operation: PendingOperation,
         limit: Option<TimeLimit>,
     ) -> FutureResult<'py> {
         let slot = self.core.slot_of(key.bytes);
-        self.submit_to(py, slot, Some(request), kind, (limit, TimeSpent::default()))
+        self.submit_to(
+            py,
+            slot,
+            Some(request),
+            operation,
+            (limit, TimeSpent::default()),
+        )
     }
 
-    /// As [`Self::submit`], to a server; without a request it is the first step of `kind`.
+    /// As [`Self::submit`], to a server; without a request it is the first step of `operation`.
     pub(super) fn submit_to<'py>(
         &self,
         py: Python<'py>,
         slot: usize,
         request: Option<&Request<'_>>,
-        kind: PendingKind,
+        operation: PendingOperation,
         (limit, spent): (Option<TimeLimit>, TimeSpent),
     ) -> FutureResult<'py> {
         let Some(connection) = self.connection(py, slot)? else {
             return Ok(None);
         };
         let timing = TimeLimit::call_timing(limit, self.timeout, spent)?;
-        Connection::submit(&connection, request, kind, timing).map(Some)
+        Connection::submit(&connection, request, operation, timing).map(Some)
     }
 
     pub(super) fn server(&self, py: Python<'_>, slot: usize) -> PyResult<Arc<Server>> {

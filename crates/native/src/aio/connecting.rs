@@ -1,4 +1,4 @@
-//! What the Python half needs to make, replace and close connections, and the health of servers.
+//! Connections and health of servers, for the Python half: it connects, replaces and closes them through these methods.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::AsRawFd;
@@ -62,20 +62,23 @@ impl AsyncClient {
         connection: Option<Py<Connection>>,
     ) -> PyResult<Option<Py<Connection>>> {
         let current_loop = running_loop(py)?;
-        let closed = self.closed_loops(py, slot)?;
+        let closed_event_loops = self.closed_loops(py, slot)?;
         let mut connections = self.lock_connections();
         let Some(entries) = connections.get_mut(slot) else {
             return Ok(None);
         };
         let (on_closed_loops, on_open_loops): (Vec<LoopConnection>, Vec<LoopConnection>) =
-            std::mem::take(entries)
-                .into_iter()
-                .partition(|entry| closed.iter().any(|other| entry.event_loop.is(other)));
+            std::mem::take(entries).into_iter().partition(|entry| {
+                closed_event_loops
+                    .iter()
+                    .any(|other| entry.event_loop.is(other))
+            });
         *entries = on_open_loops;
-        let replaced = entries
+        let replaced_connection = entries
             .iter()
             .position(|entry| entry.event_loop.is(&current_loop));
-        let replaced = replaced.map(|index| entries.swap_remove(index).connection);
+        let replaced_connection =
+            replaced_connection.map(|index| entries.swap_remove(index).connection);
         entries.extend(connection.map(|connection| LoopConnection {
             event_loop: current_loop.unbind(),
             connection,
@@ -83,7 +86,7 @@ impl AsyncClient {
         }));
         drop(connections);
         drop(on_closed_loops);
-        Ok(replaced)
+        Ok(replaced_connection)
     }
 
     /// Return the connection of a server on the running loop, whatever its state.
@@ -155,7 +158,7 @@ impl AsyncClient {
         let slot = self
             .core
             .slot_of(self.wire_key(key, &mut Vec::new())?.bytes);
-        if delayed.borrow_mut().may_attempt_again() {
+        if delayed.borrow_mut().begin_next_attempt() {
             return Ok(slot);
         }
         let error = self.connect_timeout_error(slot);
@@ -222,19 +225,19 @@ impl AsyncClient {
                 .map(|entry| entry.event_loop.clone_ref(py))
                 .collect()
         };
-        let mut closed = Vec::new();
+        let mut closed_event_loops = Vec::new();
         for event_loop in loops {
             if event_loop
                 .call_method0(py, intern!(py, "is_closed"))?
                 .is_truthy(py)?
             {
-                closed.push(event_loop);
+                closed_event_loops.push(event_loop);
             }
         }
-        Ok(closed)
+        Ok(closed_event_loops)
     }
 
-    /// Where a call ended that had no connection.
+    /// The error context of a call that had no connection.
     fn connect_context(&self, slot: usize) -> Context {
         let server = self.core.server(slot);
         Context {
@@ -249,8 +252,8 @@ impl AsyncClient {
     }
 
     /// The error of [`Self::unreachable_exception`] or [`Self::connect_timeout_exception`], by its exception.
-    pub(super) fn connect_error(&self, slot: usize, raised: &Bound<'_, PyAny>) -> Error {
-        let reason = raised.getattr(intern!(raised.py(), "_reason"));
+    pub(super) fn connect_error(&self, slot: usize, exception: &Bound<'_, PyAny>) -> Error {
+        let reason = exception.getattr(intern!(exception.py(), "_reason"));
         let context = self.connect_context(slot);
         match reason.and_then(|reason| reason.extract()) {
             Ok(reason) => Error::Unavailable(context, reason),

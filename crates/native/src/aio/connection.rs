@@ -1,4 +1,4 @@
-//! One connection of an event loop: requests gather in its buffer, replies resolve their futures.
+//! One connection of an event loop: requests are collected in its buffer, replies resolve their futures.
 
 use std::collections::VecDeque;
 use std::slice;
@@ -19,7 +19,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::bulk_call::BulkCall;
-use super::pending_call::{CallTiming, PendingCall, PendingKind};
+use super::pending_call::{CallTiming, PendingCall, PendingOperation};
 use super::{is_done, set_exception, set_result};
 use crate::client_state::ClientState;
 use crate::error;
@@ -57,11 +57,12 @@ impl Connection {
             && self.ready_future.is_none()
     }
 
-    /// Writes a request after those of this loop iteration, and returns its future; `None`: the first step of `kind`.
+    /// Writes a request after those of this loop iteration, and returns its future; `None`: the first step of
+    /// `operation`.
     pub(super) fn submit<'py>(
         slf: &Bound<'py, Self>,
         request: Option<&Request<'_>>,
-        kind: PendingKind,
+        operation: PendingOperation,
         timing: CallTiming,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
@@ -70,22 +71,26 @@ impl Connection {
             .event_loop
             .bind(py)
             .call_method0(intern!(py, "create_future"))?;
-        let step = kind.step();
+        let step = operation.step();
         let first_request = step.as_ref().map(Operation::request);
         let Some(request) = request.or(first_request.as_ref()) else {
             return Err(error::from_client_error(py, &Error::Closed));
         };
-        let (class, ticket) = (request.class(), this.write(slf, request, &timing)?);
+        let (class, ticket) = (
+            request.class(),
+            this.submit_to_engine(slf, request, &timing)?,
+        );
         match ticket.map_err(|error| error::from_client_error(py, &error))? {
-            // The number of a quiet request is not known.
+            // The new number of a quiet request is not known.
             None => {
-                let immediate_result = !matches!(kind, PendingKind::Single(ReplyForm::Number, _));
+                let immediate_result =
+                    !matches!(operation, PendingOperation::Single(ReplyForm::Number, _));
                 let immediate_result = immediate_result.then_some(true);
                 future.call_method1(intern!(py, "set_result"), (immediate_result,))?;
             }
             Some(ticket) => this.pending_calls.push_back(PendingCall {
                 ticket,
-                kind,
+                operation,
                 future: future.clone().unbind(),
                 timing,
                 class,
@@ -102,11 +107,11 @@ impl Connection {
         timing: CallTiming,
     ) -> PyResult<Result<(), Error>> {
         let mut this = slf.borrow_mut();
-        let written = this.write(slf, request, &timing)?;
-        Ok(written.map(|ticket| {
+        let submit_result = this.submit_to_engine(slf, request, &timing)?;
+        Ok(submit_result.map(|ticket| {
             this.pending_calls.extend(ticket.map(|ticket| PendingCall {
                 ticket,
-                kind: PendingKind::BulkRequest(index),
+                operation: PendingOperation::BulkRequest(index),
                 future: call.clone().into_any().unbind(),
                 timing,
                 class: CallClass::Uncounted,
@@ -115,7 +120,7 @@ impl Connection {
     }
 
     /// Writes a request, to be sent at the end of this loop iteration.
-    fn write(
+    fn submit_to_engine(
         &mut self,
         slf: &Bound<'_, Self>,
         request: &Request<'_>,
@@ -147,7 +152,7 @@ impl Connection {
         mut pending_call: PendingCall,
         now: Instant,
     ) -> PyResult<()> {
-        let step = pending_call.kind.step();
+        let step = pending_call.operation.step();
         let Some(request) = step.as_ref().map(Operation::request) else {
             return Ok(());
         };
@@ -177,8 +182,8 @@ impl Connection {
         loop {
             match self.engine.poll() {
                 ConnectionEvent::Ready => {
-                    if let Some(ready) = self.ready_future.take() {
-                        set_result(py, &ready, py.None().into_bound(py))?;
+                    if let Some(ready_future) = self.ready_future.take() {
+                        set_result(py, &ready_future, py.None().into_bound(py))?;
                     }
                 }
                 ConnectionEvent::Reply(ticket, reply) => {
@@ -199,8 +204,8 @@ impl Connection {
     /// Whether a caller waits for a reply; a cancelled call is not awaited.
     pub(super) fn is_awaited(&self, py: Python<'_>) -> PyResult<bool> {
         for pending_call in &self.pending_calls {
-            let is_awaited = match pending_call.kind {
-                PendingKind::BulkRequest(_) => {
+            let is_awaited = match pending_call.operation {
+                PendingOperation::BulkRequest(_) => {
                     let call = pending_call.future.bind(py).cast::<BulkCall>()?;
                     call.borrow().is_awaited(py)?
                 }
@@ -235,15 +240,15 @@ impl Connection {
             }
         };
         if ticket == Ticket::OPENING {
-            let ready = self.ready_future.take();
-            return ready.map_or(Ok(()), |ready| {
-                set_exception(py, &ready, exception(failure.error))
+            let ready_future = self.ready_future.take();
+            return ready_future.map_or(Ok(()), |ready_future| {
+                set_exception(py, &ready_future, exception(failure.error))
             });
         }
         let Some(mut pending_call) = self.take_pending_call(ticket) else {
             return Ok(());
         };
-        if let PendingKind::BulkRequest(index) = pending_call.kind {
+        if let PendingOperation::BulkRequest(index) = pending_call.operation {
             let call = pending_call.future.bind(py).cast::<BulkCall>()?;
             return call.borrow_mut().handle_failure(py, index, failure);
         }
@@ -251,12 +256,12 @@ impl Connection {
         let error = if is_stale {
             exception(failure.error)
         } else {
-            exception(pending_call.kind.handle_failure(failure.error))
+            exception(pending_call.operation.handle_failure(failure.error))
         };
         self.fail(py, &pending_call, error)
     }
 
-    /// Ends an op by an error: raised, or a counted miss where that is configured.
+    /// Ends a call by an error: raised, or a counted miss where that is configured.
     pub(super) fn fail(
         &self,
         py: Python<'_>,
@@ -266,9 +271,9 @@ impl Connection {
         if error::is_stale(py, &error) {
             return set_exception(py, &pending_call.future, error);
         }
-        let (client, miss) = (self.client.get(), pending_call.kind.miss(py));
-        match client.misses.miss_or_raise(py, error, miss, 1) {
-            Ok(miss) => set_result(py, &pending_call.future, miss),
+        let (client, miss_value) = (self.client.get(), pending_call.operation.miss_value(py));
+        match client.misses.miss_or_raise(py, error, miss_value, 1) {
+            Ok(miss_value) => set_result(py, &pending_call.future, miss_value),
             Err(error) => set_exception(py, &pending_call.future, error),
         }
     }

@@ -50,7 +50,7 @@ pub(super) fn seconds_left(deadline: Instant) -> f64 {
 
 impl DelayedCall {
     /// Begins to wait for a connection once more; false: it has tried often enough, or its time is over.
-    pub(super) fn may_attempt_again(&mut self) -> bool {
+    pub(super) fn begin_next_attempt(&mut self) -> bool {
         self.wait_start = Instant::now();
         self.retry_state
             .count_connection_wait(self.wait_start, self.deadline)

@@ -1,14 +1,16 @@
 //! The asyncio client's native half: an `asyncio.Protocol` over the client's pipeline.
 //!
-//! No thread and no runtime: the loop passes in bytes, the engine matches them with calls, futures are
-//! resolved. Requests of one loop iteration gather in a buffer that leaves in one write. A future
-//! that was cancelled stays in the pipeline, so its reply is read and dropped; a
-//! connection on which a call passed its deadline takes no new requests.
+//! It has no thread and no runtime: the loop passes in bytes, the engine matches them with calls, and the futures of
+//! these calls are resolved. Requests of one loop iteration are collected in a buffer and sent by one write. A future
+//! that was cancelled stays in the pipeline, so its reply is read and dropped; a connection on which a call passed its
+//! deadline takes no new requests.
 //!
-//! `client` is the class that Python sees, with `calls` (its methods about one key), `bulk_calls` (about many) and
-//! `near` (with a strategy). What they start: `pending_call` (one request and its future), `bulk_call` and `pending_near_read` (several
-//! requests, one outcome; `bulk_state`: of what, and into what), `delayed_call` (a call that waits for a connection). `connection` is one connection,
-//! `protocol` its face for asyncio, `connecting` makes and replaces them, `reply_values` turns replies into values.
+//! - `client` is the class that Python uses, with `calls` (its methods for one key), `bulk_calls` (for many keys) and
+//!   `near` (for reads with a strategy).
+//! - They start `pending_call` (one request and its future), `bulk_call` and `pending_near_read` (several requests with
+//!   one outcome, whose keys and values are in `bulk_state`) and `delayed_call` (a call that waits for a connection).
+//! - `connection` is one connection, `protocol` its `asyncio.Protocol`; `connecting` creates and replaces connections,
+//!   and `reply_values` turns replies into values.
 
 mod bulk_call;
 mod bulk_calls;

@@ -1,4 +1,4 @@
-//! A request in flight on an event loop: what its future waits for, and how it ends.
+//! Requests in flight on an event loop: the operation that a future waits for, and its result.
 
 use std::time::Instant;
 
@@ -17,19 +17,19 @@ use crate::reply::ReplyForm;
 /// A future, or `None` where a connection must be made first.
 pub(super) type FutureResult<'py> = PyResult<Option<Bound<'py, PyAny>>>;
 
-/// What a future waits for, and how its reply becomes a Python value. What is rare and large is boxed.
-pub(super) enum PendingKind {
+/// The operation that a future waits for, and how its reply becomes a Python value. Rare and large ones are boxed.
+pub(super) enum PendingOperation {
     /// One reply in this form, or this value on a miss.
     Single(ReplyForm, Option<Py<PyAny>>),
     /// As `Single`, of a request that is recorded.
     Recorded(Box<(ReplyForm, Option<Py<PyAny>>, RecordedRead)>),
-    /// A reservation is read.
+    /// A read of a reservation.
     Reservation,
     /// A write of a value.
     ValueWrite(ValueWrite),
-    /// What follows where a value was too large.
+    /// The steps after a value that was too large.
     TooLarge(Box<RefusedValueSteps>, ValueWrite),
-    /// A number that is created where there is none.
+    /// An `incr` or `decr` that creates a missing number.
     Counter(Box<Counter>),
     /// One request of a call about many keys; the call is stored instead of a future.
     BulkRequest(usize),
@@ -38,17 +38,17 @@ pub(super) enum PendingKind {
 /// How the outcome of a write becomes a Python value.
 #[derive(Clone, Copy)]
 pub(super) struct ValueWrite {
-    pub(super) form: ReplyForm,
+    pub(super) reply_form: ReplyForm,
     pub(super) value_bytes: usize,
 }
 
-impl PendingKind {
+impl PendingOperation {
     /// What the call returns for an error that counts as a miss.
-    pub(super) fn miss<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+    pub(super) fn miss_value<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
         match self {
             Self::Single(_, Some(default)) => default.bind(py).clone(),
-            Self::ValueWrite(written) | Self::TooLarge(_, written)
-                if written.form == ReplyForm::Reserved =>
+            Self::ValueWrite(value_write) | Self::TooLarge(_, value_write)
+                if value_write.reply_form == ReplyForm::Reserved =>
             {
                 py.None().into_bound(py)
             }
@@ -59,7 +59,7 @@ impl PendingKind {
         }
     }
 
-    /// What is next in a call of several requests.
+    /// The next step of a call of several requests.
     pub(super) fn step(&self) -> Option<Step<'_>> {
         match self {
             Self::TooLarge(steps, _) => steps.step(),
@@ -69,7 +69,7 @@ impl PendingKind {
     }
 }
 
-/// What a reply means for the future of its op.
+/// What a reply means for the future of its call.
 pub(super) enum Resolution<'py> {
     /// It is resolved.
     Value(Bound<'py, PyAny>),
@@ -81,7 +81,7 @@ pub(super) enum Resolution<'py> {
 pub(super) struct PendingCall {
     /// Its number on the connection.
     pub(super) ticket: Ticket,
-    pub(super) kind: PendingKind,
+    pub(super) operation: PendingOperation,
     pub(super) future: Py<PyAny>,
     pub(super) timing: CallTiming,
     pub(super) class: CallClass,
@@ -111,14 +111,14 @@ impl CallTiming {
 impl PendingCall {
     /// Makes a recorded call an ordinary one, and returns where its size is recorded.
     pub(super) fn take_recorded(&mut self) -> Option<RecordedRead> {
-        if !matches!(self.kind, PendingKind::Recorded(_)) {
+        if !matches!(self.operation, PendingOperation::Recorded(_)) {
             return None;
         }
-        match std::mem::replace(&mut self.kind, PendingKind::Reservation) {
-            PendingKind::Recorded(read) => {
-                let (form, default, recorded) = *read;
-                self.kind = PendingKind::Single(form, default);
-                Some(recorded)
+        match std::mem::replace(&mut self.operation, PendingOperation::Reservation) {
+            PendingOperation::Recorded(read) => {
+                let (reply_form, default, recorded_read) = *read;
+                self.operation = PendingOperation::Single(reply_form, default);
+                Some(recorded_read)
             }
             _ => None,
         }

@@ -1,4 +1,4 @@
-//! What the event loop calls: the methods of an `asyncio.Protocol`, and the check of deadlines.
+//! The methods that an event loop calls: those of an `asyncio.Protocol`, and the check of deadlines.
 
 use std::time::{Duration, Instant};
 
@@ -65,8 +65,10 @@ impl Connection {
         self.resolve_resumed(py)?;
         self.cancel_timer(py)?;
         let is_orderly = error.is_none();
-        let reason =
-            error.map_or_else(|| "the connection was closed".to_owned(), |e| e.to_string());
+        let reason = error.map_or_else(
+            || "the connection was closed".to_owned(),
+            |error| error.to_string(),
+        );
         self.engine.handle_disconnect(is_orderly, &reason);
         self.process_events(py)
     }
@@ -175,8 +177,8 @@ impl Connection {
             return None;
         }
         let (transport, bytes) = (transport.clone_ref(py), PyBytes::new(py, output));
-        let count = output.len();
-        self.engine.mark_sent(count);
+        let output_bytes = output.len();
+        self.engine.mark_sent(output_bytes);
         Some((transport, bytes))
     }
 

@@ -1,4 +1,5 @@
-//! What a whole reply means for its op: the Python value of its future, or the next request of its call.
+//! Interprets the replies of pending calls: each becomes the Python value of its future, or the call's next request
+//! follows.
 
 use std::time::Instant;
 
@@ -7,25 +8,25 @@ use glasscache_client::costs::CostPart;
 use glasscache_client::engine::connection::Ticket;
 use glasscache_client::engine::interpret::refusal_to_error;
 use glasscache_client::engine::operation::{Operation, store_outcome};
-use glasscache_client::engine::{RefusedValueSteps, StepReply, Steps};
+use glasscache_client::engine::{RefusedValueSteps, StepOutcome, Steps};
 use glasscache_client::pipeline::Reply;
 use glasscache_client::reservation::Reservation;
 use pyo3::prelude::*;
 
 use super::bulk_call::BulkCall;
 use super::connection::Connection;
-use super::pending_call::{PendingCall, PendingKind, Resolution};
+use super::pending_call::{PendingCall, PendingOperation, Resolution};
 use super::set_result;
 use crate::client::reserving::reservation_tuple;
 use crate::error;
 use crate::reply::ReplyForm;
 
-impl PendingKind {
-    /// Takes what came of the step of a call of several requests.
-    fn take_step_result<'py>(
+impl PendingOperation {
+    /// Handles the result of a step in a call of several requests.
+    fn handle_step_result<'py>(
         &mut self,
         py: Python<'py>,
-        outcome: Result<StepReply, Error>,
+        outcome: Result<StepOutcome, Error>,
     ) -> PyResult<Resolution<'py>> {
         match self {
             Self::TooLarge(steps, _) => steps.handle_result(outcome),
@@ -36,8 +37,8 @@ impl PendingKind {
             return Ok(Resolution::Step);
         }
         let final_result = self.finish_steps();
-        let number = final_result.map_err(|error| error::from_client_error(py, &error))?;
-        Ok(Resolution::Value(number.into_pyobject(py)?))
+        let result = final_result.map_err(|error| error::from_client_error(py, &error))?;
+        Ok(Resolution::Value(result.into_pyobject(py)?))
     }
 
     /// The error of a call whose request ended by `error`: of a call of several requests it may be another.
@@ -50,13 +51,13 @@ impl PendingKind {
         self.finish_steps().err().unwrap_or(Error::Closed)
     }
 
-    /// Ends a call of several requests; what is left has the same miss.
+    /// Ends a call of several requests; the operation that replaces it has the same miss value.
     fn finish_steps(&mut self) -> Result<Option<u64>, Error> {
-        let final_kind = match self {
-            Self::TooLarge(_, written) => Self::ValueWrite(*written),
+        let final_operation = match self {
+            Self::TooLarge(_, value_write) => Self::ValueWrite(*value_write),
             _ => Self::Single(ReplyForm::Number, None),
         };
-        match std::mem::replace(self, final_kind) {
+        match std::mem::replace(self, final_operation) {
             Self::TooLarge(steps, _) => Err(steps.finish()),
             Self::Counter(steps) => steps.finish(),
             _ => Ok(None),
@@ -76,19 +77,19 @@ impl Connection {
         let Some(mut pending_call) = self.take_pending_call(ticket) else {
             return Ok(());
         };
-        if let PendingKind::BulkRequest(index) = pending_call.kind {
+        if let PendingOperation::BulkRequest(index) = pending_call.operation {
             return self.forward_bulk_reply(py, pending_call, index, reply);
         }
         let found = self.engine.pipeline().found_values();
         let found_bytes: usize = found.iter().map(|found| found.value_bytes).sum();
-        if let Some(recorded) = pending_call.take_recorded() {
-            recorded.set_size(0, found_bytes);
+        if let Some(recorded_read) = pending_call.take_recorded() {
+            recorded_read.set_size(0, found_bytes);
         }
         let client = self.client.get();
-        let is_counting = client.core.is_observed();
+        let is_observed = client.core.is_observed();
         let flags = found.first().map(|found| found.flags);
         let is_timed = flags.is_some_and(|flags| client.codec().is_slow(flags, found_bytes));
-        let decode_start = (is_counting && is_timed).then(Instant::now);
+        let decode_start = (is_observed && is_timed).then(Instant::now);
         let resolution = self.interpret(py, &mut pending_call, reply);
         if let Some(decode_start) = decode_start {
             let elapsed_ns = decode_start.elapsed().as_nanos() as u64;
@@ -99,7 +100,7 @@ impl Connection {
                 .spent
                 .add(CostPart::Deserialise, decode_ns);
         }
-        if is_counting {
+        if is_observed {
             let found = self.engine.pipeline().found_values();
             let summary =
                 pending_call.request_summary(self.engine.replied_key(), found, arrived_at);
@@ -132,7 +133,7 @@ impl Connection {
         Ok(())
     }
 
-    /// What a reply means for its op.
+    /// Interprets a reply.
     fn interpret<'py>(
         &self,
         py: Python<'py>,
@@ -140,27 +141,27 @@ impl Connection {
         reply: Reply,
     ) -> PyResult<Resolution<'py>> {
         let server = self.server.name.as_str();
-        if let Some(step) = pending_call.kind.step() {
+        if let Some(step) = pending_call.operation.step() {
             let outcome = step.read(reply, self.engine.pipeline(), server);
-            return pending_call.kind.take_step_result(py, outcome);
+            return pending_call.operation.handle_step_result(py, outcome);
         }
         let none = || py.None().into_bound(py);
-        match (&pending_call.kind, self.engine.written_key()) {
-            (&PendingKind::ValueWrite(written), Some(key)) => {
-                match store_outcome(reply, key.wire_key(), written.value_bytes, server) {
+        match (&pending_call.operation, self.engine.written_key()) {
+            (&PendingOperation::ValueWrite(value_write), Some(key)) => {
+                match store_outcome(reply, key.wire_key(), value_write.value_bytes, server) {
                     Err(error @ Error::TooLarge { .. }) => {
                         let steps = Box::new(RefusedValueSteps::new(key.wire_key(), error));
-                        pending_call.kind = PendingKind::TooLarge(steps, written);
+                        pending_call.operation = PendingOperation::TooLarge(steps, value_write);
                         Ok(Resolution::Step)
                     }
                     Err(error) => Err(error::from_client_error(py, &error)),
                     Ok(outcome) => {
-                        let value = written.form.outcome_to_python(py, outcome);
+                        let value = value_write.reply_form.outcome_to_python(py, outcome);
                         Ok(Resolution::Value(value.unwrap_or_else(none)))
                     }
                 }
             }
-            (PendingKind::Single(form, default), _) => {
+            (PendingOperation::Single(form, default), _) => {
                 let reply = (reply, self.engine.pipeline(), server);
                 let value = form.to_python(
                     py,

@@ -1,4 +1,4 @@
-//! Bulk calls: many keys at once, each key's failure by its name.
+//! Bulk calls: many keys at once, with the failure of each key.
 
 use std::cell::RefCell;
 
@@ -16,7 +16,7 @@ use crate::{error, interpreter_lock, split};
 
 impl Client {
     /// Reads many keys, each value alone or with its CAS unique.
-    fn read_all<'py>(
+    fn read_keys<'py>(
         slf: &Bound<'py, Self>,
         keys: &Bound<'py, PyAny>,
         with_cas: bool,
@@ -67,9 +67,9 @@ impl Client {
         if !has_manifests {
             return Ok(found);
         }
-        let joined =
+        let whole_values =
             split::replace_manifests(slf.as_any(), found, (deadline, start_and_deadline.1));
-        this.or_counted_miss(py, joined, PyDict::new(py))
+        this.or_counted_miss(py, whole_values, PyDict::new(py))
     }
 }
 
@@ -96,7 +96,7 @@ impl Client {
         if let Some(near) = &slf.get().near {
             return Self::get_many_near(slf, near, keys, deadline);
         }
-        Self::read_all(slf, keys, false, deadline)
+        Self::read_keys(slf, keys, false, deadline)
     }
 
     /// Return (value, CAS unique) under keys, as a dict without those that missed; see `get_many`.
@@ -111,7 +111,7 @@ impl Client {
         keys: &Bound<'py, PyAny>,
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        Self::read_all(slf, keys, true, deadline)
+        Self::read_keys(slf, keys, true, deadline)
     }
 
     /// Store a mapping's values for ttl seconds; return the exception of each key that failed.
@@ -174,13 +174,13 @@ impl Client {
             }
             return Ok(PyDict::new(py));
         }
-        let wire = wire_keys(self.keys(), &key_objects)?;
-        let all = wire.all();
+        let encoded_keys = wire_keys(self.keys(), &key_objects)?;
+        let wire_key_list = encoded_keys.all();
         let failures = self.run_detached(
             py,
             start_and_deadline,
             TimeSpent::default(),
-            |core, budget| core.delete_many(&all, budget),
+            |core, budget| core.delete_many(&wire_key_list, budget),
         );
         failures_by_key(py, failures?, |index| key_objects.get(index).cloned())
     }

@@ -1,4 +1,4 @@
-//! How a client records its gets.
+//! The recording of a client's gets in the current request of a recorder.
 
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -14,7 +14,7 @@ pub(super) struct GetRecording {
 }
 
 impl GetRecording {
-    /// Begins the record of a get, if a request records it. A key or a parent that is none begins nothing: the call itself
+    /// Begins the record of a get, if a request records it. An invalid key or parent begins nothing: the call itself
     /// refuses it.
     pub(super) fn begin_get(
         &self,

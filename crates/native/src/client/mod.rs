@@ -24,7 +24,7 @@ use crate::keys::key_bytes;
 use crate::{deadline as deadlines, error, interpreter_lock, settings};
 use get_recording::GetRecording;
 
-/// TTLs up to 30 days are relative on the wire; longer ones must be a date.
+/// TTLs up to 30 days are relative on the wire; longer ones are sent as a Unix time.
 const RELATIVE_MAX_S: i64 = 30 * 24 * 3600;
 
 /// Numbers clients, so that the deadline blocks of one do not apply to another.
@@ -51,8 +51,8 @@ pub(crate) fn appended_bytes<'a>(value: &'a Bound<'_, PyAny>) -> PyResult<&'a [u
     key_bytes(value).map_err(|_| PyTypeError::new_err("append and prepend take str or bytes"))
 }
 
-/// How much an `incr` or `decr` takes: protocol numbers have 64 bits and no sign.
-pub(crate) fn amount(number: &Bound<'_, PyAny>) -> PyResult<u64> {
+/// The delta of an `incr` or `decr`: protocol numbers have 64 bits and no sign.
+pub(crate) fn parse_amount(number: &Bound<'_, PyAny>) -> PyResult<u64> {
     let py = number.py();
     number.extract().map_err(|error: PyErr| {
         if !error.is_instance_of::<PyOverflowError>(py) {
@@ -71,9 +71,11 @@ pub(crate) fn amount(number: &Bound<'_, PyAny>) -> PyResult<u64> {
     })
 }
 
-/// As [`amount`], of a number that need not be given.
-pub(crate) fn amount_if_any(number: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
-    (!number.is_none()).then(|| amount(number)).transpose()
+/// As [`parse_amount`], of a number that need not be given.
+pub(crate) fn parse_optional_amount(number: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    (!number.is_none())
+        .then(|| parse_amount(number))
+        .transpose()
 }
 
 /// The last second that servers know: they keep 32 bits with a sign.
@@ -100,14 +102,14 @@ impl<'py> FromPyObject<'_, 'py> for Ttl {
     }
 }
 
-/// A TTL as it goes on the wire: 0 never expires, below 0 is over at once.
+/// A TTL as an exptime on the wire: 0 never expires, a negative one expires at once.
 pub(crate) fn exptime(ttl: Option<Ttl>) -> PyResult<i64> {
     let Some(Ttl(ttl)) = ttl else { return Ok(0) };
     if !ttl.is_finite() || ttl > 1e11 {
-        let sentence = format!("a ttl of {ttl} s: 0 is for ever");
-        return Err(Python::attach(|py| error::bad_setting(py, sentence)));
+        let message = format!("a ttl of {ttl} s: 0 is for ever");
+        return Err(Python::attach(|py| error::bad_setting(py, message)));
     }
-    // Away from 0, which would be for ever: a part of a second lives for one, and less than none is over.
+    // Rounded away from 0, which would never expire: 0.5 s becomes 1 s, and any negative TTL expires at once.
     let ttl = if ttl < 0.0 { ttl.floor() } else { ttl.ceil() } as i64;
     if ttl <= RELATIVE_MAX_S {
         return Ok(ttl.max(-1));
@@ -119,7 +121,7 @@ pub(crate) fn exptime(ttl: Option<Ttl>) -> PyResult<i64> {
 }
 
 impl Drop for Client {
-    /// Sends what is gathered without the interpreter lock: a server that hangs must not stop other threads.
+    /// Sends the buffered writes without the interpreter lock: a server that hangs must not stop other threads.
     fn drop(&mut self) {
         if self.core.has_buffered_writes() {
             // Without an interpreter, at its very end, the core's own drop does it.
@@ -129,7 +131,7 @@ impl Drop for Client {
 }
 
 impl Client {
-    /// When a call that begins now began, and when it must end.
+    /// The start of a call that begins now, and its deadline.
     pub(crate) fn start_and_deadline(
         &self,
         call_timeout_s: Option<f64>,
@@ -149,14 +151,14 @@ impl Client {
         spent: TimeSpent,
         work: impl FnOnce(&Core, &Budget<'_>) -> Result<R, Error> + Send,
     ) -> PyResult<R> {
-        let raised = Mutex::new(None);
+        let exception = Mutex::new(None);
         let result = interpreter_lock::run_detached(py, || {
             let should_continue = || {
                 Python::attach(|py| match py.check_signals() {
                     Ok(()) => true,
                     Err(error) => {
-                        if let Ok(mut raised) = raised.lock() {
-                            *raised = Some(error);
+                        if let Ok(mut exception) = exception.lock() {
+                            *exception = Some(error);
                         }
                         false
                     }
@@ -169,9 +171,9 @@ impl Client {
             };
             work(&self.core, &budget)
         });
-        // First of all: whatever the result of the call, its caller is to stop.
-        if let Some(raised) = raised.into_inner().ok().flatten() {
-            return Err(raised);
+        // Checked before the result: the signal's handler ends the call, whatever its result.
+        if let Some(exception) = exception.into_inner().ok().flatten() {
+            return Err(exception);
         }
         result.map_err(|error| error::from_client_error(py, &error))
     }

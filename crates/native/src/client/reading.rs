@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use glasscache_client::WireKey;
-use glasscache_client::call::{Call, CallState};
+use glasscache_client::call::{Call, CallEvent};
 use glasscache_client::costs::{CallClass, CostPart, OperationKind, TimeSpent};
 use glasscache_client::observe::RequestSummary;
 use glasscache_client::pipeline::{FoundValue, Reply};
@@ -50,7 +50,9 @@ impl Client {
     ) -> PyResult<Bound<'py, PyAny>> {
         parent.map_or(Ok(()), check_parent)?;
         let recording = slf.get().get_recording.get();
-        let recorded = recording.map(|it| it.begin_get(key, parent)).transpose()?;
+        let recorded = recording
+            .map(|recording| recording.begin_get(key, parent))
+            .transpose()?;
         let value = match &slf.get().near {
             Some(near) => Self::get_near(slf, near, key, deadline),
             None => Self::read(slf, key, deadline, |key| Request::Get { key, cas: false }),
@@ -134,14 +136,14 @@ impl Client {
         let (this, py) = (slf.get(), slf.py());
         let start_and_deadline = this.start_and_deadline(deadline)?;
         let mut scratch = Vec::new();
-        let wire = this.wire_key(key, &mut scratch)?;
-        let read = this.request_value(py, wire, request(wire), start_and_deadline);
-        let Some(found) = this.or_counted_miss(py, read, None)? else {
+        let wire_key = this.wire_key(key, &mut scratch)?;
+        let read_result = this.request_value(py, wire_key, request(wire_key), start_and_deadline);
+        let Some(found) = this.or_counted_miss(py, read_result, None)? else {
             return Ok(None);
         };
-        let joined =
+        let whole_value =
             split::replace_manifest(slf.as_any(), key, found, (deadline, start_and_deadline.1));
-        this.or_counted_miss(py, joined, None)
+        this.or_counted_miss(py, whole_value, None)
     }
 
     /// Sends the request for one value and reads its reply: the value is decoded from the receive buffer, or received into its own `bytes`.
@@ -152,7 +154,7 @@ impl Client {
         request: Request<'_>,
         start_and_deadline: (Instant, Instant),
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let (form, requests) = (ReplyForm::for_request(&request), [request]);
+        let (reply_form, requests) = (ReplyForm::for_request(&request), [request]);
         let server = self.core.server_of(key.bytes);
         let server = server.map_err(|error| error::from_client_error(py, &error))?;
         let mut call = Call::new(
@@ -161,7 +163,7 @@ impl Client {
             start_and_deadline.0,
             start_and_deadline.1,
         );
-        if matches!(form, ReplyForm::Value | ReplyForm::WithCas) {
+        if matches!(reply_form, ReplyForm::Value | ReplyForm::WithCas) {
             call.stream_bodies();
         }
         let (mut result, mut value_bytes) = (None, 0);
@@ -170,25 +172,25 @@ impl Client {
             match interpreter_lock::run_detached(py, || call.run())
                 .map_err(|error| error::from_client_error(py, &error))?
             {
-                CallState::Reply(reply) => {
+                CallEvent::Reply(reply) => {
                     let value = self.decode_reply(
                         py,
                         &mut call,
-                        (form, reply),
+                        (reply_form, reply),
                         &mut value_bytes,
                         &mut spent,
                     );
                     result = result.or(value?);
                     break;
                 }
-                CallState::Body(found) => {
+                CallEvent::Body(found) => {
                     value_bytes = found.value_bytes;
                     let value = self.receive_body(py, &mut call, &found, &mut spent)?;
-                    result = form.value_to_python(value, &found, None)?;
+                    result = reply_form.value_to_python(value, &found, None)?;
                 }
-                CallState::Finished => break,
-                CallState::Interrupted => py.check_signals()?,
-                CallState::Waiting => {}
+                CallEvent::Finished => break,
+                CallEvent::Interrupted => py.check_signals()?,
+                CallEvent::Waiting => {}
             }
         }
         if let Some(recorded) = RecordedRead::take_for_this_thread().filter(|_| value_bytes > 0) {
@@ -200,13 +202,13 @@ impl Client {
         Ok(result)
     }
 
-    /// The value of a reply, which is whole: whatever it is, the connection stays good.
+    /// Decodes the value of a complete reply; the connection stays usable even if the value cannot be decoded.
     #[inline]
     fn decode_reply<'py>(
         &self,
         py: Python<'py>,
         call: &mut Call<'_>,
-        (form, reply): (ReplyForm, Reply),
+        (reply_form, reply): (ReplyForm, Reply),
         value_bytes: &mut usize,
         spent: &mut TimeSpent,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
@@ -220,14 +222,14 @@ impl Client {
         }
         let value = call.pipeline().map(|pipeline| {
             let reply = (reply, pipeline, call.server().name.as_str());
-            form.to_python(py, self.codec(), reply, spent)
+            reply_form.to_python(py, self.codec(), reply, spent)
         });
         call.release_reply();
         let value = value.unwrap_or(Ok(None));
         value.map_err(|failure| failure.into_exception(py))
     }
 
-    /// Counts a finished read; what was spent on it does not yet have the time of making its value.
+    /// Counts a finished read; `spent` does not yet include the time of decoding its value.
     fn count_read(
         &self,
         key: WireKey<'_>,
@@ -249,7 +251,7 @@ impl Client {
         self.core.observe_finished(summary, call);
     }
 
-    /// Receives a large value; plain bytes go straight into the object that is returned.
+    /// Receives a large value; plain bytes are received directly into the object that is returned.
     fn receive_body<'py>(
         &self,
         py: Python<'py>,

@@ -1,4 +1,4 @@
-//! Reservations, which `get_or_set` needs.
+//! Reservations: `get_or_set` reserves a key while one client computes its value.
 
 use glasscache_client::StoreMode;
 use glasscache_client::request::Item;
@@ -12,12 +12,12 @@ use super::{Client, Ttl, exptime};
 /// Token, CAS unique and seconds left of a reservation.
 pub(crate) type ReservationTuple<'py> = (Bound<'py, PyBytes>, u64, Option<i64>);
 
-/// A reservation as Python has it.
+/// A reservation as a Python tuple.
 pub(crate) fn reservation_tuple(py: Python<'_>, found: Reservation) -> ReservationTuple<'_> {
     (PyBytes::new(py, &found.token), found.cas, found.ttl_s)
 }
 
-/// As `add`, or as a `cas` on the unique of the reservation that it replaces.
+/// The mode of a store that reserves a key: `add`, or `cas` on the unique of the reservation that it replaces.
 pub(crate) fn store_mode(instead_of: Option<u64>) -> StoreMode {
     instead_of.map_or(StoreMode::Add, StoreMode::Cas)
 }
@@ -44,8 +44,8 @@ impl Client {
         self.with_key(key, deadline, None, |core, key, budget| {
             let body = &body;
             let item = Item { key, flags, body };
-            let done = core.store(store_mode(instead_of), item, exptime, false, budget)?;
-            Ok(Some(done == WriteOutcome::Done))
+            let outcome = core.store(store_mode(instead_of), item, exptime, false, budget)?;
+            Ok(Some(outcome == WriteOutcome::Done))
         })
     }
 

@@ -11,7 +11,7 @@ use pyo3::types::PyDict;
 
 use crate::{error, split, value as conversion};
 
-use super::{Client, Ttl, amount, amount_if_any, appended_bytes, exptime};
+use super::{Client, Ttl, appended_bytes, exptime, parse_amount, parse_optional_amount};
 
 #[pymethods]
 impl Client {
@@ -52,10 +52,10 @@ impl Client {
             return split::set(slf.as_any(), key, value, ttl, deadline);
         }
         let ttl = ttl.map(|ttl| ttl.extract()).transpose()?;
-        let stored =
+        let outcome =
             slf.get()
                 .write(slf.py(), StoreMode::Set, key, value, ttl, noreply, deadline)?;
-        Ok(stored == WriteOutcome::Done)
+        Ok(outcome == WriteOutcome::Done)
     }
 
     /// Store value only if there is none under key; whether it was stored.
@@ -107,7 +107,7 @@ impl Client {
         noreply: bool,
         deadline: Option<f64>,
     ) -> PyResult<bool> {
-        self.extend(StoreMode::Append, key, value, noreply, deadline)
+        self.append_or_prepend(StoreMode::Append, key, value, noreply, deadline)
     }
 
     /// Prepend str or bytes to the value under key; False if there is none.
@@ -119,7 +119,7 @@ impl Client {
         noreply: bool,
         deadline: Option<f64>,
     ) -> PyResult<bool> {
-        self.extend(StoreMode::Prepend, key, value, noreply, deadline)
+        self.append_or_prepend(StoreMode::Prepend, key, value, noreply, deadline)
     }
 
     /// Store value if the CAS unique of `gets` still holds: True; False: it changed; None: gone.
@@ -193,8 +193,8 @@ impl Client {
     fn incr(
         &self,
         key: &Bound<'_, PyAny>,
-        #[pyo3(from_py_with = amount)] delta: u64,
-        #[pyo3(from_py_with = amount_if_any)] initial: Option<u64>,
+        #[pyo3(from_py_with = parse_amount)] delta: u64,
+        #[pyo3(from_py_with = parse_optional_amount)] initial: Option<u64>,
         ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<f64>,
@@ -210,8 +210,8 @@ impl Client {
     fn decr(
         &self,
         key: &Bound<'_, PyAny>,
-        #[pyo3(from_py_with = amount)] delta: u64,
-        #[pyo3(from_py_with = amount_if_any)] initial: Option<u64>,
+        #[pyo3(from_py_with = parse_amount)] delta: u64,
+        #[pyo3(from_py_with = parse_optional_amount)] initial: Option<u64>,
         ttl: Option<Ttl>,
         noreply: bool,
         deadline: Option<f64>,
@@ -260,7 +260,7 @@ impl Client {
         })
     }
 
-    fn extend(
+    fn append_or_prepend(
         &self,
         mode: StoreMode,
         key: &Bound<'_, PyAny>,
@@ -268,7 +268,7 @@ impl Client {
         noreply: bool,
         deadline: Option<f64>,
     ) -> PyResult<bool> {
-        // What is joined must be as it is: a compressed piece would spoil the whole.
+        // The piece is stored uncompressed: a compressed one would make the joined value unreadable.
         let (flags, body) = (0, appended_bytes(value)?);
         let outcome = self.with_key(
             key,
@@ -297,12 +297,12 @@ impl Client {
                 let initial = conversion::encode_initial(self.codec(), initial, exptime);
                 return core.run_steps(Counter::new(key, delta, is_decrement, initial), budget);
             }
-            let change = Arithmetic {
+            let arithmetic = Arithmetic {
                 delta,
                 is_decrement,
                 initial: initial.map(|number| (number, exptime)),
             };
-            core.arithmetic(key, change, noreply, budget)
+            core.arithmetic(key, arithmetic, noreply, budget)
         })
     }
 }

@@ -1,10 +1,10 @@
-//! `client.pipeline()`: calls of several kinds, one round trip a server, each with its own outcome.
+//! `client.pipeline()`: calls of several kinds in one round trip to each server, each with its own outcome.
 
 mod prepared_call;
 
 use std::time::{Duration, Instant};
 
-use glasscache_client::call::{Call, CallState};
+use glasscache_client::call::{Call, CallEvent};
 use glasscache_client::costs::{CostPart, TimeSpent};
 use glasscache_client::engine::RefusedValueSteps;
 use glasscache_client::engine::operation::store_outcome;
@@ -21,7 +21,7 @@ use crate::{error, interpreter_lock, split};
 
 use prepared_call::{PreparedCall, RecordedCall};
 
-/// Bytes of a pipeline's reads, and how long it took to make values of them.
+/// Bytes of a pipeline's reads, and how long decoding them took.
 #[derive(Default)]
 struct ReadTotals {
     bytes: usize,
@@ -49,27 +49,31 @@ impl Client {
         deadline: Option<f64>,
     ) -> PyResult<Bound<'py, PyList>> {
         let (this, py) = (slf.get(), slf.py());
-        let recorded = RecordedRead::take_for_this_thread();
+        let recorded_read = RecordedRead::take_for_this_thread();
         let start_and_deadline = this.start_and_deadline(deadline)?;
         let (_, call_deadline) = start_and_deadline;
-        let prepared: Vec<PreparedCall> = calls
+        let prepared_calls: Vec<PreparedCall> = calls
             .iter()
             .map(|call| PreparedCall::new(this, call))
             .collect::<PyResult<_>>()?;
         let mut outcomes: Vec<Option<PipelineResult<'py>>> =
-            (0..prepared.len()).map(|_| None).collect();
-        let mut reply_bytes = vec![0; prepared.len()];
+            (0..prepared_calls.len()).map(|_| None).collect();
+        let mut reply_bytes = vec![0; prepared_calls.len()];
         let mut read_totals = ReadTotals::default();
         for slot in 0..this.core.slots_count() {
-            let call_indices: Vec<usize> = (0..prepared.len())
-                .filter(|&index| prepared.get(index).is_some_and(|call| call.slot == slot))
+            let call_indices: Vec<usize> = (0..prepared_calls.len())
+                .filter(|&index| {
+                    prepared_calls
+                        .get(index)
+                        .is_some_and(|call| call.slot == slot)
+                })
                 .collect();
             if call_indices.is_empty() {
                 continue;
             }
             let requests: Vec<Request<'_>> = call_indices
                 .iter()
-                .filter_map(|&index| prepared.get(index))
+                .filter_map(|&index| prepared_calls.get(index))
                 .map(PreparedCall::request)
                 .collect();
             let outcome =
@@ -85,15 +89,15 @@ impl Client {
                 }
             }
         }
-        if let Some(recorded) = recorded {
+        if let Some(recorded_read) = recorded_read {
             // The record has the keys of the reads only.
-            let calls = prepared.iter().zip(reply_bytes);
+            let calls = prepared_calls.iter().zip(reply_bytes);
             let reads = calls.filter(|(call, _)| call.is_read());
             for (index, (_, bytes)) in reads.enumerate() {
-                recorded.set_size(index, bytes);
+                recorded_read.set_size(index, bytes);
             }
         }
-        this.count_pipeline(&prepared, &read_totals, start_and_deadline);
+        this.count_pipeline(&prepared_calls, &read_totals, start_and_deadline);
         let outcomes_and_calls = outcomes.into_iter().zip(&calls);
         let results = outcomes_and_calls.map(|(outcome, (_, key, ..))| match outcome {
             Some(Ok(value)) => {
@@ -132,7 +136,7 @@ impl Client {
         let mut call = Call::new(server, requests, started, call_deadline);
         let failure = loop {
             match interpreter_lock::run_detached(py, || call.run()) {
-                Ok(CallState::Reply(reply)) => {
+                Ok(CallEvent::Reply(reply)) => {
                     let request = requests.get(outcomes.len());
                     let (Some(request), Some(pipeline)) = (request, call.pipeline()) else {
                         break Error::Closed;
@@ -154,9 +158,9 @@ impl Client {
                     }
                     call.release_reply();
                 }
-                Ok(CallState::Finished) => break Error::Closed,
-                Ok(CallState::Interrupted) => py.check_signals()?,
-                Ok(CallState::Body(_) | CallState::Waiting) => {}
+                Ok(CallEvent::Finished) => break Error::Closed,
+                Ok(CallEvent::Interrupted) => py.check_signals()?,
+                Ok(CallEvent::Body(_) | CallEvent::Waiting) => {}
                 Err(error) => break error,
             }
         };
@@ -239,12 +243,13 @@ impl Client {
         reply: Reply,
         (pipeline, server): (&Pipeline, &str),
     ) -> PipelineResult<'py> {
-        let form = ReplyForm::for_request(request);
+        let reply_form = ReplyForm::for_request(request);
         let value = if let Request::Store { item, .. } = request {
-            form.outcome_to_python(py, store_outcome(reply, item.key, item.body.len(), server)?)
+            reply_form
+                .outcome_to_python(py, store_outcome(reply, item.key, item.body.len(), server)?)
         } else {
             let reply = (reply, pipeline, server);
-            form.to_python(py, self.codec(), reply, &mut TimeSpent::default())?
+            reply_form.to_python(py, self.codec(), reply, &mut TimeSpent::default())?
         };
         Ok(value.unwrap_or_else(|| py.None().into_bound(py)))
     }

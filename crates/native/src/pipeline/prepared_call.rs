@@ -7,7 +7,7 @@ use glasscache_client::{Arithmetic, WireKey};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::client::{Client, Ttl, amount, appended_bytes, exptime};
+use crate::client::{Client, Ttl, appended_bytes, exptime, parse_amount};
 use crate::value as conversion;
 
 /// A call as Python recorded it: method, key, value, ttl, and an amount or a CAS unique.
@@ -19,7 +19,7 @@ pub(super) type RecordedCall<'py> = (
     Bound<'py, PyAny>,
 );
 
-/// A call with its key and body made.
+/// A call with its key and body encoded.
 pub(super) struct PreparedCall {
     kind: CallKind,
     key: Vec<u8>,
@@ -27,7 +27,7 @@ pub(super) struct PreparedCall {
     flags: u32,
     pub(super) body: Vec<u8>,
     exptime: i64,
-    /// How much an `incr` or `decr` takes, or the CAS unique of a `cas`.
+    /// The delta of an `incr` or `decr`, or the CAS unique of a `cas`.
     delta_or_cas: u64,
     pub(super) slot: usize,
     pub(super) spent: TimeSpent,
@@ -78,7 +78,7 @@ impl PreparedCall {
         let kind = CallKind::of_method(method)
             .ok_or_else(|| PyValueError::new_err(format!("a pipeline has no method {method:?}")))?;
         let mut scratch = Vec::new();
-        let wire = client.wire_key(key, &mut scratch)?;
+        let wire_key = client.wire_key(key, &mut scratch)?;
         let mut spent = TimeSpent::default();
         let (flags, body) = match kind {
             CallKind::Store(StoreMode::Append | StoreMode::Prepend) => {
@@ -92,15 +92,15 @@ impl PreparedCall {
             }
             _ => (0, Vec::new()),
         };
-        let slot = client.core.slot_of(wire.bytes);
+        let slot = client.core.slot_of(wire_key.bytes);
         Ok(Self {
             kind,
-            key: wire.bytes.to_vec(),
-            is_base64: wire.is_base64,
+            key: wire_key.bytes.to_vec(),
+            is_base64: wire_key.is_base64,
             flags,
             body,
             exptime: exptime(*ttl)?,
-            delta_or_cas: amount(delta_or_cas)?,
+            delta_or_cas: parse_amount(delta_or_cas)?,
             slot,
             spent,
         })
@@ -127,14 +127,14 @@ impl PreparedCall {
                 noreply: false,
             },
             CallKind::Arithmetic { is_decrement } => {
-                let change = Arithmetic {
+                let arithmetic = Arithmetic {
                     delta: self.delta_or_cas,
                     is_decrement,
                     initial: None,
                 };
                 Request::Arithmetic {
                     key,
-                    arithmetic: change,
+                    arithmetic,
                     noreply: false,
                 }
             }

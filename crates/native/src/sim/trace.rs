@@ -42,7 +42,7 @@ impl Trace {
             size: mode == Mode::Bytes,
             ..Columns::ALL
         };
-        let read = py.detach(|| {
+        let read_result = py.detach(|| {
             let layout = Layout {
                 time_unit: Some(TimeUnit::Seconds),
                 ..Layout::default()
@@ -51,7 +51,8 @@ impl Trace {
             let requests = InternedTrace::read(&name, &mut *stream, mode)?;
             Ok((requests, stream.is_truncated()))
         });
-        let (requests, is_cut) = read.map_err(|fault| error::from_trace_error(py, &fault))?;
+        let (requests, is_cut) =
+            read_result.map_err(|fault| error::from_trace_error(py, &fault))?;
         Ok(Self::new(py, requests, is_cut))
     }
 

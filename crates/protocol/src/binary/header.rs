@@ -20,7 +20,7 @@ pub struct Header {
     pub key_bytes: u16,
     /// Length of the extras in bytes.
     pub extras_bytes: u8,
-    /// Always 0: raw bytes. Not looked at.
+    /// Always 0 (raw bytes), and ignored.
     pub data_type: u8,
     /// The status of a response; reserved in a request.
     pub status: u16,
@@ -36,9 +36,9 @@ impl Header {
     /// The header at the front of `input`; `None` while it has not arrived whole.
     #[inline]
     pub fn read(input: &[u8]) -> Option<Header> {
-        let (magic_to_status, rest) = input.split_first_chunk::<8>()?;
-        let (body_bytes_and_opaque, rest) = rest.split_first_chunk::<8>()?;
-        let cas = rest.first_chunk::<8>()?;
+        let (magic_to_status, remaining_bytes) = input.split_first_chunk::<8>()?;
+        let (body_bytes_and_opaque, remaining_bytes) = remaining_bytes.split_first_chunk::<8>()?;
+        let cas = remaining_bytes.first_chunk::<8>()?;
         let magic_to_status = u64::from_be_bytes(*magic_to_status);
         let body_bytes_and_opaque = u64::from_be_bytes(*body_bytes_and_opaque);
         Some(Header {

@@ -1,4 +1,4 @@
-//! The binary protocol, deprecated upstream and still what many clients speak: `parse` and `write` are the
+//! The binary protocol, deprecated upstream and still used by many clients: `parse` and `write` are the
 //! server's end of it, `request` and `reply` the client's.
 //!
 //! A packet is a header of 24 bytes, then extras, a key and a value, whose lengths the header gives. Opcodes,

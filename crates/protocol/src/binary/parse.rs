@@ -1,4 +1,4 @@
-//! From the front of the input to one request, its lengths checked before anything is read by them.
+//! Parses one request at the front of the input; lengths are checked before anything is read by them.
 //!
 //! The header alone decides whether a request is refused, so a malformed one is never waited for. Where a
 //! request is longer than its opcode allows, memcached executes the excess as the next request; here it is
@@ -16,14 +16,14 @@ const _: () = assert!(BODY_BYTES_MAX <= VALUE_BYTES_MAX);
 /// An exptime of incr and decr that keeps them from creating the item.
 const EXPTIME_NO_CREATE: u32 = u32::MAX;
 
-/// What stands at the front of the input.
+/// The result of parsing the front of the input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parsed<'b> {
     /// Header, extras and key have not arrived whole.
     Incomplete,
-    /// A request; `used` bytes of the input are done with. The value of a store follows them.
+    /// A request; `used` bytes of the input are consumed. The value of a store follows them.
     Request(RequestId, Command<'b>, usize),
-    /// A request to be refused; `used` bytes are done with.
+    /// A request to be refused; `used` bytes are consumed.
     Refused(PacketRefusal, usize),
     /// Not a request of this protocol: the stream cannot be followed.
     BadMagic,
@@ -84,7 +84,7 @@ pub enum Command<'b> {
     Arith {
         /// The item's key.
         key: &'b [u8],
-        /// How much.
+        /// The delta.
         delta: u64,
         /// True for decrement.
         is_decrement: bool,
@@ -136,7 +136,7 @@ pub struct PacketRefusal {
     /// Why.
     pub status: Status,
     /// Bytes that follow and belong to the refused request.
-    pub swallow_bytes: u32,
+    pub bytes_to_skip: u32,
     /// The stream cannot be followed: close after the response.
     pub must_close: bool,
 }
@@ -177,7 +177,7 @@ pub fn parse(input: &[u8]) -> Parsed<'_> {
     let refusal = PacketRefusal {
         id,
         status: Status::UnknownCommand,
-        swallow_bytes: value_bytes,
+        bytes_to_skip: value_bytes,
         must_close: false,
     };
     Parsed::Refused(refusal, used)
@@ -192,7 +192,7 @@ fn refuse_malformed(header: &Header, status: Status) -> Parsed<'static> {
             opaque: header.opaque,
         },
         status,
-        swallow_bytes: 0,
+        bytes_to_skip: 0,
         must_close: true,
     };
     Parsed::Refused(refusal, HEADER_BYTES)

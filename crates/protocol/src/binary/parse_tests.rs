@@ -117,7 +117,7 @@ fn an_unknown_opcode_is_refused_and_its_value_swallowed() {
         };
         assert_eq!(used, HEADER_BYTES + 7);
         assert_eq!(
-            (refusal.status, refusal.swallow_bytes),
+            (refusal.status, refusal.bytes_to_skip),
             (Status::UnknownCommand, 10)
         );
         assert!(!refusal.must_close);

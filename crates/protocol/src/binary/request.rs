@@ -6,7 +6,7 @@
 use super::header::{Header, MAGIC_REQUEST};
 use super::{RequestId, opcode};
 
-/// What the head of a set, add or replace has beside opcode and key.
+/// The head of a set, add or replace, without opcode and key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BinaryStoreParameters {
     /// Client flags.
@@ -19,10 +19,10 @@ pub struct BinaryStoreParameters {
     pub required_cas: u64,
 }
 
-/// What an increment or decrement has beside opcode and key.
+/// An increment or decrement, without opcode and key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArithParameters {
-    /// How much.
+    /// The delta.
     pub delta: u64,
     /// The number and the exptime of an item made where none is.
     pub initial: Option<(u64, u32)>,
@@ -42,10 +42,17 @@ pub fn touch(out: &mut Vec<u8>, id: RequestId, key: &[u8], exptime: u32) {
 }
 
 /// Appends the head of a set, add or replace; the value follows it on the wire.
-pub fn store(out: &mut Vec<u8>, id: RequestId, key: &[u8], head: &BinaryStoreParameters) {
-    let extras = (u64::from(head.flags) << 32) | u64::from(head.exptime);
+pub fn store(out: &mut Vec<u8>, id: RequestId, key: &[u8], parameters: &BinaryStoreParameters) {
+    let extras = (u64::from(parameters.flags) << 32) | u64::from(parameters.exptime);
     let extras = extras.to_be_bytes();
-    write_request(out, id, head.required_cas, &extras, key, head.value_bytes);
+    write_request(
+        out,
+        id,
+        parameters.required_cas,
+        &extras,
+        key,
+        parameters.value_bytes,
+    );
 }
 
 /// Appends the head of an append or prepend; the value follows it on the wire.
@@ -65,15 +72,15 @@ pub fn delete(out: &mut Vec<u8>, id: RequestId, key: &[u8], required_cas: u64) {
 }
 
 /// Appends an increment or decrement.
-pub fn arith(out: &mut Vec<u8>, id: RequestId, key: &[u8], arith: &ArithParameters) {
-    let (initial, exptime) = arith.initial.unwrap_or((0, u32::MAX));
+pub fn arith(out: &mut Vec<u8>, id: RequestId, key: &[u8], parameters: &ArithParameters) {
+    let (initial, exptime) = parameters.initial.unwrap_or((0, u32::MAX));
     let mut extras = [0; 20];
     let (delta, rest) = extras.split_at_mut(8);
-    delta.copy_from_slice(&arith.delta.to_be_bytes());
+    delta.copy_from_slice(&parameters.delta.to_be_bytes());
     let (to_initial, to_exptime) = rest.split_at_mut(8);
     to_initial.copy_from_slice(&initial.to_be_bytes());
     to_exptime.copy_from_slice(&exptime.to_be_bytes());
-    write_request(out, id, arith.required_cas, &extras, key, 0);
+    write_request(out, id, parameters.required_cas, &extras, key, 0);
 }
 
 /// Appends a login by SASL PLAIN (RFC 4616), which neither the user nor the password may contain a NUL for.

@@ -12,7 +12,7 @@ pub enum Status {
     Exists = 0x02,
     /// The value is larger than the server takes.
     TooLarge = 0x03,
-    /// The request does not read as its opcode demands.
+    /// The request does not have the form that its opcode requires.
     InvalidArguments = 0x04,
     /// The condition of an append or prepend did not hold.
     NotStored = 0x05,

@@ -15,9 +15,9 @@ const ARGUMENTLESS_LETTERS: u128 = letter_set(b"vkstcfhlq");
 /// A set of flags, for [`MetaFlags::has_any`].
 pub const fn letter_set(mut text: &[u8]) -> u128 {
     let mut set = 0;
-    while let [letter, rest @ ..] = text {
+    while let [letter, remaining_text @ ..] = text {
         set |= 1 << (*letter & 127);
-        text = rest;
+        text = remaining_text;
     }
     set
 }
@@ -91,9 +91,9 @@ impl<'b> MetaFlags<'b> {
     #[inline]
     pub fn parse_argumentless(text: &'b [u8]) -> Option<(MetaFlags<'b>, usize)> {
         let mut seen_flags = 0u128;
-        let mut rest = text;
+        let mut remaining_text = text;
         loop {
-            let ending = match rest {
+            let ending = match remaining_text {
                 [b'\r', b'\n', ..] => 2,
                 [b'\n', ..] => 1,
                 [b' ', letter, tail @ ..] => {
@@ -105,12 +105,12 @@ impl<'b> MetaFlags<'b> {
                         return None;
                     }
                     seen_flags |= letter_bit;
-                    rest = tail;
+                    remaining_text = tail;
                     continue;
                 }
                 _ => return None,
             };
-            let bytes = text.len() - rest.len();
+            let bytes = text.len() - remaining_text.len();
             let flags = MetaFlags {
                 text: text.get(..bytes)?,
                 letters: seen_flags,
@@ -121,7 +121,7 @@ impl<'b> MetaFlags<'b> {
         }
     }
 
-    /// Reads the flag tokens of a line;
+    /// Parses the flag tokens of a line; an error is the reply line.
     pub fn parse(text: &'b [u8]) -> Result<MetaFlags<'b>, &'static [u8]> {
         let mut flags = MetaFlags {
             text,

@@ -9,7 +9,7 @@ mod value_length;
 
 pub use meta_flags::{MetaFlags, letter_set};
 pub use meta_line::MetaLine;
-pub(crate) use value_length::value_length;
+pub(crate) use value_length::parse_value_length;
 
 /// One parsed command line. A storage command is followed by its value, a get by its keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub enum Command<'b> {
     Arith {
         /// The item's key.
         key: &'b [u8],
-        /// How much.
+        /// The delta.
         delta: u64,
         /// True for decr.
         is_decrement: bool,
@@ -163,8 +163,8 @@ pub struct LineRefusal {
     /// The reply.
     pub reply: &'static [u8],
     /// Bytes after the line that belong to the refused command and must not be executed;
-    /// [`LineRefusal::SWALLOW_UNKNOWN`] if their number cannot be known.
-    pub swallow_bytes: u64,
+    /// [`LineRefusal::SKIP_UNKNOWN`] if their number cannot be known.
+    pub bytes_to_skip: u64,
     /// The command has `noreply`.
     pub noreply: bool,
     /// The position of the next command is unknown: close after the reply.
@@ -172,14 +172,14 @@ pub struct LineRefusal {
 }
 
 impl LineRefusal {
-    /// As `swallow_bytes`: where the next command begins is unknown, so nothing more is executed.
-    pub const SWALLOW_UNKNOWN: u64 = u64::MAX;
+    /// As `bytes_to_skip`: where the next command begins is unknown, so nothing more is executed.
+    pub const SKIP_UNKNOWN: u64 = u64::MAX;
 
     /// A refusal after which nothing is executed, because a value of unknown length follows.
     pub const fn of_unknown_length(reply: &'static [u8]) -> LineRefusal {
         LineRefusal {
             reply,
-            swallow_bytes: LineRefusal::SWALLOW_UNKNOWN,
+            bytes_to_skip: LineRefusal::SKIP_UNKNOWN,
             noreply: false,
             must_close: false,
         }
@@ -189,7 +189,7 @@ impl LineRefusal {
     pub const fn new(reply: &'static [u8]) -> LineRefusal {
         LineRefusal {
             reply,
-            swallow_bytes: 0,
+            bytes_to_skip: 0,
             noreply: false,
             must_close: false,
         }
@@ -199,7 +199,7 @@ impl LineRefusal {
     pub const fn closing(reply: &'static [u8]) -> LineRefusal {
         LineRefusal {
             reply,
-            swallow_bytes: 0,
+            bytes_to_skip: 0,
             noreply: false,
             must_close: true,
         }

@@ -1,4 +1,4 @@
-//! The length of the value on the line of a storage command,  in the text and meta dialects.
+//! The length of the value on the line of a storage command, in the text and meta protocols.
 
 use super::LineRefusal;
 use crate::ascii;
@@ -7,7 +7,7 @@ use crate::replies;
 
 /// The length of a value. A number beyond all bounds announces bytes that can be neither received
 /// nor executed.
-pub(crate) fn value_length(text: &[u8]) -> Result<u32, LineRefusal> {
+pub(crate) fn parse_value_length(text: &[u8]) -> Result<u32, LineRefusal> {
     match ascii::parse_u32(text) {
         Some(bytes) if bytes <= VALUE_BYTES_MAX => Ok(bytes),
         _ if text.first().is_some_and(u8::is_ascii_digit) => {

@@ -2,7 +2,7 @@
 
 use crate::ascii;
 use crate::base64;
-use crate::command::{Command, LineRefusal, MetaFlags, MetaLine, letter_set, value_length};
+use crate::command::{Command, LineRefusal, MetaFlags, MetaLine, letter_set, parse_value_length};
 use crate::limits::KEY_BYTES_MAX;
 use crate::replies;
 
@@ -10,9 +10,9 @@ use crate::replies;
 /// [`crate::text::parse`] has to parse it.
 #[inline]
 pub fn parse_simple_get(input: &[u8]) -> Option<(MetaLine<'_>, usize)> {
-    let rest = input.strip_prefix(b"mg ")?;
-    let (key, tail) = rest.split_at_checked(ascii::find_separator(rest)?)?;
-    let (flags, bytes) = MetaFlags::parse_argumentless(tail)?;
+    let after_verb = input.strip_prefix(b"mg ")?;
+    let (key, after_key) = after_verb.split_at_checked(ascii::find_separator(after_verb)?)?;
+    let (flags, bytes) = MetaFlags::parse_argumentless(after_key)?;
     let is_valid_key = !key.is_empty() && key.len() <= KEY_BYTES_MAX;
     is_valid_key.then_some((MetaLine { key, flags }, 3 + key.len() + bytes))
 }
@@ -21,31 +21,31 @@ pub fn parse_simple_get(input: &[u8]) -> Option<(MetaLine<'_>, usize)> {
 const FLUSH_FLAGS: u128 = letter_set(b"bkqO");
 
 /// Parses the rest of a line after `mg`, `ms`, `md`, `ma`, `me` or `mf`.
-pub fn parse_line<'b>(verb: &[u8], line: &'b [u8]) -> Result<Command<'b>, LineRefusal> {
-    let mut rest = line;
-    let key = ascii::take_token(&mut rest).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
+pub fn parse_line<'b>(verb: &[u8], after_verb: &'b [u8]) -> Result<Command<'b>, LineRefusal> {
+    let mut arguments = after_verb;
+    let key = ascii::take_token(&mut arguments).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
     match verb {
-        b"mg" => parse_meta_line(key, rest)
+        b"mg" => parse_meta_line(key, arguments)
             .map(Command::MetaGet)
             .map_err(LineRefusal::new),
-        b"md" => parse_meta_line(key, rest)
+        b"md" => parse_meta_line(key, arguments)
             .map(Command::MetaDelete)
             .map_err(LineRefusal::new),
-        b"ma" => parse_arith(key, rest),
-        b"ms" => parse_set(key, rest),
-        b"mf" => parse_flush_prefix(key, rest),
-        _ => parse_debug(key, rest),
+        b"ma" => parse_arith(key, arguments),
+        b"ms" => parse_set(key, arguments),
+        b"mf" => parse_flush_prefix(key, arguments),
+        _ => parse_debug(key, arguments),
     }
 }
 
 #[inline]
-fn parse_meta_line<'b>(key: &'b [u8], rest: &'b [u8]) -> Result<MetaLine<'b>, &'static [u8]> {
+fn parse_meta_line<'b>(key: &'b [u8], flags_text: &'b [u8]) -> Result<MetaLine<'b>, &'static [u8]> {
     if key.len() > KEY_BYTES_MAX {
         return Err(replies::BAD_FORMAT);
     }
     let line = MetaLine {
         key,
-        flags: MetaFlags::parse(rest)?,
+        flags: MetaFlags::parse(flags_text)?,
     };
     if line.flags.has(b'b') && base64::decode(key, &mut Vec::new()).is_none() {
         return Err(replies::BAD_KEY);
@@ -53,8 +53,8 @@ fn parse_meta_line<'b>(key: &'b [u8], rest: &'b [u8]) -> Result<MetaLine<'b>, &'
     Ok(line)
 }
 
-fn parse_arith<'b>(key: &'b [u8], rest: &'b [u8]) -> Result<Command<'b>, LineRefusal> {
-    let line = parse_meta_line(key, rest).map_err(|reply| {
+fn parse_arith<'b>(key: &'b [u8], arguments: &'b [u8]) -> Result<Command<'b>, LineRefusal> {
+    let line = parse_meta_line(key, arguments).map_err(|reply| {
         // memcached has one error text for every bad flag of `ma`, except those that its tokenizer refuses.
         let keeps_reply = [
             replies::BAD_FORMAT,
@@ -74,33 +74,36 @@ fn parse_arith<'b>(key: &'b [u8], rest: &'b [u8]) -> Result<Command<'b>, LineRef
     }
 }
 
-fn parse_set<'b>(key: &'b [u8], mut rest: &'b [u8]) -> Result<Command<'b>, LineRefusal> {
-    let length = ascii::take_token(&mut rest).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
-    let value_bytes = value_length(length)?;
+fn parse_set<'b>(key: &'b [u8], mut arguments: &'b [u8]) -> Result<Command<'b>, LineRefusal> {
+    let length = ascii::take_token(&mut arguments).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
+    let value_bytes = parse_value_length(length)?;
     let refusal_for = |reply| LineRefusal {
-        swallow_bytes: u64::from(value_bytes) + 2,
+        bytes_to_skip: u64::from(value_bytes) + 2,
         ..LineRefusal::new(reply)
     };
-    let line = parse_meta_line(key, rest).map_err(refusal_for)?;
+    let line = parse_meta_line(key, arguments).map_err(refusal_for)?;
     match line.flags.mode {
         0 | b'E' | b'A' | b'P' | b'R' | b'S' => Ok(Command::MetaSet(line, value_bytes)),
         _ => Err(refusal_for(replies::BAD_SET_MODE)),
     }
 }
 
-fn parse_flush_prefix<'b>(prefix: &'b [u8], rest: &'b [u8]) -> Result<Command<'b>, LineRefusal> {
-    let line = parse_meta_line(prefix, rest).map_err(LineRefusal::new)?;
+fn parse_flush_prefix<'b>(
+    prefix: &'b [u8],
+    arguments: &'b [u8],
+) -> Result<Command<'b>, LineRefusal> {
+    let line = parse_meta_line(prefix, arguments).map_err(LineRefusal::new)?;
     if line.flags.has_any(!FLUSH_FLAGS) {
         return Err(LineRefusal::new(replies::INVALID_FLAG));
     }
     Ok(Command::MetaFlushPrefix(line))
 }
 
-fn parse_debug<'b>(key: &'b [u8], mut rest: &'b [u8]) -> Result<Command<'b>, LineRefusal> {
+fn parse_debug<'b>(key: &'b [u8], mut arguments: &'b [u8]) -> Result<Command<'b>, LineRefusal> {
     if key.len() > KEY_BYTES_MAX {
         return Err(LineRefusal::new(replies::BAD_FORMAT));
     }
-    let is_base64 = ascii::take_token(&mut rest) == Some(b"b");
+    let is_base64 = ascii::take_token(&mut arguments) == Some(b"b");
     if is_base64 && base64::decode(key, &mut Vec::new()).is_none() {
         return Err(LineRefusal::new(replies::BAD_FORMAT));
     }
@@ -114,7 +117,7 @@ mod tests {
 
     fn refusal_for(input: &[u8]) -> (&'static [u8], u64) {
         match parse(input) {
-            Parsed::Refused(refusal, _) => (refusal.reply, refusal.swallow_bytes),
+            Parsed::Refused(refusal, _) => (refusal.reply, refusal.bytes_to_skip),
             other => panic!("{other:?}"),
         }
     }

@@ -68,7 +68,7 @@ pub enum Line<'a> {
 
 /// Reads one line as a meta reply.
 pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
-    let (token, rest) = line.split_at_checked(2).ok_or(ReplyFault::Unexpected)?;
+    let (token, after_status) = line.split_at_checked(2).ok_or(ReplyFault::Unexpected)?;
     let code = match token {
         b"HD" => MetaCode::Done,
         b"VA" => MetaCode::Value,
@@ -83,7 +83,7 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
                 .ok_or(ReplyFault::Unexpected);
         }
     };
-    let mut tokens = rest.split(|&b| b == b' ');
+    let mut tokens = after_status.split(|&b| b == b' ');
     // There must be nothing between the code and the first space.
     if tokens.next().is_some_and(|suffix| !suffix.is_empty()) {
         return Err(ReplyFault::Unexpected);

@@ -8,9 +8,9 @@ use crate::limits::KEY_BYTES_MAX;
 /// of the key parses it.
 #[inline]
 pub fn parse_single_get(input: &[u8]) -> Option<(&[u8], usize)> {
-    let rest = input.strip_prefix(b"get ")?;
-    let key_len = ascii::find_separator(rest)?;
-    let (key, tail) = rest.split_at_checked(key_len)?;
+    let after_verb = input.strip_prefix(b"get ")?;
+    let key_len = ascii::find_separator(after_verb)?;
+    let (key, tail) = after_verb.split_at_checked(key_len)?;
     let line_end_bytes = match tail {
         [b'\r', b'\n', ..] => 2,
         [b'\n', ..] => 1,
@@ -24,9 +24,9 @@ pub fn parse_single_get(input: &[u8]) -> Option<(&[u8], usize)> {
 /// needs.
 #[inline]
 pub fn likely_key(input: &[u8]) -> Option<&[u8]> {
-    let (_, rest) = input.split_at_checked(ascii::find_separator(input)?)?;
-    let rest = rest.strip_prefix(b" ")?;
-    let (key, _) = rest.split_at_checked(ascii::find_separator(rest)?)?;
+    let (_, after_verb) = input.split_at_checked(ascii::find_separator(input)?)?;
+    let after_verb = after_verb.strip_prefix(b" ")?;
+    let (key, _) = after_verb.split_at_checked(ascii::find_separator(after_verb)?)?;
     (!key.is_empty() && key.len() <= KEY_BYTES_MAX).then_some(key)
 }
 

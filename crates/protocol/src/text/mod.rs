@@ -1,4 +1,4 @@
-//! The classic text dialect: `parse` and `write` are the server's end of it, `request` and `reply`
+//! The classic text protocol: `parse` and `write` are the server's end of it, `request` and `reply`
 //! the client's.
 
 mod keys;

@@ -1,4 +1,4 @@
-//! Parses one command at the start of the input: lines of both dialects, and the keys of a get.
+//! Parses one command at the start of the input: lines of both protocols, and the keys of a get.
 //!
 //! The head of a get is parsed first and its keys one by one, so that a line of 80,000 keys needs no
 //! buffer of its own length and can be executed in slices. Every other line must fit 2 KiB.
@@ -6,7 +6,7 @@
 
 use crate::ascii;
 use crate::command::{
-    AdminVerb, Command, GetHead, LineRefusal, StoreCommand, StoreHead, value_length,
+    AdminVerb, Command, GetHead, LineRefusal, StoreCommand, StoreHead, parse_value_length,
 };
 use crate::limits::{KEY_BYTES_MAX, LINE_BYTES_MAX};
 use crate::meta;
@@ -51,26 +51,26 @@ fn parse_line(line: &[u8], used: usize) -> Parsed<'_> {
         return Parsed::Refused(LineRefusal::new(replies::BAD_FORMAT), used);
     }
     let verb_len = memchr::memchr(b' ', line).unwrap_or(line.len());
-    let (verb, rest) = line.split_at_checked(verb_len).unwrap_or((line, &[]));
+    let (verb, arguments) = line.split_at_checked(verb_len).unwrap_or((line, &[]));
     let parsed = match verb {
-        b"get" | b"gets" | b"gat" | b"gats" => return parse_get(verb, line, rest, used),
-        b"set" => parse_store(StoreCommand::Set, rest),
-        b"add" => parse_store(StoreCommand::Add, rest),
-        b"cas" => parse_store(StoreCommand::Cas, rest),
-        b"replace" => parse_store(StoreCommand::Replace, rest),
-        b"append" => parse_store(StoreCommand::Append, rest),
-        b"prepend" => parse_store(StoreCommand::Prepend, rest),
-        b"delete" => parse_delete(rest),
-        b"incr" => parse_arith(rest, false),
-        b"decr" => parse_arith(rest, true),
-        b"touch" => parse_touch(rest),
-        b"flush_prefix" => parse_flush_prefix(rest),
-        b"mg" | b"ms" | b"md" | b"ma" | b"me" | b"mf" => meta::parse_line(verb, rest),
+        b"get" | b"gets" | b"gat" | b"gats" => return parse_get(verb, line, arguments, used),
+        b"set" => parse_store(StoreCommand::Set, arguments),
+        b"add" => parse_store(StoreCommand::Add, arguments),
+        b"cas" => parse_store(StoreCommand::Cas, arguments),
+        b"replace" => parse_store(StoreCommand::Replace, arguments),
+        b"append" => parse_store(StoreCommand::Append, arguments),
+        b"prepend" => parse_store(StoreCommand::Prepend, arguments),
+        b"delete" => parse_delete(arguments),
+        b"incr" => parse_arith(arguments, false),
+        b"decr" => parse_arith(arguments, true),
+        b"touch" => parse_touch(arguments),
+        b"flush_prefix" => parse_flush_prefix(arguments),
+        b"mg" | b"ms" | b"md" | b"ma" | b"me" | b"mf" => meta::parse_line(verb, arguments),
         b"mn" => Ok(Command::MetaNoop),
         b"version" => Ok(Command::Version),
         b"quit" => Ok(Command::Quit),
-        b"stats" => Ok(admin_command(AdminVerb::Stats, rest)),
-        b"watch" => Ok(admin_command(AdminVerb::Watch, rest)),
+        b"stats" => Ok(make_admin_command(AdminVerb::Stats, arguments)),
+        b"watch" => Ok(make_admin_command(AdminVerb::Watch, arguments)),
         _ => parse_admin(line),
     };
     match parsed {
@@ -80,17 +80,17 @@ fn parse_line(line: &[u8], used: usize) -> Parsed<'_> {
 }
 
 /// The head of a get; the keys stay in the input.
-fn parse_get<'b>(verb: &[u8], line: &'b [u8], mut rest: &'b [u8], used: usize) -> Parsed<'b> {
+fn parse_get<'b>(verb: &[u8], line: &'b [u8], mut arguments: &'b [u8], used: usize) -> Parsed<'b> {
     let touch = if verb.starts_with(b"gat") {
-        let exptime = ascii::take_token(&mut rest);
-        if rest.iter().all(|byte| *byte == b' ') {
+        let exptime = ascii::take_token(&mut arguments);
+        if arguments.iter().all(|byte| *byte == b' ') {
             return Parsed::Refused(LineRefusal::new(replies::BAD_FORMAT), used);
         }
         let Some(exptime) = exptime.and_then(parse_exptime32) else {
             return Parsed::Refused(LineRefusal::new(replies::BAD_EXPTIME), used);
         };
         Some(exptime)
-    } else if rest.iter().all(|byte| *byte == b' ') {
+    } else if arguments.iter().all(|byte| *byte == b' ') {
         return Parsed::Refused(LineRefusal::new(replies::BAD_FORMAT), used);
     } else {
         None
@@ -99,7 +99,7 @@ fn parse_get<'b>(verb: &[u8], line: &'b [u8], mut rest: &'b [u8], used: usize) -
         with_cas: verb.ends_with(b"s"),
         touch,
     };
-    Parsed::Command(Command::Get(head), line.len() - rest.len())
+    Parsed::Command(Command::Get(head), line.len() - arguments.len())
 }
 
 /// The exptime of touch and gat, where memcached refuses a plus sign and what does not fit 32 bits.
@@ -108,9 +108,9 @@ fn parse_exptime32(text: &[u8]) -> Option<i64> {
         .filter(|exptime| i32::try_from(*exptime).is_ok() && !text.starts_with(b"+"))
 }
 
-/// Whether the last token of `rest` is "noreply".
-fn is_noreply(rest: &[u8]) -> bool {
-    let trimmed = rest.trim_ascii_end();
+/// Whether the last token of `arguments` is "noreply".
+fn is_noreply(arguments: &[u8]) -> bool {
+    let trimmed = arguments.trim_ascii_end();
     trimmed == b"noreply" || trimmed.ends_with(b" noreply")
 }
 
@@ -122,20 +122,20 @@ fn bad_format(noreply: bool) -> LineRefusal {
 }
 
 fn parse_store(verb: StoreCommand, line: &[u8]) -> Result<Command<'_>, LineRefusal> {
-    let mut rest = line;
+    let mut arguments = line;
     let (Some(key), Some(flags), Some(exptime), Some(bytes)) = (
-        ascii::take_token(&mut rest),
-        ascii::take_token(&mut rest),
-        ascii::take_token(&mut rest),
-        ascii::take_token(&mut rest),
+        ascii::take_token(&mut arguments),
+        ascii::take_token(&mut arguments),
+        ascii::take_token(&mut arguments),
+        ascii::take_token(&mut arguments),
     ) else {
         return Err(LineRefusal::new(replies::BAD_FORMAT));
     };
-    let noreply = is_noreply(rest);
-    let value_bytes = value_length(bytes)?;
+    let noreply = is_noreply(arguments);
+    let value_bytes = parse_value_length(bytes)?;
     let refusal = LineRefusal {
         reply: replies::BAD_FORMAT,
-        swallow_bytes: u64::from(value_bytes) + 2,
+        bytes_to_skip: u64::from(value_bytes) + 2,
         noreply,
         must_close: false,
     };
@@ -148,7 +148,7 @@ fn parse_store(verb: StoreCommand, line: &[u8]) -> Result<Command<'_>, LineRefus
     };
     let required_cas = match verb {
         StoreCommand::Cas => Some(
-            ascii::take_token(&mut rest)
+            ascii::take_token(&mut arguments)
                 .and_then(ascii::parse_u64)
                 .ok_or(refusal)?,
         ),
@@ -170,27 +170,27 @@ fn parse_client_flags(text: &[u8]) -> Option<u32> {
     ascii::parse_u32(text.strip_prefix(b"+").unwrap_or(text))
 }
 
-fn take_key<'b>(rest: &mut &'b [u8]) -> Result<&'b [u8], LineRefusal> {
-    let noreply = is_noreply(rest);
-    let key = ascii::take_token(rest).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
+fn take_key<'b>(arguments: &mut &'b [u8]) -> Result<&'b [u8], LineRefusal> {
+    let noreply = is_noreply(arguments);
+    let key = ascii::take_token(arguments).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
     if key.len() > KEY_BYTES_MAX {
         return Err(bad_format(noreply));
     }
     Ok(key)
 }
 
-fn parse_delete(mut rest: &[u8]) -> Result<Command<'_>, LineRefusal> {
-    let key = take_key(&mut rest)?;
+fn parse_delete(mut arguments: &[u8]) -> Result<Command<'_>, LineRefusal> {
+    let key = take_key(&mut arguments)?;
     Ok(Command::Delete {
         key,
-        noreply: is_noreply(rest),
+        noreply: is_noreply(arguments),
     })
 }
 
-fn parse_arith(mut rest: &[u8], is_decrement: bool) -> Result<Command<'_>, LineRefusal> {
-    let key = take_key(&mut rest)?;
-    let noreply = is_noreply(rest);
-    let delta = ascii::take_token(&mut rest).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
+fn parse_arith(mut arguments: &[u8], is_decrement: bool) -> Result<Command<'_>, LineRefusal> {
+    let key = take_key(&mut arguments)?;
+    let noreply = is_noreply(arguments);
+    let delta = ascii::take_token(&mut arguments).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
     let delta = ascii::parse_u64(delta).ok_or(LineRefusal {
         noreply,
         ..LineRefusal::new(replies::BAD_DELTA)
@@ -203,10 +203,10 @@ fn parse_arith(mut rest: &[u8], is_decrement: bool) -> Result<Command<'_>, LineR
     })
 }
 
-fn parse_touch(mut rest: &[u8]) -> Result<Command<'_>, LineRefusal> {
-    let key = take_key(&mut rest)?;
-    let noreply = is_noreply(rest);
-    let exptime = ascii::take_token(&mut rest).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
+fn parse_touch(mut arguments: &[u8]) -> Result<Command<'_>, LineRefusal> {
+    let key = take_key(&mut arguments)?;
+    let noreply = is_noreply(arguments);
+    let exptime = ascii::take_token(&mut arguments).ok_or(LineRefusal::new(replies::BAD_FORMAT))?;
     let exptime = parse_exptime32(exptime).ok_or(LineRefusal {
         noreply,
         ..LineRefusal::new(replies::BAD_EXPTIME)
@@ -218,27 +218,27 @@ fn parse_touch(mut rest: &[u8]) -> Result<Command<'_>, LineRefusal> {
     })
 }
 
-fn parse_flush_prefix(mut rest: &[u8]) -> Result<Command<'_>, LineRefusal> {
-    let prefix = take_key(&mut rest)?;
-    let noreply = is_noreply(rest);
-    if !noreply && !rest.trim_ascii().is_empty() {
+fn parse_flush_prefix(mut arguments: &[u8]) -> Result<Command<'_>, LineRefusal> {
+    let prefix = take_key(&mut arguments)?;
+    let noreply = is_noreply(arguments);
+    if !noreply && !arguments.trim_ascii().is_empty() {
         return Err(LineRefusal::new(replies::BAD_FORMAT));
     }
     Ok(Command::FlushPrefix { prefix, noreply })
 }
 
-fn admin_command(verb: AdminVerb, rest: &[u8]) -> Command<'_> {
+fn make_admin_command(verb: AdminVerb, arguments: &[u8]) -> Command<'_> {
     Command::Admin {
         verb,
-        arguments: rest,
+        arguments,
         noreply: false,
     }
 }
 
 /// The rare commands, which memcached finds by their first token after leading spaces.
 fn parse_admin(line: &[u8]) -> Result<Command<'_>, LineRefusal> {
-    let mut rest = line;
-    let verb = match ascii::take_token(&mut rest).unwrap_or_default() {
+    let mut arguments = line;
+    let verb = match ascii::take_token(&mut arguments).unwrap_or_default() {
         b"flush_all" => AdminVerb::FlushAll,
         b"verbosity" => AdminVerb::Verbosity,
         b"shutdown" => AdminVerb::Shutdown,
@@ -251,7 +251,7 @@ fn parse_admin(line: &[u8]) -> Result<Command<'_>, LineRefusal> {
         b"debugtime" => AdminVerb::DebugTime,
         b"misbehave" => AdminVerb::Misbehave,
         // A browser or a forged request: headers follow, and perhaps commands in a body.
-        _ if ascii::tokens(rest)
+        _ if ascii::tokens(arguments)
             .last()
             .is_some_and(|token| token.starts_with(b"HTTP/")) =>
         {
@@ -262,15 +262,15 @@ fn parse_admin(line: &[u8]) -> Result<Command<'_>, LineRefusal> {
         }
         _ => {
             return Err(LineRefusal {
-                noreply: is_noreply(rest),
+                noreply: is_noreply(arguments),
                 ..LineRefusal::new(replies::ERROR)
             });
         }
     };
     Ok(Command::Admin {
         verb,
-        arguments: rest,
-        noreply: is_noreply(rest),
+        arguments,
+        noreply: is_noreply(arguments),
     })
 }
 

@@ -3,14 +3,14 @@
 use super::super::keys::{KeyToken, next_key, parse_single_get};
 use super::*;
 
-fn refused(input: &[u8]) -> (&'static [u8], u64) {
+fn parse_refused(input: &[u8]) -> (&'static [u8], u64) {
     match parse(input) {
         Parsed::Refused(refusal, used) => {
             assert_eq!(
                 used,
                 memchr::memchr(b'\n', input).map_or(input.len(), |newline| newline + 1)
             );
-            (refusal.reply, refusal.swallow_bytes)
+            (refusal.reply, refusal.bytes_to_skip)
         }
         other => panic!("{other:?}"),
     }
@@ -49,14 +49,14 @@ fn a_gat_has_its_exptime_before_the_keys() {
         parse(b"gats -1 a b\r\n"),
         Parsed::Command(Command::Get(head), 7)
     );
-    assert_eq!(refused(b"gat x a\r\n").0, replies::BAD_EXPTIME);
-    assert_eq!(refused(b"gat 0\r\n").0, replies::BAD_FORMAT);
+    assert_eq!(parse_refused(b"gat x a\r\n").0, replies::BAD_EXPTIME);
+    assert_eq!(parse_refused(b"gat 0\r\n").0, replies::BAD_FORMAT);
 }
 
 #[test]
 fn an_incomplete_line_waits_up_to_its_bound_and_a_get_continues() {
     assert_eq!(parse(b"set a 0 0 "), Parsed::Incomplete);
-    assert_eq!(refused(&[b'x'; 3000]).0, b"");
+    assert_eq!(parse_refused(&[b'x'; 3000]).0, b"");
     let mut long = b"gets ".to_vec();
     long.extend(std::iter::repeat_n(b"0123456789 ", 300).flatten());
     assert!(matches!(parse(&long), Parsed::Command(Command::Get(_), _)));
@@ -64,14 +64,20 @@ fn an_incomplete_line_waits_up_to_its_bound_and_a_get_continues() {
 
 #[test]
 fn a_refused_set_swallows_its_value() {
-    assert_eq!(refused(b"set a -1 0 5\r\n"), (replies::BAD_FORMAT, 7));
+    assert_eq!(parse_refused(b"set a -1 0 5\r\n"), (replies::BAD_FORMAT, 7));
     assert_eq!(
-        refused(b"set a 4294967296 0 5\r\n"),
+        parse_refused(b"set a 4294967296 0 5\r\n"),
         (replies::BAD_FORMAT, 7)
     );
-    assert_eq!(refused(b"set a 0 0.5 5\r\n"), (replies::BAD_FORMAT, 7));
-    assert_eq!(refused(b"set a 0 0 -1\r\n"), (replies::BAD_FORMAT, 0));
-    assert_eq!(refused(b"cas a 0 0 5 x\r\n"), (replies::BAD_FORMAT, 7));
+    assert_eq!(
+        parse_refused(b"set a 0 0.5 5\r\n"),
+        (replies::BAD_FORMAT, 7)
+    );
+    assert_eq!(parse_refused(b"set a 0 0 -1\r\n"), (replies::BAD_FORMAT, 0));
+    assert_eq!(
+        parse_refused(b"cas a 0 0 5 x\r\n"),
+        (replies::BAD_FORMAT, 7)
+    );
     let Parsed::Refused(refusal, _) = parse(b"set a 0 0 4294967297\r\n") else {
         panic!()
     };
@@ -92,13 +98,13 @@ fn only_the_last_token_can_be_noreply() {
 
 #[test]
 fn short_and_unknown_lines_get_the_error_texts_of_memcached() {
-    assert_eq!(refused(b"\r\n").0, replies::BAD_FORMAT);
-    assert_eq!(refused(b"a\r\n").0, replies::BAD_FORMAT);
-    assert_eq!(refused(b"ab\r\n").0, replies::ERROR);
-    assert_eq!(refused(b"get\r\n").0, replies::BAD_FORMAT);
-    assert_eq!(refused(b"  get a\r\n").0, replies::ERROR);
-    assert_eq!(refused(b"get\ta\r\n").0, replies::ERROR);
-    assert_eq!(refused(b"incr a +1\r\n").0, replies::BAD_DELTA);
+    assert_eq!(parse_refused(b"\r\n").0, replies::BAD_FORMAT);
+    assert_eq!(parse_refused(b"a\r\n").0, replies::BAD_FORMAT);
+    assert_eq!(parse_refused(b"ab\r\n").0, replies::ERROR);
+    assert_eq!(parse_refused(b"get\r\n").0, replies::BAD_FORMAT);
+    assert_eq!(parse_refused(b"  get a\r\n").0, replies::ERROR);
+    assert_eq!(parse_refused(b"get\ta\r\n").0, replies::ERROR);
+    assert_eq!(parse_refused(b"incr a +1\r\n").0, replies::BAD_DELTA);
     assert!(matches!(
         parse(b"  flush_all 5 noreply\r\n"),
         Parsed::Command(

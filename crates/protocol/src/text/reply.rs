@@ -54,8 +54,8 @@ pub enum WriteStatus {
 
 /// Reads one line as a classic reply.
 pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
-    if let Some(rest) = line.strip_prefix(b"VALUE ") {
-        return parse_value_line(rest);
+    if let Some(after_keyword) = line.strip_prefix(b"VALUE ") {
+        return parse_value_line(after_keyword);
     }
     let status = match line {
         b"END" => return Ok(Line::End),
@@ -71,9 +71,9 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
 fn parse_other_line(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
     // The rows of `stats detail dump` begin with `PREFIX`.
     let stat = line.strip_prefix(b"STAT ");
-    if let Some(rest) = stat.or_else(|| line.strip_prefix(b"PREFIX ")) {
-        let end = memchr(b' ', rest).unwrap_or(rest.len());
-        let (name, value) = rest.split_at(end);
+    if let Some(after_keyword) = stat.or_else(|| line.strip_prefix(b"PREFIX ")) {
+        let end = memchr(b' ', after_keyword).unwrap_or(after_keyword.len());
+        let (name, value) = after_keyword.split_at(end);
         return Ok(Line::Stat(
             name,
             value.strip_prefix(b" ").unwrap_or_default(),
@@ -91,8 +91,8 @@ fn parse_other_line(line: &[u8]) -> Result<Line<'_>, ReplyFault> {
         .ok_or(ReplyFault::Unexpected)
 }
 
-fn parse_value_line(rest: &[u8]) -> Result<Line<'_>, ReplyFault> {
-    let mut tokens = rest.split(|&b| b == b' ');
+fn parse_value_line(after_keyword: &[u8]) -> Result<Line<'_>, ReplyFault> {
+    let mut tokens = after_keyword.split(|&b| b == b' ');
     let key = tokens
         .next()
         .filter(|key| !key.is_empty())

@@ -30,20 +30,20 @@ pub fn get_and_touch(out: &mut Vec<u8>, key: &[u8], exptime: i64) {
 }
 
 /// Appends the head of a store; the value and a line end follow it on the wire.
-pub fn store(out: &mut Vec<u8>, mode: StoreMode, key: &[u8], head: &TextStoreParameters) {
+pub fn store(out: &mut Vec<u8>, mode: StoreMode, key: &[u8], parameters: &TextStoreParameters) {
     out.extend_from_slice(mode.verb());
     out.extend_from_slice(key);
     out.push(b' ');
-    write_decimal(out, head.flags);
+    write_decimal(out, parameters.flags);
     out.push(b' ');
-    write_decimal(out, head.exptime);
+    write_decimal(out, parameters.exptime);
     out.push(b' ');
-    write_decimal(out, head.value_bytes);
+    write_decimal(out, parameters.value_bytes);
     if let StoreMode::Cas(unique) = mode {
         out.push(b' ');
         write_decimal(out, unique);
     }
-    end_line(out, head.noreply);
+    end_line(out, parameters.noreply);
 }
 
 /// Appends `delete key`.

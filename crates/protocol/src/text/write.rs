@@ -1,4 +1,4 @@
-//! Replies with a value in the text dialect: the line before the value, and small values as a whole.
+//! Replies with a value in the text protocol: the line before the value, and small values as a whole.
 
 use crate::ascii::write_number;
 

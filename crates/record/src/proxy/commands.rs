@@ -1,4 +1,5 @@
-//! What a client sends, cut into commands however its bytes arrive: the keys that it reads in order, and its writes.
+//! The scanner of a client's bytes: it finds the commands however the bytes arrive, and reports keys read in order and
+//! writes.
 
 use glasscache_protocol::command::{AdminVerb, Command, LineRefusal, MetaLine};
 use glasscache_protocol::text::{KeyToken, Parsed, next_key, parse};
@@ -11,17 +12,17 @@ const BINARY_MAGIC: u8 = 0x80;
 pub enum CommandEvent {
     /// A key of get, gets, gat or gats.
     Get(Vec<u8>),
-    /// What ends the reply with `END`: the keys of a get are complete, or statistics were asked for.
+    /// A reply that ends with `END` is due: the keys of a get are complete, or statistics were requested.
     AwaitEnd,
     /// `mg` with the value.
     MetaGet(MetaGet),
     /// A command that changes an item.
     Write,
-    /// `mn`: the replies to what came before come before its own.
+    /// `mn`: its reply comes after the replies to everything before it.
     Noop,
 }
 
-/// An `mg` that asks for the value.
+/// An `mg` that requests the value.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MetaGet {
     /// The key as sent.
@@ -37,13 +38,13 @@ pub struct MetaGet {
 /// Cuts the bytes of one client into commands.
 #[derive(Debug, Default)]
 pub struct CommandScanner {
-    /// The begin of a line that is not complete.
+    /// The beginning of a line that is not complete.
     partial_line: Vec<u8>,
     /// Bytes of a value that are still to come.
     skip_bytes: u64,
     /// The keys of a get follow.
     is_in_keys: bool,
-    has_begun: bool,
+    has_received_bytes: bool,
     is_out_of_sync: bool,
 }
 
@@ -56,11 +57,11 @@ impl CommandScanner {
 
     /// Takes what the client sent next.
     pub fn scan(&mut self, bytes: &[u8], emit: &mut dyn FnMut(CommandEvent)) {
-        let Some(&first) = bytes.first() else {
+        let Some(&first_byte) = bytes.first() else {
             return;
         };
-        self.is_out_of_sync |= !self.has_begun && first == BINARY_MAGIC;
-        self.has_begun = true;
+        self.is_out_of_sync |= !self.has_received_bytes && first_byte == BINARY_MAGIC;
+        self.has_received_bytes = true;
         let bytes = self.skip_value(bytes);
         if self.is_out_of_sync || bytes.is_empty() {
             return;
@@ -99,8 +100,8 @@ impl CommandScanner {
             }
             Parsed::Refused(refusal, used) => {
                 self.is_out_of_sync |=
-                    refusal.must_close || refusal.swallow_bytes == LineRefusal::SWALLOW_UNKNOWN;
-                self.skip_bytes = refusal.swallow_bytes;
+                    refusal.must_close || refusal.bytes_to_skip == LineRefusal::SKIP_UNKNOWN;
+                self.skip_bytes = refusal.bytes_to_skip;
                 Some(used)
             }
         }
@@ -178,18 +179,18 @@ fn parse_meta_get(line: &MetaLine<'_>) -> MetaGet {
 mod tests {
     use super::*;
 
-    fn scanned(pieces: &[&[u8]]) -> (Vec<CommandEvent>, bool) {
-        let (mut scanner, mut sent) = (CommandScanner::default(), Vec::new());
+    fn scan_pieces(pieces: &[&[u8]]) -> (Vec<CommandEvent>, bool) {
+        let (mut scanner, mut events) = (CommandScanner::default(), Vec::new());
         for piece in pieces {
-            scanner.scan(piece, &mut |event| sent.push(event));
+            scanner.scan(piece, &mut |event| events.push(event));
         }
-        (sent, scanner.is_out_of_sync())
+        (events, scanner.is_out_of_sync())
     }
 
     const CONVERSATION: &[u8] = b"get a bb\r\nset get 0 0 7\r\nget x\r\n\r\nmg k v Oab q\r\nmg k t\r\n\
         mg YQ== v b\r\nmn\r\nms m 2\r\nab\r\nmd m\r\nincr n 1\r\nversion\r\nwrong\r\nstats\r\ngats 60 c\r\n";
 
-    fn expected() -> Vec<CommandEvent> {
+    fn expected_events() -> Vec<CommandEvent> {
         let get = |key: &[u8]| CommandEvent::Get(key.to_vec());
         let meta = |key: &[u8], item_key: &[u8], opaque: &[u8], is_quiet| {
             CommandEvent::MetaGet(MetaGet {
@@ -218,23 +219,27 @@ mod tests {
 
     #[test]
     fn commands_are_found_however_their_bytes_arrive() {
-        assert_eq!(scanned(&[CONVERSATION]), (expected(), false));
+        assert_eq!(scan_pieces(&[CONVERSATION]), (expected_events(), false));
         let bytes: Vec<&[u8]> = CONVERSATION.chunks(1).collect();
-        assert_eq!(scanned(&bytes), (expected(), false));
+        assert_eq!(scan_pieces(&bytes), (expected_events(), false));
         for length in 2..40 {
             let pieces: Vec<&[u8]> = CONVERSATION.chunks(length).collect();
-            assert_eq!(scanned(&pieces).0, expected(), "pieces of {length}");
+            assert_eq!(
+                scan_pieces(&pieces).0,
+                expected_events(),
+                "pieces of {length}"
+            );
         }
     }
 
     #[test]
     fn a_connection_that_cannot_be_followed_is_marked_out_of_sync_and_emits_no_more_events() {
         assert_eq!(
-            scanned(&[b"\x80\x00\x00\x01", b"get a\r\n"]),
+            scan_pieces(&[b"\x80\x00\x00\x01", b"get a\r\n"]),
             (vec![], true)
         );
         let long_key = [b"get ", &[b'x'; 300][..], b" b\r\n"].concat();
-        assert_eq!(scanned(&[&long_key, b"get a\r\n"]), (vec![], true));
-        assert!(scanned(&[&[b'x'; 3000]]).1, "no line of memcached");
+        assert_eq!(scan_pieces(&[&long_key, b"get a\r\n"]), (vec![], true));
+        assert!(scan_pieces(&[&[b'x'; 3000]]).1, "no line of memcached");
     }
 }

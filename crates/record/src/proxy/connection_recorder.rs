@@ -1,4 +1,5 @@
-//! One connection as requests: its commands in order, the sizes from the replies, and pauses that end a request.
+//! Records one connection as requests: reads in the order of its commands, sizes from the replies; a pause ends a
+//! request.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ const PENDING_REPLIES_MAX: usize = 100_000;
 #[derive(Debug)]
 pub(super) struct ConnectionRecorder {
     recorder: Recorder,
-    /// A pause as long ends a request.
+    /// A pause of this length ends a request.
     request_gap: Duration,
     /// The request under way, if it is recorded.
     request: Option<Request>,
@@ -24,12 +25,12 @@ pub(super) struct ConnectionRecorder {
     commands: CommandScanner,
     replies: ReplyScanner,
     pending_replies: VecDeque<PendingReply>,
-    pub(super) counts: Counts,
+    pub(super) counts: ConnectionCounts,
 }
 
 /// What a connection did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(super) struct ConnectionCounts {
     pub(super) reads: u64,
     pub(super) writes: u64,
 }
@@ -69,7 +70,7 @@ impl ConnectionRecorder {
             commands: CommandScanner::default(),
             replies: ReplyScanner::default(),
             pending_replies: VecDeque::new(),
-            counts: Counts::default(),
+            counts: ConnectionCounts::default(),
         }
     }
 
@@ -160,7 +161,9 @@ impl ConnectionRecorder {
     /// Adds the size of the value in a reply. Replies come in the order of their commands.
     fn handle_reply(&mut self, event: &ReplyEvent) {
         let is_reply_to = |pending_reply: &PendingReply| match (event, pending_reply) {
-            (ReplyEvent::Value(key, _), PendingReply::Value(wanted, _)) => key == wanted,
+            (ReplyEvent::Value(key, _), PendingReply::Value(expected_key, _)) => {
+                key == expected_key
+            }
             (ReplyEvent::End, PendingReply::End) | (ReplyEvent::Noop, PendingReply::Noop) => true,
             (ReplyEvent::MetaMiss, PendingReply::MetaValue(get, _)) => !get.is_quiet,
             (ReplyEvent::MetaValue { opaque, key, .. }, PendingReply::MetaValue(get, _)) => {
@@ -209,7 +212,7 @@ mod tests {
     struct TestConnection {
         folder: tempfile::TempDir,
         connection_recorder: ConnectionRecorder,
-        begun: Instant,
+        started: Instant,
     }
 
     impl TestConnection {
@@ -222,17 +225,17 @@ mod tests {
             Self {
                 connection_recorder: ConnectionRecorder::new(Recorder::open(options).unwrap(), GAP),
                 folder,
-                begun: Instant::now(),
+                started: Instant::now(),
             }
         }
 
         fn client_sends(&mut self, at_ms: u64, bytes: &[u8]) {
-            let now = self.begun + Duration::from_millis(at_ms);
+            let now = self.started + Duration::from_millis(at_ms);
             self.connection_recorder.on_client_bytes(bytes, now);
         }
 
         fn server_sends(&mut self, at_ms: u64, bytes: &[u8]) {
-            let now = self.begun + Duration::from_millis(at_ms);
+            let now = self.started + Duration::from_millis(at_ms);
             self.connection_recorder.on_server_bytes(bytes, now);
         }
 
@@ -250,7 +253,7 @@ mod tests {
         (0..log.requests.len()).map(items).collect()
     }
 
-    fn size(log: &RequestLog, key: &str) -> u32 {
+    fn recorded_size(log: &RequestLog, key: &str) -> u32 {
         let item = log
             .items
             .keys
@@ -260,7 +263,7 @@ mod tests {
         log.items.sizes[item]
     }
 
-    fn meta(folder: &Path) -> String {
+    fn meta_json(folder: &Path) -> String {
         std::fs::read_to_string(folder.join("meta.json")).unwrap()
     }
 
@@ -277,7 +280,7 @@ mod tests {
         connection.client_sends(500, b"get d\r\n");
         let log = connection.log();
         assert_eq!(keys(&log), [vec!["a", "b", "a", "c"], vec!["d"]]);
-        assert_eq!((size(&log, "a"), size(&log, "b")), (3, 0));
+        assert_eq!((recorded_size(&log, "a"), recorded_size(&log, "b")), (3, 0));
     }
 
     #[test]
@@ -310,7 +313,7 @@ mod tests {
         );
         connection.server_sends(3, b"VA 7 kYQ== b\r\n1234567\r\nSTORED\r\nSTAT pid 1\r\nEND\r\nVALUE g 0 5\r\n12345\r\nEND\r\n");
         assert!(connection.connection_recorder.pending_replies.is_empty());
-        let counts = Counts {
+        let counts = ConnectionCounts {
             reads: 8,
             writes: 1,
         };
@@ -321,13 +324,13 @@ mod tests {
         while !recorder.close() {}
         let log = read_folder(&folder).unwrap().log;
         assert_eq!(keys(&log), [vec!["a", "b", "c", "d", "e", "a", "f", "g"]]);
-        let sizes = ["a", "b", "c", "d", "e", "f", "g"].map(|key| size(&log, key));
+        let sizes = ["a", "b", "c", "d", "e", "f", "g"].map(|key| recorded_size(&log, key));
         assert_eq!(sizes, [7, 4, 1, 0, 2, 0, 5]);
         assert_eq!(log.requests.base_us, [0]);
-        let meta = meta(&folder);
+        let meta_json = meta_json(&folder);
         assert!(
-            meta.contains("\"has_base_us\": false") && meta.contains("\"writes\": 1"),
-            "{meta}"
+            meta_json.contains("\"has_base_us\": false") && meta_json.contains("\"writes\": 1"),
+            "{meta_json}"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! One direction of a connection: bytes are received, looked at, and passed on at once.
+//! Forwards one direction of a connection: bytes are received, passed to the recorder, and sent on at once.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use std::time::Instant;
 /// Bytes that are received at once.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Whose bytes they are.
+/// The direction in which bytes are forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
     ToServer,
@@ -31,24 +31,24 @@ impl ForwardLatency {
 
 /// Passes bytes on until the sender ends, either side fails, or the proxy is stopped.
 pub(super) fn forward_bytes(
-    (mut from, mut to): (&TcpStream, &TcpStream),
+    (mut sender, mut receiver): (&TcpStream, &TcpStream),
     forward_latency: &ForwardLatency,
     is_stopped: &AtomicBool,
     on_bytes: &mut dyn FnMut(&[u8]),
 ) {
     let mut buffer = vec![0; BUFFER_BYTES];
     while !is_stopped.load(Relaxed) {
-        let received = match from.read(&mut buffer) {
+        let received_bytes = match sender.read(&mut buffer) {
             Ok(0) => return,
-            Ok(received) => received,
+            Ok(received_bytes) => received_bytes,
             Err(error) if is_timeout(error.kind()) => continue,
             Err(_) => return,
         };
         let started = Instant::now();
-        let bytes = buffer.get(..received).unwrap_or_default();
-        // Before they are passed on: the reply to a command must find it.
+        let bytes = buffer.get(..received_bytes).unwrap_or_default();
+        // Recorded before they are passed on, so that the reply finds its command.
         on_bytes(bytes);
-        if to.write_all(bytes).is_err() {
+        if receiver.write_all(bytes).is_err() {
             return;
         }
         forward_latency.chunks.fetch_add(1, Relaxed);

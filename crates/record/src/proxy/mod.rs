@@ -1,9 +1,9 @@
-//! A recording proxy: for programs that cannot be changed, it stands between them and the server and records what each
+//! A recording proxy, for programs that cannot be changed: it runs between them and the server and records what each
 //! connection reads.
 //!
-//! Bytes are passed on as they are, whatever they mean; text and meta are recorded, and a connection in another protocol
-//! is counted. A connection is an instance of the log, a pause of its own ends a request. What happens inside the
-//! program is not seen: a request has no page, no route, and `base_us` is 0.
+//! Bytes are passed on as they are, whatever they mean; text and meta are recorded, and a connection in another
+//! protocol is counted. A connection is an instance of the log, a pause of its own ends a request. What happens inside
+//! the program is not seen: a request has no page, no route, and `base_us` is 0.
 
 mod commands;
 mod connection_recorder;
@@ -228,7 +228,7 @@ fn forward_connection(client: &TcpStream, shared: &ProxyShared) -> io::Result<()
             Direction::ToClient => connection_recorder.on_server_bytes(bytes, Instant::now()),
         }
     };
-    let run = |direction: Direction, from: &TcpStream, to: &TcpStream| {
+    let forward_direction = |direction: Direction, from: &TcpStream, to: &TcpStream| {
         forward_bytes(
             (from, to),
             &shared.forward_latency,
@@ -245,8 +245,8 @@ fn forward_connection(client: &TcpStream, shared: &ProxyShared) -> io::Result<()
         let _ = to.shutdown(shutdown_mode);
     };
     std::thread::scope(|scope| {
-        scope.spawn(|| run(Direction::ToServer, client, &server));
-        run(Direction::ToClient, &server, client);
+        scope.spawn(|| forward_direction(Direction::ToServer, client, &server));
+        forward_direction(Direction::ToClient, &server, client);
     });
     let connection_recorder = connection_recorder
         .into_inner()

@@ -1,6 +1,6 @@
-//! What a server replies, as far as it tells the sizes of values, however its bytes arrive.
+//! The scanner of a server's bytes: it finds the replies that report sizes of values, however the bytes arrive.
 
-/// The longest line that is looked at: values have shorter heads.
+/// The longest line that is parsed: heads of values are shorter.
 const LINE_BYTES_MAX: usize = 2048;
 
 /// A part of a reply.
@@ -28,11 +28,11 @@ pub enum ReplyEvent {
 /// Cuts the bytes of a server into replies.
 #[derive(Debug, Default)]
 pub struct ReplyScanner {
-    /// The begin of a line that is not complete.
+    /// The beginning of a line that is not complete.
     partial_line: Vec<u8>,
     /// Bytes of a value that are still to come.
     skip_bytes: u64,
-    /// The line is longer than any that matters; its end is passed over.
+    /// The line is longer than any that is parsed; the rest of it is skipped.
     is_too_long: bool,
 }
 
@@ -68,20 +68,20 @@ impl ReplyScanner {
 
     fn parse_line(&mut self, line: &[u8], emit: &mut dyn FnMut(ReplyEvent)) {
         let mut tokens = line.split(|&byte| byte == b' ');
-        let number = |token: Option<&[u8]>| -> Option<u64> {
+        let parse_number = |token: Option<&[u8]>| -> Option<u64> {
             std::str::from_utf8(token?).ok()?.parse().ok()
         };
         match tokens.next() {
             Some(b"VALUE") => {
                 let key = tokens.next().unwrap_or_default();
                 tokens.next();
-                if let Some(value_bytes) = number(tokens.next()) {
+                if let Some(value_bytes) = parse_number(tokens.next()) {
                     self.skip_bytes = value_bytes.saturating_add(2);
                     emit(ReplyEvent::Value(key.to_vec(), value_bytes));
                 }
             }
             Some(b"VA") => {
-                if let Some(value_bytes) = number(tokens.next()) {
+                if let Some(value_bytes) = parse_number(tokens.next()) {
                     self.skip_bytes = value_bytes.saturating_add(2);
                     let flags: Vec<&[u8]> = tokens.collect();
                     let flag = |letter: u8| {
@@ -128,23 +128,23 @@ mod tests {
             ReplyEvent::Noop,
         ];
         for length in 1..REPLIES.len() {
-            let (mut scanner, mut received) = (ReplyScanner::default(), Vec::new());
+            let (mut scanner, mut events) = (ReplyScanner::default(), Vec::new());
             for piece in REPLIES.chunks(length) {
-                scanner.scan(piece, &mut |event| received.push(event));
+                scanner.scan(piece, &mut |event| events.push(event));
             }
-            assert_eq!(received, expected, "pieces of {length}");
+            assert_eq!(events, expected, "pieces of {length}");
         }
     }
 
     #[test]
     fn long_lines_take_no_memory() {
         let mut scanner = ReplyScanner::default();
-        let mut received = Vec::new();
+        let mut events = Vec::new();
         for _ in 0..100 {
-            scanner.scan(&[b'x'; 4096], &mut |event| received.push(event));
+            scanner.scan(&[b'x'; 4096], &mut |event| events.push(event));
             assert!(scanner.partial_line.len() <= LINE_BYTES_MAX);
         }
-        scanner.scan(b"\r\nEND\r\n", &mut |event| received.push(event));
-        assert_eq!(received, [ReplyEvent::End]);
+        scanner.scan(b"\r\nEND\r\n", &mut |event| events.push(event));
+        assert_eq!(events, [ReplyEvent::End]);
     }
 }

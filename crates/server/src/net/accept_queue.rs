@@ -13,7 +13,7 @@ use crate::shared::wake::Waker;
 pub(crate) struct AcceptedConnection {
     pub(crate) stream: Stream,
     pub(crate) info: Arc<ConnectionInfo>,
-    /// What a predecessor left of it.
+    /// Its state in the previous process, if it was handed over.
     pub(crate) inherited: Option<Box<InheritedState>>,
 }
 

@@ -19,7 +19,7 @@ use rustix::net::RecvFlags;
 use rustix::process::nice;
 
 use crate::net::accept_queue::{AcceptQueues, AcceptedConnection};
-use crate::net::stream::{Handshake, Stream, TlsStream};
+use crate::net::stream::{HandshakeProgress, Stream, TlsStream};
 use crate::session::command_log;
 use crate::shared::Shared;
 use crate::shared::config::ClientCertificate;
@@ -35,7 +35,7 @@ const HANDSHAKE_WAIT: Duration = Duration::from_secs(5);
 /// Handshakes that have begun are at most this fraction of `-c`.
 const HANDSHAKE_DIVISOR: u32 = 4;
 
-/// Bytes of a proxy's header that are looked at; a longer one is invalid.
+/// Bytes of a proxy's header that are parsed; a longer one is invalid.
 const HEADER_BYTES_MAX: usize = 2 << 10;
 
 /// The event data of the waker.
@@ -106,7 +106,7 @@ struct OngoingHandshake {
     state: HandshakeState,
 }
 
-/// How far it is.
+/// The stage of a handshake.
 enum HandshakeState {
     /// A proxy's header has to come first.
     ProxyHeader(OwnedFd, ClientCertificate),
@@ -222,7 +222,7 @@ impl Handshakes {
             began_at: Instant::now(),
             state,
         };
-        // Edge-triggered, and served until the socket has no more, so that a looked-at header causes no event again.
+        // Edge-triggered, and served until the socket has no more, so that a peeked header causes no second event.
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let data = EventData::new_u64(serial);
         match epoll::add(&self.poll, handshake.socket(), data, flags) {
@@ -234,7 +234,7 @@ impl Handshakes {
         }
     }
 
-    /// Goes on with a handshake as far as its socket allows.
+    /// Continues a handshake as far as its socket allows.
     fn advance(&mut self, serial: u64) {
         let Some(OngoingHandshake {
             info,
@@ -267,8 +267,8 @@ impl Handshakes {
             Ok(stream) => stream,
             Err(reason) => return self.fail(&info, &reason),
         };
-        match stream.handshake() {
-            Ok(Handshake::InProgress) => {
+        match stream.continue_handshake() {
+            Ok(HandshakeProgress::InProgress) => {
                 let state = HandshakeState::Tls(stream);
                 self.ongoing.insert(
                     serial,
@@ -279,8 +279,10 @@ impl Handshakes {
                     },
                 );
             }
-            Ok(Handshake::ClientClosed) => self.close(&info, CloseReason::Normal),
-            Ok(Handshake::Complete { is_full }) => self.assign_to_worker(stream, info, is_full),
+            Ok(HandshakeProgress::ClientClosed) => self.close(&info, CloseReason::Normal),
+            Ok(HandshakeProgress::Complete { is_full }) => {
+                self.assign_to_worker(stream, info, is_full);
+            }
             Err(reason) => self.fail(&info, &reason),
         }
     }
@@ -310,10 +312,10 @@ impl Handshakes {
         while let Some(oldest) = self.ongoing.first_entry()
             && now.duration_since(oldest.get().began_at) >= HANDSHAKE_WAIT
         {
-            let late = oldest.remove();
+            let late_handshake = oldest.remove();
             let seconds = HANDSHAKE_WAIT.as_secs();
             self.fail(
-                &late.info,
+                &late_handshake.info,
                 &format!("it took longer than {seconds} seconds"),
             );
         }
@@ -374,7 +376,7 @@ fn read_header(socket: &OwnedFd, info: &ConnectionInfo) -> Result<bool, String> 
             }
             let header = buffer.get_mut(..used).unwrap_or_default();
             match rustix::net::recv(socket, header, RecvFlags::empty()) {
-                Ok((read, _)) if read == used => Ok(true),
+                Ok((read_bytes, _)) if read_bytes == used => Ok(true),
                 _ => Err("the socket failed".to_owned()),
             }
         }

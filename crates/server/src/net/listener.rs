@@ -52,14 +52,14 @@ pub(crate) struct BoundSocket {
     file: Option<(u64, u64)>,
     /// Its connections begin with a TLS handshake.
     tls: Option<ClientCertificate>,
-    /// What a socket of a predecessor gets when this server owns it.
-    wanted: Option<SocketSettings>,
+    /// The settings that a socket of a predecessor gets once this server owns it.
+    settings_to_apply: Option<SocketSettings>,
 }
 
 /// Settings of a listening socket that can change while it listens.
 struct SocketSettings {
     backlog: i32,
-    /// That of the file of a unix socket.
+    /// The mode of the file of a unix socket.
     mode: Option<u32>,
 }
 
@@ -95,7 +95,7 @@ impl BoundSocket {
             address,
             file,
             tls,
-            wanted: Some(SocketSettings {
+            settings_to_apply: Some(SocketSettings {
                 backlog: clamp_backlog(backlog),
                 mode: wanted_mode,
             }),
@@ -104,11 +104,11 @@ impl BoundSocket {
 
     /// Changes the settings of a socket of a predecessor, which has let go of it.
     fn apply_settings(&self) -> std::io::Result<()> {
-        let Some(wanted) = &self.wanted else {
+        let Some(settings_to_apply) = &self.settings_to_apply else {
             return Ok(());
         };
-        rustix::net::listen(&self.socket, wanted.backlog)?;
-        match (&self.address, wanted.mode) {
+        rustix::net::listen(&self.socket, settings_to_apply.backlog)?;
+        match (&self.address, settings_to_apply.mode) {
             (Address::Unix(path), Some(mode)) if self.owns_file(path) => {
                 fs::set_permissions(path, fs::Permissions::from_mode(mode))
             }
@@ -199,7 +199,7 @@ fn bind_tcp(address: SocketAddr, backlog: i32) -> Result<BoundSocket, Errno> {
         address: Address::Tcp(bound),
         file: None,
         tls: None,
-        wanted: None,
+        settings_to_apply: None,
     })
 }
 
@@ -221,7 +221,7 @@ fn bind_unix(path: &Path, mode: u32, backlog: i32) -> std::io::Result<BoundSocke
         address: Address::Unix(path.to_owned()),
         file: file_identity(path),
         tls: None,
-        wanted: None,
+        settings_to_apply: None,
     })
 }
 
@@ -229,8 +229,8 @@ fn bind_unix(path: &Path, mode: u32, backlog: i32) -> std::io::Result<BoundSocke
 /// still listen.
 fn is_socket_dead(path: &Path) -> std::io::Result<bool> {
     let socket = stream_socket(AddressFamily::UNIX)?;
-    let refused = rustix::net::connect(&socket, &SocketAddrUnix::new(path)?);
-    Ok(refused == Err(Errno::CONNREFUSED))
+    let connect_result = rustix::net::connect(&socket, &SocketAddrUnix::new(path)?);
+    Ok(connect_result == Err(Errno::CONNREFUSED))
 }
 
 fn stream_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
@@ -352,7 +352,7 @@ impl Listener {
     }
 
     /// Whether connections that have not logged in hold their share of `-c`. The next ones wait in the kernel: within
-    /// a second the others have logged in or are closed, so strangers delay logins and nothing else.
+    /// a second the others have logged in or are closed, so clients that do not log in delay logins and nothing else.
     fn is_full_of_unauthenticated(&self) -> bool {
         let unauthenticated = &self.shared.connections.unauthenticated;
         let unauthenticated_max =
@@ -473,7 +473,7 @@ mod tests {
             path: path.clone(),
             mode: 0o700,
         };
-        let first = bind_listener(&listen, 0).unwrap();
+        let old_socket = bind_listener(&listen, 0).unwrap();
         let connect = || {
             let client = stream_socket(AddressFamily::UNIX).unwrap();
             let address = SocketAddrUnix::new(&path).unwrap();
@@ -484,10 +484,11 @@ mod tests {
             clients.push(client);
         }
         let connected_before = clients.len();
-        let socket = first.socket().try_clone().unwrap();
-        let next = BoundSocket::inherited(socket, first.address.clone(), &listen, 5);
+        let socket = old_socket.socket().try_clone().unwrap();
+        let inherited_socket =
+            BoundSocket::inherited(socket, old_socket.address.clone(), &listen, 5);
         assert_eq!(connect().err(), Some(Errno::AGAIN));
-        next.apply_settings().unwrap();
+        inherited_socket.apply_settings().unwrap();
         while let Ok(client) = connect() {
             clients.push(client);
         }

@@ -12,8 +12,8 @@ use crate::shared::connection_info::CloseReason;
 impl Session {
     /// Parses and executes one request. `None` continues.
     pub(super) fn serve_request(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
-        if let Some(next) = run.end_if_due() {
-            return Some(next);
+        if let Some(run_end) = run.check_limits() {
+            return Some(run_end);
         }
         match binary::parse(run.remaining_input()) {
             Parsed::Incomplete => Some(RunEnd::NeedsInput),
@@ -84,7 +84,7 @@ impl Session {
         if run.context.shared.logins.are_required() {
             return self.serve_sasl(id, command, used, run);
         }
-        let swallow_bytes = match *command {
+        let bytes_to_skip = match *command {
             Command::SaslLogin { message_bytes, .. } => message_bytes,
             _ => 0,
         };
@@ -92,7 +92,7 @@ impl Session {
         let refusal = PacketRefusal {
             id,
             status: Status::UnknownCommand,
-            swallow_bytes,
+            bytes_to_skip,
             must_close: false,
         };
         self.refuse_request(refusal, run)
@@ -104,8 +104,8 @@ impl Session {
         run: &mut Run<'_, '_, '_>,
     ) -> Option<RunEnd> {
         binary::write_error(&mut run.out.bytes, refusal.id, refusal.status);
-        if refusal.swallow_bytes > 0 {
-            self.state = State::Swallow(u64::from(refusal.swallow_bytes));
+        if refusal.bytes_to_skip > 0 {
+            self.state = State::SkipRefusedValue(u64::from(refusal.bytes_to_skip));
         }
         refusal
             .must_close

@@ -11,7 +11,7 @@ use crate::session::output::{Output, OutputPart};
 use crate::shared::connection_info::ConnectionInfo;
 
 /// Maximum number of bytes of a command or reply that are logged.
-const TRACE_BYTES_MAX: usize = 1024;
+const LOGGED_BYTES_MAX: usize = 1024;
 
 /// Logs a command; `input` begins with it.
 pub(crate) fn log_command(context: &Context<'_>, input: &[u8]) {
@@ -44,7 +44,7 @@ pub(crate) fn log_request(context: &Context<'_>, input: &[u8]) {
 
 /// Logs the lines of a reply, or the headers of packets, without the values in it.
 pub(crate) fn log_replies(context: &Context<'_>, out: &Output<'_>, is_binary: bool) {
-    let next_logged = if is_binary { next_header } else { next_line };
+    let next_logged_part = if is_binary { next_header } else { next_line };
     let descriptor = context.connection.id.descriptor;
     // Bytes of a value that are still to be skipped.
     let mut skip_bytes = 0;
@@ -60,15 +60,15 @@ pub(crate) fn log_replies(context: &Context<'_>, out: &Output<'_>, is_binary: bo
             let skipped = skip_bytes.min(bytes.len());
             bytes = bytes.get(skipped..).unwrap_or_default();
             skip_bytes -= skipped;
-            let Some(logged) = next_logged(bytes) else {
+            let Some(logged_part) = next_logged_part(bytes) else {
                 break;
             };
-            bytes = bytes.get(logged.part_bytes..).unwrap_or_default();
-            skip_bytes = logged.value_bytes;
+            bytes = bytes.get(logged_part.part_bytes..).unwrap_or_default();
+            skip_bytes = logged_part.value_bytes;
             context
                 .shared
                 .log
-                .queue_line(format!(">{descriptor} {}", logged.text));
+                .queue_line(format!(">{descriptor} {}", logged_part.text));
         }
     }
 }
@@ -76,7 +76,7 @@ pub(crate) fn log_replies(context: &Context<'_>, out: &Output<'_>, is_binary: bo
 /// The part of a reply that is logged.
 struct LoggedPart {
     text: String,
-    /// Bytes of it.
+    /// Its length in the output.
     part_bytes: usize,
     /// Bytes of the value that follows it, with its line ending.
     value_bytes: usize,
@@ -107,19 +107,19 @@ fn next_line(bytes: &[u8]) -> Option<LoggedPart> {
 /// A line of a reply as it is logged, and the length of the value that follows it.
 fn describe_reply_line(line: &[u8]) -> (String, Option<usize>) {
     let mut tokens = ascii::tokens(line.trim_ascii_end());
-    let number = |token: Option<&[u8]>| token.and_then(ascii::parse_u32).map(|n| n as usize);
+    let parse_number = |token: Option<&[u8]>| token.and_then(ascii::parse_u32).map(|n| n as usize);
     match tokens.next() {
         Some(b"VALUE") => {
             let key = tokens.next().unwrap_or_default();
-            let value_bytes = number(tokens.nth(1));
+            let value_bytes = parse_number(tokens.nth(1));
             (format!("sending key {}", escape_for_log(key)), value_bytes)
         }
-        Some(b"VA") => (escape_for_log(line), number(tokens.next())),
+        Some(b"VA") => (escape_for_log(line), parse_number(tokens.next())),
         _ => (escape_for_log(line), None),
     }
 }
 
-/// A connection was opened or closed.
+/// The line that reports that a connection was opened or closed.
 pub(crate) fn describe_connection(info: &ConnectionInfo, is_open: bool) -> String {
     let descriptor = info.id.descriptor;
     if is_open {
@@ -131,7 +131,7 @@ pub(crate) fn describe_connection(info: &ConnectionInfo, is_open: bool) -> Strin
 
 /// Text without characters that could disturb a terminal or a log.
 pub(crate) fn escape_for_log(bytes: &[u8]) -> String {
-    let end = bytes.len().min(TRACE_BYTES_MAX);
+    let end = bytes.len().min(LOGGED_BYTES_MAX);
     let text = bytes.get(..end).unwrap_or_default().trim_ascii_end();
     text.escape_ascii().to_string()
 }

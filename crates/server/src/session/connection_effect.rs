@@ -7,11 +7,11 @@ use crate::shared::watchers::WatchFilter;
 /// How the connection continues after a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionEffect {
-    /// Executed; continue.
+    /// It was executed; the connection continues.
     Done,
     /// Send the pending output and close.
     Close(CloseReason),
-    /// The connection becomes a log.
+    /// From now on the connection is a log of events.
     Watch(WatchFilter),
     /// The connection receives a listing.
     Dump(Dump),

@@ -1,4 +1,4 @@
-//! The surroundings that a session needs to execute commands: the store, the second, the counters, the server.
+//! What a session needs to execute commands: the store, the current second, the counters, the state of the server.
 
 use std::cell::Cell;
 
@@ -12,7 +12,7 @@ use crate::shared::peer_memory::Pressure;
 use crate::shared::sizes::{SLICE_BYTES, SLICE_BYTES_BY_REFERENCE, SLICE_BYTES_HIGH_PRESSURE};
 use crate::shared::wake::Waker;
 
-/// The surroundings of one run of one session.
+/// What one run of one session needs besides its input and output.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'w> {
     /// This thread's handle on the store.
@@ -33,14 +33,14 @@ pub(crate) struct Context<'w> {
     pub(crate) pressure: Pressure,
     /// Whether the connection is the first of those that wait for memory.
     pub(crate) is_first_waiter: bool,
-    /// Commands and replies are logged.
+    /// Whether commands and replies are logged.
     pub(crate) logs_commands: bool,
-    /// The connection has waited for a segment for the maximum time: one write that finds none is refused.
+    /// Whether the connection has waited for a segment for the maximum time: then one write that finds none is refused.
     pub(crate) may_refuse: &'w Cell<bool>,
 }
 
 impl Context<'_> {
-    /// Whether so much output is made that it is sent before more is made.
+    /// Whether there is so much output that it is sent before more is made.
     ///
     /// Values that are sent from where they lie fill a slice later than rendered bytes, because each call of the
     /// kernel that sends a part wakes the reader; but not while memory is short or small requests wait behind them.
@@ -70,7 +70,7 @@ impl Context<'_> {
         }
     }
 
-    /// The expiry that an exptime of the wire means now.
+    /// The expiry that an exptime in a request means now.
     #[inline]
     pub(crate) fn expiry(&self, exptime: i64) -> Expiry {
         if exptime == 0 {

@@ -10,7 +10,7 @@ use crate::shared::Shared;
 use crate::shared::events::publish;
 use crate::shared::watchers::{Subject, kind};
 
-/// A key was requested.
+/// Publishes that a key was requested.
 pub(crate) fn publish_fetch(context: &Context<'_>, key: &[u8], value_bytes: Option<u32>) {
     if !context.shared.watchers.is_watched(kind::FETCHERS) {
         return;
@@ -136,7 +136,7 @@ pub(crate) fn render_deletion(
     Some(text)
 }
 
-/// All items whose keys start with a prefix were removed: one line for all of them.
+/// Publishes that all items whose keys start with a prefix were removed, in one line for all of them.
 pub(crate) fn publish_prefix_flush(context: &Context<'_>, prefix: &[u8], command: &str) {
     if !context.shared.watchers.is_watched(kind::DELETIONS) {
         return;
@@ -157,7 +157,8 @@ pub(crate) fn publish_deletion(shared: &Shared, key: &[u8], line: &[u8]) {
     publish(shared, kind::DELETIONS, Subject::Key(key), line);
 }
 
-/// An item was changed in place: its number, its expiry, or that it is stale. memcached reports none of these.
+/// Publishes that an item was changed in place: its number, its expiry, or that it is stale. memcached reports none of
+/// these.
 pub(crate) fn publish_change(context: &Context<'_>, key: &[u8], command: &str) {
     if !context.shared.watchers.is_watched(kind::MUTATIONS) {
         return;
@@ -169,7 +170,7 @@ pub(crate) fn publish_change(context: &Context<'_>, key: &[u8], command: &str) {
     publish(context.shared, kind::MUTATIONS, Subject::Key(key), &text);
 }
 
-/// All items were removed, or will be in this many seconds.
+/// Publishes that all items were removed, or will be in `delay_s` seconds.
 pub(crate) fn publish_flush_all(context: &Context<'_>, delay_s: u32) {
     if context.shared.watchers.is_watched(kind::DELETIONS) {
         let text = format!("type=flush_all delay={delay_s}");

@@ -1,4 +1,4 @@
-//! A session that passes to the next process: its position in the stream, as fields.
+//! The fields of a session that is handed over to the next process: its position in its stream.
 
 use glasscache_protocol::command::GetHead;
 use glasscache_store::Reservation;
@@ -7,13 +7,13 @@ use super::state::{LoginState, PendingGet, Protocol, Session, State};
 use crate::shared::config::Protocols;
 use crate::shared::fields::{FieldReader, FieldWriter};
 
-const COMMAND: u8 = 0;
-const KEYS: u8 = 1;
-const SWALLOW: u8 = 2;
-const PROXY_HEADER: u8 = 3;
-const LOGIN: u8 = 4;
-const DESYNCHRONISED: u8 = 5;
-const CLOSED: u8 = 6;
+const STATE_COMMAND: u8 = 0;
+const STATE_PENDING_GET: u8 = 1;
+const STATE_SKIP_REFUSED_VALUE: u8 = 2;
+const STATE_PROXY_HEADER: u8 = 3;
+const STATE_LOGIN: u8 = 4;
+const STATE_DESYNCHRONISED: u8 = 5;
+const STATE_CLOSED: u8 = 6;
 
 impl Session {
     /// Whether it can be continued by another process: no upload, no attempt to log in that is being verified.
@@ -34,57 +34,57 @@ impl Session {
     }
 
     /// Appends its fields.
-    pub(crate) fn write_state(&self, to: &mut FieldWriter) {
-        to.u8(match self.protocol {
+    pub(crate) fn write_state(&self, writer: &mut FieldWriter) {
+        writer.u8(match self.protocol {
             Protocol::Unknown => 0,
             Protocol::Text => 1,
             Protocol::Binary => 2,
         });
         match &self.state {
-            State::Command => to.u8(COMMAND),
-            State::PendingGet(keys) => {
-                to.u8(KEYS);
-                to.bool(keys.head.with_cas);
-                to.bool(keys.head.touch.is_some());
-                to.i64(keys.head.touch.unwrap_or(0));
-                to.u64(keys.key_bytes as u64);
-                to.bool(keys.has_started);
+            State::Command => writer.u8(STATE_COMMAND),
+            State::PendingGet(pending_get) => {
+                writer.u8(STATE_PENDING_GET);
+                writer.bool(pending_get.head.with_cas);
+                writer.bool(pending_get.head.touch.is_some());
+                writer.i64(pending_get.head.touch.unwrap_or(0));
+                writer.u64(pending_get.key_bytes as u64);
+                writer.bool(pending_get.has_started);
             }
-            State::Swallow(bytes_left) => {
-                to.u8(SWALLOW);
-                to.u64(*bytes_left);
+            State::SkipRefusedValue(bytes_left) => {
+                writer.u8(STATE_SKIP_REFUSED_VALUE);
+                writer.u64(*bytes_left);
             }
-            State::ProxyHeader => to.u8(PROXY_HEADER),
+            State::ProxyHeader => writer.u8(STATE_PROXY_HEADER),
             State::Login(login) => {
-                to.u8(LOGIN);
-                to.bool(login.expects_step);
-                to.u32(login.failures);
+                writer.u8(STATE_LOGIN);
+                writer.bool(login.expects_step);
+                writer.u32(login.failures);
             }
-            State::Desynchronised => to.u8(DESYNCHRONISED),
-            State::Upload(_) | State::Closed => to.u8(CLOSED),
+            State::Desynchronised => writer.u8(STATE_DESYNCHRONISED),
+            State::Upload(_) | State::Closed => writer.u8(STATE_CLOSED),
         }
     }
 
-    /// Reads what [`Session::write_state`] wrote. A connection that needed no login before has to log in if that is required
-    /// now, and one that speaks a protocol that is not allowed any more is closed.
-    pub(crate) fn read(
-        from: &mut FieldReader<'_>,
+    /// Reads what [`Session::write_state`] wrote. A connection that needed no login before has to log in if that is
+    /// required now, and one that speaks a protocol that is not allowed any more is closed.
+    pub(crate) fn read_fields(
+        reader: &mut FieldReader<'_>,
         requires_login: bool,
         previous_required_login: bool,
         protocols: Protocols,
     ) -> Option<Session> {
-        let protocol = match from.u8()? {
+        let protocol = match reader.u8()? {
             0 => Protocol::Unknown,
             1 => Protocol::Text,
             2 => Protocol::Binary,
             _ => return None,
         };
         let must_log_in = requires_login && !previous_required_login;
-        let state = match (read_state(from)?, must_log_in) {
+        let state = match (read_state(reader)?, must_log_in) {
             (_, _) if protocol.refusal_reason(protocols).is_some() => State::Closed,
             (State::Command, true) => State::initial(true),
-            // In the middle of a request, after which it could go on.
-            (State::PendingGet(_) | State::Swallow(_), true) => State::Closed,
+            // In the middle of a request, after which it could continue without a login.
+            (State::PendingGet(_) | State::SkipRefusedValue(_), true) => State::Closed,
             (State::Login(_), _) if !requires_login => State::Command,
             (state, _) => state,
         };
@@ -92,31 +92,31 @@ impl Session {
     }
 }
 
-fn read_state(from: &mut FieldReader<'_>) -> Option<State> {
-    Some(match from.u8()? {
-        COMMAND => State::Command,
-        KEYS => {
-            let with_cas = from.bool()?;
-            let (has_touch, touch) = (from.bool()?, from.i64()?);
+fn read_state(reader: &mut FieldReader<'_>) -> Option<State> {
+    Some(match reader.u8()? {
+        STATE_COMMAND => State::Command,
+        STATE_PENDING_GET => {
+            let with_cas = reader.bool()?;
+            let (has_touch, touch) = (reader.bool()?, reader.i64()?);
             State::PendingGet(PendingGet {
                 head: GetHead {
                     with_cas,
                     touch: has_touch.then_some(touch),
                 },
-                key_bytes: from.u64()? as usize,
+                key_bytes: reader.u64()? as usize,
                 reply_start: None,
-                has_started: from.bool()?,
+                has_started: reader.bool()?,
             })
         }
-        SWALLOW => State::Swallow(from.u64()?),
-        PROXY_HEADER => State::ProxyHeader,
-        LOGIN => State::Login(Box::new(LoginState {
-            expects_step: from.bool()?,
-            failures: from.u32()?,
+        STATE_SKIP_REFUSED_VALUE => State::SkipRefusedValue(reader.u64()?),
+        STATE_PROXY_HEADER => State::ProxyHeader,
+        STATE_LOGIN => State::Login(Box::new(LoginState {
+            expects_step: reader.bool()?,
+            failures: reader.u32()?,
             ..LoginState::default()
         })),
-        DESYNCHRONISED => State::Desynchronised,
-        CLOSED => State::Closed,
+        STATE_DESYNCHRONISED => State::Desynchronised,
+        STATE_CLOSED => State::Closed,
         _ => return None,
     })
 }
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     fn states() -> Vec<State> {
-        let keys = PendingGet {
+        let pending_get = PendingGet {
             head: GetHead {
                 with_cas: true,
                 touch: Some(-5),
@@ -142,8 +142,8 @@ mod tests {
         };
         vec![
             State::Command,
-            State::PendingGet(keys),
-            State::Swallow(1 << 40),
+            State::PendingGet(pending_get),
+            State::SkipRefusedValue(1 << 40),
             State::ProxyHeader,
             State::Login(Box::new(login)),
             State::Desynchronised,
@@ -166,12 +166,15 @@ mod tests {
             };
             let written = fields(&session);
             let mut reader = FieldReader(&written);
-            let read = Session::read(&mut reader, true, true, Protocols::Any);
+            let read = Session::read_fields(&mut reader, true, true, Protocols::Any);
             assert!(reader.is_at_end());
             assert_eq!(fields(&read.unwrap()), written);
             for end in 0..written.len() {
                 let cut = &written[..end];
-                assert!(Session::read(&mut FieldReader(cut), true, true, Protocols::Any).is_none());
+                assert!(
+                    Session::read_fields(&mut FieldReader(cut), true, true, Protocols::Any)
+                        .is_none()
+                );
             }
         }
     }
@@ -185,11 +188,13 @@ mod tests {
                 protocol: Protocol::Text,
             };
             let written = fields(&session);
-            let read = Session::read(&mut FieldReader(&written), true, false, Protocols::Any);
+            let read =
+                Session::read_fields(&mut FieldReader(&written), true, false, Protocols::Any);
             let read = read.unwrap();
             assert_eq!(is_open, matches!(read.state, State::Login(_)));
             assert!(!matches!(read.state, State::Command | State::PendingGet(_)));
-            let read = Session::read(&mut FieldReader(&written), false, true, Protocols::Any);
+            let read =
+                Session::read_fields(&mut FieldReader(&written), false, true, Protocols::Any);
             assert!(!matches!(read.unwrap().state, State::Login(_)));
         }
     }
@@ -201,7 +206,7 @@ mod tests {
             protocol: Protocol::Binary,
         };
         let written = fields(&session);
-        let read = Session::read(&mut FieldReader(&written), false, false, Protocols::Text);
+        let read = Session::read_fields(&mut FieldReader(&written), false, false, Protocols::Text);
         assert!(matches!(read.unwrap().state, State::Closed));
     }
 }

@@ -73,8 +73,8 @@ impl Session {
 
     /// Serves a connection that has to log in. `None` continues.
     pub(super) fn serve_login(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
-        if let Some(next) = run.end_if_due() {
-            return Some(next);
+        if let Some(run_end) = run.check_limits() {
+            return Some(run_end);
         }
         let State::Login(login) = &mut self.state else {
             return None;
@@ -180,7 +180,7 @@ impl Session {
             binary::write_error(&mut run.out.bytes, login.id, Status::InvalidArguments);
             return None;
         }
-        let mut state = self.begin_unauthenticated(run.context);
+        let mut state = self.take_login_state(run.context);
         let expects_step = std::mem::take(&mut state.expects_step);
         let is_plain_mechanism = login.mechanism.eq_ignore_ascii_case(PLAIN);
         if is_plain_mechanism && !login.is_step && message.is_empty() {
@@ -197,8 +197,9 @@ impl Session {
         None
     }
 
-    /// The state of the login, to be put back: from now on the connection has to log in, also if it was logged in.
-    fn begin_unauthenticated(&mut self, context: &Context<'_>) -> LoginState {
+    /// Takes the state of the login, which the caller puts back: from now on the connection has to log in, also if it
+    /// was logged in.
+    fn take_login_state(&mut self, context: &Context<'_>) -> LoginState {
         let connections = &context.shared.connections;
         connections.set_awaits_login(context.connection, true);
         match std::mem::take(&mut self.state) {
@@ -213,7 +214,7 @@ impl Session {
         credentials: Option<Credentials<'_>>,
         context: &Context<'_>,
     ) {
-        let mut login = self.begin_unauthenticated(context);
+        let mut login = self.take_login_state(context);
         login.request_id = request_id;
         login.attempt = Some(context.shared.logins.submit(credentials, context.waker));
         self.state = State::Login(Box::new(login));

@@ -1,4 +1,5 @@
-//! The protocol state of one connection, without its socket: bytes in, bytes out, time passed in.
+//! The protocol state of one connection, without its socket and without a clock: a run gets bytes and the time, and
+//! returns bytes.
 //!
 //! A session holds only its position in the stream; input that it cannot parse yet stays with the caller. Lookups
 //! of keys, whether many in one `get` or many pipelined commands, are collected into batches, so that the memory of
@@ -47,14 +48,14 @@ impl Session {
         context: &Context<'w>,
         out: &mut Output<'w>,
     ) -> Progress {
-        let stop = |run_end| Progress {
+        let end_without_progress = |run_end| Progress {
             used_bytes: 0,
             run_end,
         };
         let used = match self.read_proxy_header(input, context) {
             Ok(Some(used)) => used,
-            Ok(None) => return stop(RunEnd::NeedsInput),
-            Err(reason) => return stop(RunEnd::Close(reason)),
+            Ok(None) => return end_without_progress(RunEnd::NeedsInput),
+            Err(reason) => return end_without_progress(RunEnd::Close(reason)),
         };
         let mut run = Run {
             input,
@@ -88,7 +89,9 @@ impl Session {
                 }
                 State::Command => self.serve_line(&mut run),
                 State::PendingGet(keys) => self.parse_keys(keys, &mut run),
-                State::Swallow(bytes_left) => self.swallow(bytes_left, &mut run),
+                State::SkipRefusedValue(bytes_left) => {
+                    self.skip_refused_value(bytes_left, &mut run)
+                }
                 State::Upload(_) => self.continue_upload(&mut run),
                 State::Login(_) => self.serve_login(&mut run),
                 State::Desynchronised => Some(refuse_next_line(&mut run)),
@@ -127,7 +130,7 @@ impl Session {
 
     /// Whether a large value is being received.
     pub(crate) fn awaits_value(&self) -> bool {
-        matches!(self.state, State::Upload(_) | State::Swallow(_))
+        matches!(self.state, State::Upload(_) | State::SkipRefusedValue(_))
     }
 
     /// Whether the client speaks the binary protocol.
@@ -144,7 +147,7 @@ impl Session {
         }
     }
 
-    /// Parses and executes one request of the binary protocol, or one line; logs it if commands are traced.
+    /// Parses and executes one request of the binary protocol, or one line; logs it if commands are logged.
     fn serve_logged_or_binary(
         &mut self,
         is_binary: bool,
@@ -169,7 +172,7 @@ impl Session {
 
     /// Parses and executes one line. `None` continues.
     fn serve_line(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
-        if let Some(run_end) = run.end_if_due() {
+        if let Some(run_end) = run.check_limits() {
             return Some(run_end);
         }
         if let Some((key, used)) = text::parse_single_get(run.remaining_input()) {
@@ -261,24 +264,24 @@ impl Session {
         if !refusal.noreply {
             run.out.bytes.extend_from_slice(refusal.reply);
         }
-        if refusal.swallow_bytes == LineRefusal::SWALLOW_UNKNOWN {
+        if refusal.bytes_to_skip == LineRefusal::SKIP_UNKNOWN {
             self.state = State::Desynchronised;
-        } else if refusal.swallow_bytes > 0 {
-            self.state = State::Swallow(refusal.swallow_bytes);
+        } else if refusal.bytes_to_skip > 0 {
+            self.state = State::SkipRefusedValue(refusal.bytes_to_skip);
         }
         refusal
             .must_close
             .then_some(RunEnd::Close(CloseReason::Protocol))
     }
 
-    fn swallow(&mut self, bytes_left: u64, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
+    fn skip_refused_value(&mut self, bytes_left: u64, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         let skipped = bytes_left.min(run.remaining_input().len() as u64);
         run.used_bytes += skipped as usize;
         if skipped == bytes_left {
             self.state = State::Command;
             return None;
         }
-        self.state = State::Swallow(bytes_left - skipped);
+        self.state = State::SkipRefusedValue(bytes_left - skipped);
         Some(RunEnd::NeedsInput)
     }
 }

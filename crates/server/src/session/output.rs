@@ -10,7 +10,7 @@ use crate::session::send_vector::SendVector;
 /// Values above this many bytes are sent in place.
 pub(crate) const COPY_BYTES_MAX: u32 = 8 << 10;
 
-/// The output of one run, borrowing large items until the worker passes.
+/// The output of one run, which borrows large items until the worker releases them ([`Worker::pass`]).
 pub(crate) struct Output<'w> {
     /// Rendered replies.
     pub(crate) bytes: Vec<u8>,
@@ -58,7 +58,7 @@ impl<'w> Output<'w> {
     }
 
     /// An output that is already rendered.
-    pub(crate) fn rendered(bytes: Vec<u8>) -> Output<'w> {
+    pub(crate) fn from_rendered(bytes: Vec<u8>) -> Output<'w> {
         Output {
             bytes,
             large_values: Vec::new(),
@@ -91,7 +91,7 @@ impl<'w> Output<'w> {
         self.bytes.len() + self.large_value_bytes
     }
 
-    /// An `mn` was executed: everything before its reply counts as sent.
+    /// Records that an `mn` was executed: everything before its reply counts as sent.
     pub(crate) fn mark_mn_reply(&mut self) {
         self.mn_reply_end = self.len();
     }

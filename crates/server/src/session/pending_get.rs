@@ -55,8 +55,8 @@ impl Session {
         }
     }
 
-    /// A key too long, or too many: the error replaces the reply, as in memcached, unless a part of that reply has
-    /// already been sent; then the connection must close.
+    /// Refuses a get with too long a key or too many keys: the error replaces the reply, as in memcached, unless a part
+    /// of that reply has already been sent; then the connection must close.
     fn refuse_get(
         &mut self,
         pending_get: PendingGet,

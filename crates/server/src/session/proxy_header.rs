@@ -1,6 +1,6 @@
 //! Connections of a known proxy: they begin with a header of the PROXY protocol, which names the client.
 //!
-//! Only addresses of the settings are proxies. From anybody else the header is a malformed request, so no client can
+//! Only addresses of the settings are proxies. From any other peer the header is a malformed request, so no client can
 //! claim to be another.
 
 use glasscache_protocol::proxy_header::{self, Parsed};

@@ -1,4 +1,4 @@
-//! The form of all statistics: `STAT <name> <value>` lines and an END.
+//! The form in which all statistics are sent: `STAT <name> <value>` lines and an END.
 
 use std::fmt::Display;
 use std::io::Write as _;
@@ -13,7 +13,7 @@ impl<'o> Rows<'o> {
         Rows { out }
     }
 
-    /// One row.
+    /// Appends one row.
     pub(super) fn write_row(&mut self, name: impl Display, value: impl Display) {
         // Writing to a vector cannot fail.
         let _ = write!(self.out, "STAT {name} {value}\r\n");

@@ -46,9 +46,9 @@ impl<'b, 'w> Run<'b, '_, 'w> {
         last_line_start
     }
 
-    /// Flushes a full batch; returns how the run ends, if it has to before the next command.
+    /// Executes a full batch; returns how the run ends, if it has to end before the next command.
     #[inline]
-    pub(super) fn end_if_due(&mut self) -> Option<RunEnd> {
+    pub(super) fn check_limits(&mut self) -> Option<RunEnd> {
         self.execute_full_batch();
         if self.is_stopped() || self.context.is_output_full(self.out) {
             return Some(RunEnd::Flush);
@@ -63,7 +63,7 @@ impl<'b, 'w> Run<'b, '_, 'w> {
         None
     }
 
-    /// Flushes the batch if it is full.
+    /// Makes the pending lookups if the batch is full.
     #[inline]
     pub(super) fn execute_full_batch(&mut self) -> Option<OutputPosition> {
         if self.batch.is_full() {

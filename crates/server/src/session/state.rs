@@ -28,10 +28,10 @@ pub(crate) struct Session {
     pub(super) protocol: Protocol,
 }
 
-/// What the client speaks: its first byte decides for the whole connection.
+/// The protocol of a connection, which the first byte of its client decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Protocol {
-    /// Nothing has come yet.
+    /// Nothing has been received yet.
     #[default]
     Unknown,
     /// Classic text and meta.
@@ -68,7 +68,7 @@ pub(super) enum State {
     /// After the head of a get.
     PendingGet(PendingGet),
     /// This many bytes of a refused value are still to be skipped.
-    Swallow(u64),
+    SkipRefusedValue(u64),
     /// A large value is being received into the store.
     Upload(Box<Upload>),
     /// Before the header of a proxy.
@@ -135,7 +135,7 @@ pub(super) struct PendingGet {
     pub(super) key_bytes: usize,
     /// Where its reply begins in the output; `None` before its first key and after a slice was sent.
     pub(super) reply_start: Option<OutputPosition>,
-    /// Whether a key has been checked at.
+    /// Whether a key has been looked up.
     pub(super) has_started: bool,
 }
 
@@ -146,7 +146,7 @@ pub(super) struct LoginState {
     pub(super) attempt: Option<Arc<Attempt>>,
     /// The binary request whose response reports the outcome.
     pub(super) request_id: RequestId,
-    /// PLAIN was named without its message, which the next request brings.
+    /// Whether PLAIN was named without its message, which the next request brings.
     pub(super) expects_step: bool,
     /// Failed attempts since the connection was last logged in.
     pub(super) failures: u32,
@@ -178,12 +178,12 @@ impl RunEnd {
         }
     }
 
-    /// How a run continues after a command; `None` continues the run.
+    /// How a run ends after a command; `None` if it continues.
     pub(super) fn after_command(effect: ConnectionEffect) -> Option<RunEnd> {
         match effect {
             ConnectionEffect::Done => None,
             ConnectionEffect::Close(reason) => Some(RunEnd::Close(reason)),
-            ConnectionEffect::Watch(watching) => Some(RunEnd::Watch(watching)),
+            ConnectionEffect::Watch(filter) => Some(RunEnd::Watch(filter)),
             ConnectionEffect::Dump(dump) => Some(RunEnd::Dump(dump)),
         }
     }

@@ -17,16 +17,16 @@ impl Session {
         run: &mut Run<'_, '_, '_>,
     ) -> Option<RunEnd> {
         let value_bytes = write.value_bytes as usize;
-        let after_head = run.remaining_input().get(head_bytes..).unwrap_or_default();
+        let input_after_head = run.remaining_input().get(head_bytes..).unwrap_or_default();
         if write.value_bytes < UPLOAD_BYTES_MIN
-            && let Some((value, following_input)) = after_head.split_at_checked(value_bytes)
+            && let Some((value, following_input)) = input_after_head.split_at_checked(value_bytes)
             && let Some((terminator, _)) =
                 following_input.split_at_checked(write.value_terminator().len())
         {
             let used = head_bytes + value_bytes + terminator.len();
             if terminator != write.value_terminator() {
                 run.used_bytes += used;
-                return RunEnd::after_command(write.refuse_chunk(run.out));
+                return RunEnd::after_command(write.refuse_data_chunk(run.out));
             }
             if write.execute(value, run.context, run.out).is_err() {
                 return Some(RunEnd::WaitForSegment);
@@ -59,7 +59,7 @@ impl Session {
             }));
         } else {
             let terminator_bytes = write.value_terminator().len() as u64;
-            self.state = State::Swallow(u64::from(write.value_bytes) + terminator_bytes);
+            self.state = State::SkipRefusedValue(u64::from(write.value_bytes) + terminator_bytes);
         }
         None
     }
@@ -117,7 +117,7 @@ impl Session {
         let terminator_bytes = terminator.len();
         if terminator != write.value_terminator() {
             run.used_bytes += terminator_bytes;
-            return RunEnd::after_command(write.refuse_chunk(run.out));
+            return RunEnd::after_command(write.refuse_data_chunk(run.out));
         }
         let reservation = &mut upload.reservation;
         if write.commit(reservation, run.context, run.out).is_err() {
@@ -130,7 +130,7 @@ impl Session {
         None
     }
 
-    /// The store has no memory for the rest: reply with an error and skip the rest.
+    /// Refuses an upload because the store has no memory for the rest: replies with an error and skips the rest.
     fn refuse_upload(&mut self, run: &mut Run<'_, '_, '_>) -> Option<RunEnd> {
         let State::Upload(upload) = std::mem::take(&mut self.state) else {
             return None;
@@ -139,11 +139,11 @@ impl Session {
             .store
             .refuse_upload(&upload.reservation, run.context.now);
         let write = upload.pending_write.to_store_write();
-        write.count_refused(run.context);
+        write.count_refusal(run.context);
         write.report_no_memory(run.out);
         let bytes_left =
             u64::from(upload.reservation.missing_bytes()) + write.value_terminator().len() as u64;
-        self.state = State::Swallow(bytes_left);
+        self.state = State::SkipRefusedValue(bytes_left);
         drop(upload);
         stalled::record_upload_release(run.context.shared);
         None

@@ -1,18 +1,18 @@
-//! Giving up a replacement before its last message.
+//! A handle by which a replacement is given up before its last message.
 
 use std::sync::{Arc, Mutex};
 
 use crate::shared::control_channel::ControlChannel;
 use crate::shared::lock::lock;
 
-/// Gives up a replacement from any thread, as long as the running server can go on.
+/// Gives up a replacement from any thread, as long as the running server can continue.
 #[derive(Clone, Default)]
 pub struct Cancellation(Arc<Mutex<CancellationState>>);
 
 #[derive(Default)]
 struct CancellationState {
     decision: Decision,
-    /// The conversation with the running server.
+    /// The channel to the running server.
     channel: Option<Arc<ControlChannel>>,
 }
 
@@ -25,8 +25,8 @@ enum Decision {
 }
 
 impl Cancellation {
-    /// Makes the replacement fail, so that the running server goes on. False if that can no longer be: the new server
-    /// may own everything, and has to be stopped when it has started.
+    /// Makes the replacement fail, so that the running server continues. False if it is too late for that: the new
+    /// server may own everything, and has to be stopped when it has started.
     pub fn cancel(&self) -> bool {
         let mut state = lock(&self.0);
         if state.decision == Decision::Committing {
@@ -39,8 +39,8 @@ impl Cancellation {
         true
     }
 
-    /// Ends this conversation when it is cancelled, or now if it was.
-    pub(crate) fn watch(&self, channel: &Arc<ControlChannel>) {
+    /// Shuts this channel down when the replacement is cancelled, or now if it was.
+    pub(crate) fn shut_down_when_cancelled(&self, channel: &Arc<ControlChannel>) {
         let mut state = lock(&self.0);
         if state.decision == Decision::Cancelled {
             channel.shut_down();
@@ -48,7 +48,8 @@ impl Cancellation {
         state.channel = Some(Arc::clone(channel));
     }
 
-    /// From now on it cannot be cancelled, and the conversation is not kept open for that; false if it was cancelled.
+    /// From now on the replacement cannot be cancelled, and the channel is not kept open for that; false if it was
+    /// cancelled before.
     pub(crate) fn begin_commit(&self) -> bool {
         let mut state = lock(&self.0);
         state.channel = None;

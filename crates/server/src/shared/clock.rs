@@ -40,11 +40,11 @@ impl Clock {
 
     /// The clock of a server that was stopped, later by the time since then; `None` if the wall clock is before that
     /// time, because then the time since is not known.
-    pub(crate) fn resumed(stop: StopTime) -> Option<Clock> {
-        Clock::resumed_at(stop, since_boot_ns(), wall_unix_ms())
+    pub(crate) fn resumed_from(stop: StopTime) -> Option<Clock> {
+        Clock::resumed_from_at(stop, since_boot_ns(), wall_unix_ms())
     }
 
-    fn resumed_at(stop: StopTime, since_boot_ns: i64, wall_unix_ms: i64) -> Option<Clock> {
+    fn resumed_from_at(stop: StopTime, since_boot_ns: i64, wall_unix_ms: i64) -> Option<Clock> {
         let stopped_ms = wall_unix_ms.checked_sub(stop.unix_ms)?;
         if stopped_ms < 0 {
             return None;
@@ -55,14 +55,14 @@ impl Clock {
             .saturating_mul(1_000_000);
         let clock = Clock::new_at(since_boot_ns.saturating_sub(run_ns), 0);
         let start = clock.second_at(since_boot_ns);
-        clock.set_wall(wall_unix_ms.div_euclid(1000), start);
+        clock.set_wall_clock(wall_unix_ms.div_euclid(1000), start);
         Some(Clock {
             start_second: start,
             ..clock
         })
     }
 
-    /// The present as the time of a stop.
+    /// The current time, as the time of a stop.
     pub(crate) fn stop_time(&self) -> StopTime {
         let since_boot_ns = since_boot_ns();
         let since_second_ns = (since_boot_ns - self.start_since_boot_ns).rem_euclid(1_000_000_000);
@@ -81,8 +81,9 @@ impl Clock {
         }
     }
 
-    /// What a server that replaces this one needs to continue the clock on the same machine.
-    pub(crate) fn handover_numbers(&self) -> [i64; 3] {
+    /// What a server that replaces this one needs to continue the clock on the same machine: the argument of
+    /// [`Clock::inherited`].
+    pub(crate) fn handover_state(&self) -> [i64; 3] {
         let shift_s = self.shift_s.load(Ordering::Relaxed);
         [self.start_since_boot_ns, shift_s, self.origin()]
     }
@@ -122,16 +123,16 @@ impl Clock {
     }
 
     /// Follows the wall clock if it was set; called about once a second.
-    pub(crate) fn follow_wall(&self) {
-        self.follow_wall_at(since_boot_ns(), wall_unix_s());
+    pub(crate) fn follow_wall_clock(&self) {
+        self.follow_wall_clock_at(since_boot_ns(), wall_unix_s());
     }
 
-    fn follow_wall_at(&self, since_boot_ns: i64, wall_unix_s: i64) {
-        self.set_wall(wall_unix_s, self.second_at(since_boot_ns));
+    fn follow_wall_clock_at(&self, since_boot_ns: i64, wall_unix_s: i64) {
+        self.set_wall_clock(wall_unix_s, self.second_at(since_boot_ns));
     }
 
     /// Follows the wall clock, which is at `wall_unix_s` in the second `now` of this clock.
-    pub(crate) fn set_wall(&self, wall_unix_s: i64, now: Seconds) {
+    pub(crate) fn set_wall_clock(&self, wall_unix_s: i64, now: Seconds) {
         let shift_s = self.shift_s.load(Ordering::Relaxed);
         let origin = wall_unix_s - (i64::from(now.0) - shift_s);
         if origin.abs_diff(self.origin()) >= ORIGIN_JUMP_S_MIN {
@@ -154,8 +155,8 @@ impl Clock {
         self.origin() + i64::from(second.0)
     }
 
-    /// The expiry of an exptime of the wire at `now`: 0 never, negative expired at once, up to 30 days relative,
-    /// above that a Unix time. Nothing wraps: the far future is the last second.
+    /// The expiry that an exptime in a request means at `now`: 0 never, negative expired at once, up to 30 days
+    /// relative, above that a Unix time. Nothing wraps: the far future is the last second.
     pub(crate) fn expiry(&self, exptime: i64, now: Seconds) -> Expiry {
         let second = match exptime {
             0 => return Expiry::Never,
@@ -204,7 +205,7 @@ mod tests {
         let (wrong, right) = (1_000_000_000, 1_700_000_000);
         let clock = Clock::new_at(0, wrong);
         let now = clock.second_at(10 * SECOND);
-        clock.follow_wall_at(10 * SECOND, right + 10);
+        clock.follow_wall_clock_at(10 * SECOND, right + 10);
         let in_an_hour = right + 10 + 3600;
         assert_eq!(
             clock.expiry(in_an_hour, now),
@@ -223,10 +224,10 @@ mod tests {
     fn rounding_and_debugtime_are_not_taken_for_a_wall_clock_that_was_set() {
         let clock = Clock::new_at(SECOND / 2, 1_700_000_000);
         let origin = clock.origin();
-        clock.follow_wall_at(10 * SECOND, 1_700_000_010);
-        clock.follow_wall_at(10 * SECOND, 1_700_000_009);
+        clock.follow_wall_clock_at(10 * SECOND, 1_700_000_010);
+        clock.follow_wall_clock_at(10 * SECOND, 1_700_000_009);
         clock.shift(1000);
-        clock.follow_wall_at(20 * SECOND, 1_700_000_020);
+        clock.follow_wall_clock_at(20 * SECOND, 1_700_000_020);
         assert_eq!(clock.origin(), origin);
     }
 
@@ -237,7 +238,7 @@ mod tests {
             unix_ms: 1_700_000_000_300,
         };
         let boot = 50 * SECOND;
-        let resumed = |wall_ms| Clock::resumed_at(stop, boot, wall_ms);
+        let resumed = |wall_ms| Clock::resumed_from_at(stop, boot, wall_ms);
         let at_once = resumed(1_700_000_000_300).unwrap();
         assert_eq!(at_once.second_at(boot), Seconds(1000));
         assert_eq!(at_once.second_at(boot + SECOND - 1), Seconds(1000));
@@ -254,7 +255,7 @@ mod tests {
         );
         // The present, saved and resumed.
         let clock = Clock::new_at(since_boot_ns() - 77 * SECOND, wall_unix_s());
-        let resumed = Clock::resumed(clock.stop_time()).unwrap();
+        let resumed = Clock::resumed_from(clock.stop_time()).unwrap();
         assert!(
             resumed
                 .start_since_boot_ns
@@ -267,7 +268,7 @@ mod tests {
     fn a_server_that_replaces_another_continues_its_clock() {
         let clock = Clock::new_at(since_boot_ns() - 77 * SECOND, wall_unix_s() - 77);
         clock.shift(1000);
-        let inherited = Clock::inherited(clock.handover_numbers());
+        let inherited = Clock::inherited(clock.handover_state());
         let boot = since_boot_ns();
         assert_eq!(inherited.second_at(boot), clock.second_at(boot));
         assert_eq!(inherited.origin(), clock.origin());

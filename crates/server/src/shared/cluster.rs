@@ -36,7 +36,7 @@ impl Cluster {
             return Ok(Cluster { file: None });
         };
         let version = file_version(path);
-        let text = read(path).map_err(|error_text| {
+        let text = read_description(path).map_err(|error_text| {
             let display = path.display();
             Error::Setting(format!("cluster-file: {display} {error_text}"))
         })?;
@@ -53,7 +53,7 @@ impl Cluster {
         };
         let display = path.display();
         let version = file_version(path);
-        match read(path) {
+        match read_description(path) {
             Ok(text) => {
                 *lock(nodes_file) = NodesFile { version, text };
                 format!("cluster-file: {display} was read again")
@@ -72,7 +72,7 @@ impl Cluster {
         match arguments {
             [b"get", b"cluster"] => {
                 let mut nodes_file = lock(nodes_file);
-                nodes_file.refresh(path);
+                nodes_file.read_if_changed(path);
                 // Writing to a vector cannot fail.
                 let _ = write!(
                     out,
@@ -89,25 +89,25 @@ impl Cluster {
 }
 
 impl NodesFile {
-    fn refresh(&mut self, path: &Path) {
+    fn read_if_changed(&mut self, path: &Path) {
         let version = file_version(path);
         if version == self.version {
             return;
         }
-        if let Ok(text) = read(path) {
+        if let Ok(text) = read_description(path) {
             self.text = text;
             self.version = version;
         }
     }
 }
 
-fn read(path: &Path) -> Result<String, String> {
-    let text = String::from_utf8(file_version::read(path)?);
-    describe(&text.map_err(|error| format!("cannot be read: {error}"))?)
+fn read_description(path: &Path) -> Result<String, String> {
+    let text = String::from_utf8(file_version::read_bounded(path)?);
+    parse_description(&text.map_err(|error| format!("cannot be read: {error}"))?)
 }
 
 /// The description as it is sent to clients, or the error in the text.
-fn describe(text: &str) -> Result<String, String> {
+fn parse_description(text: &str) -> Result<String, String> {
     let (version, nodes) = text.split_once('\n').unwrap_or((text, ""));
     let version = version.trim();
     if version.parse::<u64>().is_err() {
@@ -144,10 +144,10 @@ mod tests {
     #[test]
     fn nodes_are_separated_by_blanks_or_line_ends() {
         let description = "12\na.example|10.0.0.1|11211 b.example||11212\n";
-        assert_eq!(describe(description).as_deref(), Ok(description));
+        assert_eq!(parse_description(description).as_deref(), Ok(description));
         let lines = "12\r\na.example|10.0.0.1|11211\r\nb.example||11212\n\n";
-        assert_eq!(describe(lines).as_deref(), Ok(description));
-        assert_eq!(describe("3").as_deref(), Ok("3\n\n"));
+        assert_eq!(parse_description(lines).as_deref(), Ok(description));
+        assert_eq!(parse_description("3").as_deref(), Ok("3\n\n"));
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
             "1\n|b|1",
             "1\na|b|1|2",
         ] {
-            assert!(describe(bad_node).is_err(), "{bad_node:?}");
+            assert!(parse_description(bad_node).is_err(), "{bad_node:?}");
         }
     }
 

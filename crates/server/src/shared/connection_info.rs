@@ -1,4 +1,4 @@
-//! What is visible of a connection: its name, its peer, its state, the reason of its close.
+//! What other threads and clients can see of a connection: its number, its peer, its state, the reason for its close.
 
 use std::net::SocketAddr;
 use std::sync::OnceLock;
@@ -30,7 +30,7 @@ pub(crate) struct ConnectionInfo {
     socket_peer: Peer,
     /// The client's address, as a proxy named it.
     proxied_client: OnceLock<SocketAddr>,
-    /// It is a known proxy's, and begins with a header of the PROXY protocol.
+    /// Whether it is a known proxy's, and begins with a header of the PROXY protocol.
     pub(crate) has_proxy_header: bool,
     /// The listening address that accepted it, as an index into the server's list.
     pub(crate) listener_index: usize,
@@ -38,7 +38,7 @@ pub(crate) struct ConnectionInfo {
     pub(crate) last_command_s: AtomicU32,
     /// The shared memory that it holds.
     pub(crate) held_memory: HeldMemory,
-    /// It has to log in before anything else; see [`super::connections::Connections::set_awaits_login`].
+    /// Whether it has to log in before anything else; see [`super::connections::Connections::set_awaits_login`].
     pub(crate) awaits_login: AtomicBool,
     state: AtomicU8,
 }

@@ -10,13 +10,13 @@ use crate::shared::lock::lock;
 /// The open connections and their counters.
 #[derive(Default)]
 pub(crate) struct Connections {
-    /// Open now.
+    /// Connections that are open now.
     pub(crate) current: AtomicI64,
-    /// Ever opened.
+    /// Connections opened since the start.
     pub(crate) total: AtomicU64,
-    /// Open and not logged in, where a login is required.
+    /// Open connections that have not logged in, where a login is required.
     pub(crate) unauthenticated: AtomicI64,
-    /// Refused because of `-c`.
+    /// Connections refused because of `-c`.
     pub(crate) rejected: AtomicU64,
     /// Times the listener paused because of `-c`.
     pub(crate) listen_disabled: AtomicU64,
@@ -63,8 +63,8 @@ impl Connections {
     /// The first `count` open connections after this serial number, in the order of their opening.
     pub(crate) fn list_after(&self, serial: u64, count: usize) -> Vec<Arc<ConnectionInfo>> {
         let connections = lock(&self.by_serial);
-        let later = connections.range(serial.saturating_add(1)..);
-        later
+        let later_connections = connections.range(serial.saturating_add(1)..);
+        later_connections
             .take(count)
             .map(|(_, info)| Arc::clone(info))
             .collect()

@@ -1,5 +1,5 @@
-//! The conversation of a server with its successor, over a unix socket beside the memory file: frames with bytes and
-//! file descriptors.
+//! The channel between a server and its successor, over a unix socket beside the memory file: it carries frames with
+//! bytes and file descriptors.
 //!
 //! Only processes of the same user may connect: the kernel reports the user of the peer. Every frame has one deadline
 //! for all of it.
@@ -19,7 +19,7 @@ use rustix::net::{
     SocketType,
 };
 
-/// Changes with the frames and what is in them.
+/// The version of the frames and of their fields.
 pub(crate) const CONTROL_VERSION: u32 = 1;
 /// Descriptors of a frame at most; the kernel allows 253.
 pub(crate) const DESCRIPTORS_MAX: usize = 128;
@@ -44,21 +44,21 @@ pub(crate) enum FrameKind {
     Connections,
     /// From the server: what belongs to its memory; with this everything has been sent.
     Memory,
-    /// From the successor: it can serve.
-    Accept,
+    /// From the successor: it can serve and takes over, unless the server has ended.
+    Commit,
     /// From the server: from now on the successor owns everything.
     Committed,
     /// From the server: the handover has failed, for this reason.
     Refused,
 }
 
-const KINDS: [FrameKind; 8] = [
+const FRAME_KINDS: [FrameKind; 8] = [
     FrameKind::Hello,
     FrameKind::Offer,
     FrameKind::Ready,
     FrameKind::Connections,
     FrameKind::Memory,
-    FrameKind::Accept,
+    FrameKind::Commit,
     FrameKind::Committed,
     FrameKind::Refused,
 ];
@@ -71,7 +71,7 @@ pub(crate) struct Frame {
     pub(crate) descriptors: Vec<OwnedFd>,
 }
 
-/// One end of the conversation.
+/// One end of the channel.
 #[derive(Debug)]
 pub(crate) struct ControlChannel {
     socket: OwnedFd,
@@ -87,7 +87,7 @@ pub(crate) fn control_path(memory_file: &Path) -> PathBuf {
 }
 
 impl ControlChannel {
-    /// A conversation on a connected socket, whose peer must be of this user.
+    /// A channel on a connected socket, whose peer must be of this user.
     ///
     /// # Errors
     /// It is another user's, or the kernel refuses a setting.
@@ -100,7 +100,7 @@ impl ControlChannel {
         Ok(ControlChannel { socket, timeout })
     }
 
-    /// Ends the conversation: the peer receives what was sent, and every operation that waits here fails.
+    /// Ends the channel: the peer receives what was sent, and every operation that waits here fails.
     pub(crate) fn shut_down(&self) {
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
@@ -134,12 +134,12 @@ impl ControlChannel {
         head[4..].copy_from_slice(&(body.len() as u32).to_le_bytes());
         let deadline = Instant::now() + self.timeout;
         self.send_head(head, descriptors, deadline)?;
-        let mut rest = body;
-        while !rest.is_empty() {
+        let mut unsent_bytes = body;
+        while !unsent_bytes.is_empty() {
             self.wait(PollFlags::OUT, deadline)?;
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match rustix::net::send(&self.socket, rest, flags) {
-                Ok(sent) => rest = rest.get(sent..).unwrap_or_default(),
+            match rustix::net::send(&self.socket, unsent_bytes, flags) {
+                Ok(sent) => unsent_bytes = unsent_bytes.get(sent..).unwrap_or_default(),
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -175,7 +175,7 @@ impl ControlChannel {
         }
     }
 
-    /// The next frame.
+    /// Waits for the next frame.
     ///
     /// # Errors
     /// The other end is gone or silent, or sent something else; or this process may not have so many descriptors.
@@ -183,7 +183,7 @@ impl ControlChannel {
         self.receive_within(self.timeout)
     }
 
-    /// The next frame, for which another time is allowed than for others.
+    /// Waits for the next frame, for which another time is allowed than for others.
     ///
     /// # Errors
     /// As [`ControlChannel::receive`].
@@ -191,22 +191,22 @@ impl ControlChannel {
         let deadline = Instant::now() + timeout;
         let mut head = [0; HEAD_BYTES];
         let mut descriptors = Vec::new();
-        let mut filled = 0;
-        while filled < HEAD_BYTES {
-            let target = head.get_mut(filled..).unwrap_or_default();
-            filled += self.receive_part(target, &mut descriptors, deadline)?;
+        let mut filled_bytes = 0;
+        while filled_bytes < HEAD_BYTES {
+            let target = head.get_mut(filled_bytes..).unwrap_or_default();
+            filled_bytes += self.receive_part(target, &mut descriptors, deadline)?;
         }
         let [kind, count, _, _, length @ ..] = head;
         let length = u32::from_le_bytes(length) as usize;
-        let kind = KINDS.into_iter().find(|known| *known as u8 == kind);
+        let kind = FRAME_KINDS.into_iter().find(|known| *known as u8 == kind);
         let (Some(kind), true) = (kind, length <= BODY_BYTES_MAX) else {
             return Err(io::Error::new(ErrorKind::InvalidData, "not a frame"));
         };
         let mut body = vec![0; length];
-        let mut filled = 0;
-        while filled < length {
-            let target = body.get_mut(filled..).unwrap_or_default();
-            filled += self.receive_part(target, &mut descriptors, deadline)?;
+        let mut filled_bytes = 0;
+        while filled_bytes < length {
+            let target = body.get_mut(filled_bytes..).unwrap_or_default();
+            filled_bytes += self.receive_part(target, &mut descriptors, deadline)?;
         }
         if descriptors.len() != usize::from(count) {
             return Err(io::Error::other("descriptors are missing"));
@@ -251,15 +251,15 @@ impl ControlChannel {
     }
 
     /// Waits until the socket is ready, or has ended.
-    fn wait(&self, wanted: PollFlags, deadline: Instant) -> io::Result<()> {
+    fn wait(&self, events: PollFlags, deadline: Instant) -> io::Result<()> {
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let time_left = deadline.saturating_duration_since(Instant::now());
+            if time_left.is_zero() {
                 let reason = "the other process did not respond in time";
                 return Err(io::Error::new(ErrorKind::TimedOut, reason));
             }
-            let timeout = Timespec::try_from(left).ok();
-            match poll(&mut [PollFd::new(self, wanted)], timeout.as_ref()) {
+            let timeout = Timespec::try_from(time_left).ok();
+            match poll(&mut [PollFd::new(self, events)], timeout.as_ref()) {
                 Ok(0) | Err(Errno::INTR) => {}
                 Ok(_) => return Ok(()),
                 Err(error) => return Err(error.into()),

@@ -1,4 +1,5 @@
-//! The unix socket beside the memory file, on which a server waits for its successor. It passes from one to the next.
+//! The unix socket beside the memory file, on which a server waits for its successor. A server hands it over to its
+//! successor.
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
@@ -12,7 +13,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use crate::shared::control_channel::ControlChannel;
 
 /// Only the user of the server may connect.
-const MODE: u32 = 0o600;
+const SOCKET_MODE: u32 = 0o600;
 
 /// The socket on which a server waits for its successor.
 pub(crate) struct ControlSocket {
@@ -23,7 +24,7 @@ pub(crate) struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Binds it, replacing one that another server left: the memory file is locked, so none is running.
+    /// Binds the socket, replacing one that another server left: the memory file is locked, so none is running.
     ///
     /// # Errors
     /// The path is too long, or the folder does not allow it.
@@ -39,13 +40,13 @@ impl ControlSocket {
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         rustix::net::bind(&socket, &SocketAddrUnix::new(&path)?)?;
-        // Nobody can connect before it listens.
-        fs::set_permissions(&path, Permissions::from_mode(MODE))?;
+        // No process can connect before it listens.
+        fs::set_permissions(&path, Permissions::from_mode(SOCKET_MODE))?;
         rustix::net::listen(&socket, 1)?;
         Ok(ControlSocket::inherited(socket, path))
     }
 
-    /// That of a predecessor.
+    /// The socket of a predecessor.
     pub(crate) fn inherited(socket: OwnedFd, path: PathBuf) -> ControlSocket {
         let file = fs::symlink_metadata(&path).ok();
         ControlSocket {
@@ -55,7 +56,7 @@ impl ControlSocket {
         }
     }
 
-    /// The next successor; blocks until there is one.
+    /// Waits for the next successor and accepts its connection.
     ///
     /// # Errors
     /// It is another user's, or this process may not have more descriptors.

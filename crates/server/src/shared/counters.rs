@@ -102,7 +102,7 @@ macro_rules! counters {
             }
 
             /// The difference to `earlier` (`stats reset` keeps a copy to subtract).
-            pub(crate) fn since(&self, earlier: &Totals) -> Totals {
+            pub(crate) fn difference_since(&self, earlier: &Totals) -> Totals {
                 Totals { $($name: self.$name.wrapping_sub(earlier.$name)),* }
             }
         }
@@ -110,9 +110,9 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Keys requested by get, gets, mg.
+    /// Keys requested by `get`, `gets` and `mg`.
     get_cmds,
-    /// Of these, found.
+    /// Of these keys, those that were found.
     get_hits,
     /// Storage commands.
     set_cmds,
@@ -120,41 +120,41 @@ counters! {
     flush_cmds,
     /// Flushes of a prefix.
     flush_prefix_cmds,
-    /// touch, gat, gats.
+    /// `touch`, `gat` and `gats` commands.
     touch_cmds,
-    /// Of these, found.
+    /// Of these keys, those that were found.
     touch_hits,
-    /// me.
+    /// `me` commands.
     meta_cmds,
-    /// delete of nothing.
+    /// Deletions of a missing item.
     delete_misses,
-    /// delete of something.
+    /// Deletions of an item.
     delete_hits,
-    /// incr of nothing.
+    /// Increments of a missing item.
     incr_misses,
-    /// incr of something.
+    /// Increments of an item.
     incr_hits,
-    /// decr of nothing.
+    /// Decrements of a missing item.
     decr_misses,
-    /// decr of something.
+    /// Decrements of an item.
     decr_hits,
-    /// cas on nothing.
+    /// `cas` on a missing item.
     cas_misses,
-    /// cas that matched.
+    /// `cas` whose unique matched.
     cas_hits,
-    /// cas that did not match.
+    /// `cas` whose unique did not match.
     cas_badval,
     /// Bytes received.
     bytes_read,
     /// Bytes sent.
     bytes_written,
-    /// Times a connection had to let others go first.
+    /// Times that a connection yielded to others.
     conn_yields,
-    /// Values refused for their size.
+    /// Values refused because they were too large.
     store_too_large,
-    /// Values refused for want of memory.
+    /// Values refused because there was no memory.
     store_no_memory,
-    /// Connections closed for their silence.
+    /// Connections closed because they were idle for too long.
     idle_kicks,
     /// Times a full batch of lookups was prefetched.
     batches,
@@ -164,7 +164,7 @@ counters! {
     send_calls,
     /// Iterations of the event loop.
     iterations,
-    /// Items, connections and prefixes that long replies checked at.
+    /// Items, connections and prefixes examined for long replies.
     examined,
     /// Connections closed because they held memory that others waited for and made no progress.
     stalled_closed,
@@ -176,7 +176,7 @@ counters! {
     upload_tries,
     /// Attempts to log in.
     auth_cmds,
-    /// Of these, failed.
+    /// Attempts to log in that failed.
     auth_errors,
     /// Connections closed because they did not log in in time.
     login_timeouts,
@@ -197,6 +197,6 @@ mod tests {
         totals.add(&one);
         totals.add(&two);
         assert_eq!(totals.get_cmds, 4);
-        assert_eq!(totals.since(&totals).get_cmds, 0);
+        assert_eq!(totals.difference_since(&totals).get_cmds, 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Why a server could not start.
+//! The error type of this crate: why a server could not start.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ pub enum Error {
         /// Why, and what to do.
         reason: String,
     },
-    /// The running server could not be replaced: it goes on.
+    /// The running server could not be replaced: it continues.
     #[error("replace (--replace): {0}")]
     Replace(String),
     /// The kernel refused a thread, a descriptor or a signal handler.

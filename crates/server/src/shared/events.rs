@@ -24,7 +24,7 @@ pub(crate) fn publish(shared: &Shared, kind: u16, subject: Subject<'_>, text: &[
     }
 }
 
-/// An item was evicted.
+/// Publishes that an item was evicted.
 pub(crate) fn publish_eviction(shared: &Shared, item: &EvictedItem, now: Seconds) {
     if !shared.watchers.is_watched(kind::EVICTIONS) {
         return;
@@ -45,7 +45,7 @@ pub(crate) fn publish_eviction(shared: &Shared, item: &EvictedItem, now: Seconds
     publish(shared, kind::EVICTIONS, Subject::Key(&item.key), &text);
 }
 
-/// A connection was opened, or closed for `reason`.
+/// Publishes that a connection was opened, or closed for `reason`.
 pub(crate) fn publish_connection(shared: &Shared, info: &ConnectionInfo, reason: Option<&str>) {
     if !shared.watchers.is_watched(kind::CONNEVENTS) {
         return;

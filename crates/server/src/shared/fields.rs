@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-/// Fields being written.
+/// Writes fields.
 #[derive(Debug, Default)]
 pub(crate) struct FieldWriter(pub(crate) Vec<u8>);
 
@@ -33,21 +33,21 @@ impl FieldWriter {
         self.0.extend_from_slice(bytes);
     }
 
-    /// An address, or none.
+    /// Writes an address, or that there is none.
     pub(crate) fn address(&mut self, address: Option<SocketAddr>) {
         let text = address.map_or_else(String::new, |address| address.to_string());
         self.bytes(text.as_bytes());
     }
 }
 
-/// Fields being read; `None` where they end or are not what they should be.
+/// Reads fields; each method returns `None` at the end, or if the field is malformed.
 #[derive(Debug)]
 pub(crate) struct FieldReader<'b>(pub(crate) &'b [u8]);
 
 impl<'b> FieldReader<'b> {
     pub(crate) fn u8(&mut self) -> Option<u8> {
-        let (number, rest) = self.0.split_first()?;
-        self.0 = rest;
+        let (number, remaining_bytes) = self.0.split_first()?;
+        self.0 = remaining_bytes;
         Some(*number)
     }
 
@@ -60,14 +60,14 @@ impl<'b> FieldReader<'b> {
     }
 
     pub(crate) fn u32(&mut self) -> Option<u32> {
-        let (number, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
+        let (number, remaining_bytes) = self.0.split_first_chunk()?;
+        self.0 = remaining_bytes;
         Some(u32::from_le_bytes(*number))
     }
 
     pub(crate) fn u64(&mut self) -> Option<u64> {
-        let (number, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
+        let (number, remaining_bytes) = self.0.split_first_chunk()?;
+        self.0 = remaining_bytes;
         Some(u64::from_le_bytes(*number))
     }
 
@@ -77,12 +77,12 @@ impl<'b> FieldReader<'b> {
 
     pub(crate) fn bytes(&mut self) -> Option<&'b [u8]> {
         let length = self.u32()? as usize;
-        let (bytes, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
+        let (bytes, remaining_bytes) = self.0.split_at_checked(length)?;
+        self.0 = remaining_bytes;
         Some(bytes)
     }
 
-    /// The addresses written: one, or none.
+    /// Reads the addresses that were written: one, or none.
     pub(crate) fn address(&mut self) -> Option<Vec<SocketAddr>> {
         let text = std::str::from_utf8(self.bytes()?).ok()?;
         let addresses = text.split_terminator(' ').map(|text| text.parse().ok());

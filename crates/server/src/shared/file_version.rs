@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Bound of such a file in bytes; they are written by hand or by a script.
+/// Maximum size of such a file in bytes; they are written by hand or by a script.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Modification time in nanoseconds, length and inode of a file.
@@ -18,7 +18,7 @@ pub(crate) fn file_version(path: &Path) -> Option<FileVersion> {
 }
 
 /// The content of a file, or the end of a sentence about why it cannot be read.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
+pub(crate) fn read_bounded(path: &Path) -> Result<Vec<u8>, String> {
     let file = fs::File::open(path).map_err(|error| format!("cannot be read: {error}"))?;
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX + 1)

@@ -1,4 +1,4 @@
-//! A handover to a successor, as the serving threads see it.
+//! What the serving threads need for a handover to a successor.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
@@ -12,20 +12,20 @@ use crate::shared::control_channel::{ControlChannel, FrameKind};
 pub(crate) struct Handover {
     pub(crate) channel: ControlChannel,
     /// Held while a worker sends a frame.
-    pub(crate) sender: Mutex<()>,
-    /// What connections are uploading, which stays behind.
+    pub(crate) send_lock: Mutex<()>,
+    /// The incomplete values of connections, which are not handed over.
     pub(crate) uncommitted: Mutex<UncommittedBytes>,
     /// Connections whose output stays in the memory of the store, so that only the successor could send it.
     pub(crate) closed_early: AtomicUsize,
     /// How long pending output may take to be sent on connections that cannot be handed over.
-    pub(crate) drain: Duration,
+    pub(crate) drain_time: Duration,
 }
 
 impl Handover {
-    /// Ends it, and with it the send of a worker that waits for the successor to read; tells the successor the reason
-    /// unless there is such a worker.
+    /// Ends the handover, and with it the send of a worker that waits for the successor to read; sends the successor
+    /// the reason unless there is such a worker.
     pub(crate) fn refuse(&self, reason: &str) {
-        if let Ok(_sender) = self.sender.try_lock() {
+        if let Ok(_send_guard) = self.send_lock.try_lock() {
             let _ = self
                 .channel
                 .send(FrameKind::Refused, reason.as_bytes(), &[]);

@@ -10,9 +10,9 @@ use glasscache_store::Seconds;
 const PROGRESS_BYTES: u64 = 4 << 10;
 
 /// States of a connection with regard to its close.
-const OPEN: u8 = 0;
-const MARKED: u8 = 1;
-const CLOSED: u8 = 2;
+const STATE_OPEN: u8 = 0;
+const STATE_MARKED: u8 = 1;
+const STATE_CLOSED: u8 = 2;
 
 /// The shared memory that one connection holds.
 #[derive(Debug, Default)]
@@ -25,18 +25,18 @@ pub(crate) struct HeldMemory {
     last_progress_s: AtomicU32,
     /// Bytes moved since then.
     moved_bytes: AtomicU64,
-    /// It waits for memory itself.
+    /// Whether it waits for memory itself.
     is_waiting: AtomicBool,
     state: AtomicU8,
 }
 
 /// The memory that a connection holds, and since when it made no progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct HeldSnapshot {
+pub(crate) struct HeldMemorySnapshot {
     /// The second of its last progress.
     pub(crate) last_progress_s: u32,
     pub(crate) bytes: u64,
-    /// It waits for memory itself.
+    /// Whether it waits for memory itself.
     pub(crate) is_waiting: bool,
 }
 
@@ -72,8 +72,8 @@ impl HeldMemory {
     }
 
     /// The memory that it holds; `None` if none.
-    pub(crate) fn snapshot(&self) -> Option<HeldSnapshot> {
-        let snapshot = HeldSnapshot {
+    pub(crate) fn snapshot(&self) -> Option<HeldMemorySnapshot> {
+        let snapshot = HeldMemorySnapshot {
             last_progress_s: self.last_progress_s.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             is_waiting: self.is_waiting.load(Ordering::Relaxed),
@@ -87,7 +87,7 @@ impl HeldMemory {
     }
 
     pub(crate) fn is_marked_for_close(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == MARKED
+        self.state.load(Ordering::Relaxed) == STATE_MARKED
     }
 }
 
@@ -110,12 +110,12 @@ impl ParkedConnections {
     /// Records that memory was released, and returns whether a connection waits for it. A connection that begins to
     /// wait at this moment checks again by itself.
     pub(crate) fn record_release(&self) -> bool {
-        let has_waiting = self.parked_count.load(Ordering::Relaxed) > 0;
-        if has_waiting {
+        let is_any_parked = self.parked_count.load(Ordering::Relaxed) > 0;
+        if is_any_parked {
             // Release pairs with the Acquire of `releases`: the released memory is visible.
             self.releases.fetch_add(1, Ordering::Release);
         }
-        has_waiting
+        is_any_parked
     }
 
     /// The number of releases.
@@ -138,19 +138,21 @@ impl MarkedForClose {
     pub(crate) fn mark(&self, held_memory: &HeldMemory) -> bool {
         // Counted first, so that the count is never below the visible marks.
         self.0.fetch_add(1, Ordering::Release);
-        let exchange_result =
-            held_memory
-                .state
-                .compare_exchange(OPEN, MARKED, Ordering::AcqRel, Ordering::Relaxed);
+        let exchange_result = held_memory.state.compare_exchange(
+            STATE_OPEN,
+            STATE_MARKED,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
         if exchange_result.is_err() {
             self.0.fetch_sub(1, Ordering::Relaxed);
         }
         exchange_result.is_ok()
     }
 
-    /// A connection is closed, marked or not; it cannot be marked any more.
+    /// Records that a connection is closed, marked or not; it cannot be marked any more.
     pub(crate) fn close(&self, held_memory: &HeldMemory) {
-        if held_memory.state.swap(CLOSED, Ordering::AcqRel) == MARKED {
+        if held_memory.state.swap(STATE_CLOSED, Ordering::AcqRel) == STATE_MARKED {
             self.0.fetch_sub(1, Ordering::Relaxed);
         }
     }

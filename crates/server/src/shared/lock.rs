@@ -1,5 +1,4 @@
-//! One way to lock: the data of the server's mutexes is consistent between statements, so a panic elsewhere
-//! corrupts nothing.
+//! The function by which the server's mutexes are locked.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

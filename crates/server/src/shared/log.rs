@@ -38,13 +38,13 @@ const LOG_KIND_COUNT: usize = 6;
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     /// `None` if the server is part of another program, which owns its stderr.
-    line_sender: Option<SyncSender<Message>>,
+    line_sender: Option<SyncSender<LogMessage>>,
     lost_lines: AtomicU64,
     rate_limits: [RateLimit; LOG_KIND_COUNT],
 }
 
 #[derive(Debug)]
-enum Message {
+enum LogMessage {
     Line(String),
     End(SyncSender<()>),
 }
@@ -57,7 +57,7 @@ struct RateLimit {
 }
 
 /// The receiving end of a log, for the thread that writes.
-pub(crate) struct LogReceiver(Receiver<Message>);
+pub(crate) struct LogReceiver(Receiver<LogMessage>);
 
 impl Log {
     /// A log and the receiver of its lines.
@@ -86,7 +86,7 @@ impl Log {
             line = format!("glasscache: {lost_lines} lines of this log were lost\n{line}");
         }
         line.push('\n');
-        if lines.try_send(Message::Line(line)).is_err() {
+        if lines.try_send(LogMessage::Line(line)).is_err() {
             self.lost_lines.fetch_add(lost_lines + 1, Ordering::Relaxed);
         }
     }
@@ -119,7 +119,7 @@ impl Log {
     pub(crate) fn wait_until_written(&self) {
         let (sender, written) = sync_channel(1);
         if let Some(lines) = &self.line_sender
-            && lines.try_send(Message::End(sender)).is_ok()
+            && lines.try_send(LogMessage::End(sender)).is_ok()
         {
             let _ = written.recv_timeout(LAST_LINES_WAIT);
         }
@@ -128,11 +128,11 @@ impl Log {
 
 impl LogReceiver {
     /// Writes lines until the server has stopped.
-    pub(crate) fn write(self) {
+    pub(crate) fn write_lines(self) {
         for message in self.0 {
             match message {
-                Message::Line(line) => write_all(line.as_bytes()),
-                Message::End(written_sender) => {
+                LogMessage::Line(line) => write_all(line.as_bytes()),
+                LogMessage::End(written_sender) => {
                     let _ = written_sender.send(());
                     return;
                 }
@@ -170,8 +170,8 @@ mod tests {
         let messages = std::iter::from_fn(|| lines.0.try_recv().ok());
         messages
             .filter_map(|message| match message {
-                Message::Line(line) => Some(line),
-                Message::End(_) => None,
+                LogMessage::Line(line) => Some(line),
+                LogMessage::End(_) => None,
             })
             .collect()
     }

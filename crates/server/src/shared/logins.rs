@@ -1,6 +1,7 @@
-//! Who may log in, and attempts to: handed to a thread of their own, since a password hash takes milliseconds.
+//! The users that may log in, and the attempts to log in, which another thread verifies, since a password hash takes
+//! milliseconds.
 //!
-//! A worker submits an attempt and goes on with its other connections; it is woken when the attempt is decided. The
+//! A worker submits an attempt and serves its other connections meanwhile; it is woken when the attempt is decided. The
 //! file of users is read again when it has changed; one that cannot be read changes nothing.
 
 use std::path::Path;
@@ -79,7 +80,7 @@ impl Logins {
             return Ok(Logins::default());
         };
         let version = file_version(&file.path);
-        let users = read(file)
+        let users = read_users(file)
             .map_err(|error_text| Error::Setting(file_message(&file.path, &error_text)))?;
         let user_table = UserTable {
             version,
@@ -91,7 +92,7 @@ impl Logins {
         })
     }
 
-    /// Attempts are sent to the receiver from now on.
+    /// Makes the logins send attempts to the returned receiver from now on.
     pub(crate) fn with_thread(mut self) -> (Logins, Receiver<LoginMessage>) {
         let (sender, receiver) = channel();
         self.queue = self.user_table.is_some().then_some(sender);
@@ -145,7 +146,7 @@ impl Logins {
     }
 
     /// Reads the file again if it has changed since, and returns a sentence about that.
-    pub(crate) fn refresh(&self) -> Option<String> {
+    pub(crate) fn reload_if_changed(&self) -> Option<String> {
         let (file, user_table) = self.user_table.as_ref()?;
         let has_changed = file_version(&file.path) != lock(user_table).version;
         has_changed.then(|| reload(file, user_table))
@@ -167,12 +168,12 @@ impl Logins {
 
 fn reload(file: &UsersFile, user_table: &Mutex<UserTable>) -> String {
     let version = file_version(&file.path);
-    let read = read(file);
+    let read_result = read_users(file);
     let mut user_table = lock(user_table);
     user_table.version = version;
-    match read {
+    match read_result {
         Ok(users) => {
-            let count = users.count();
+            let count = users.password_count();
             user_table.users = Arc::new(users);
             file_message(&file.path, &format!("was read again, {count} passwords"))
         }
@@ -183,8 +184,8 @@ fn reload(file: &UsersFile, user_table: &Mutex<UserTable>) -> String {
     }
 }
 
-fn read(file: &UsersFile) -> Result<Users, String> {
-    Users::parse(&file_version::read(&file.path)?, file.form)
+fn read_users(file: &UsersFile) -> Result<Users, String> {
+    Users::parse(&file_version::read_bounded(&file.path)?, file.form)
 }
 
 fn file_message(path: &Path, predicate: &str) -> String {
@@ -217,20 +218,20 @@ mod tests {
         assert!(Logins::new(Some(&file)).is_err());
         fs::write(&file.path, "foo:bar\n").unwrap();
         let logins = Logins::new(Some(&file)).unwrap();
-        assert!(accepts(&logins, "foo", "bar") && logins.refresh().is_none());
+        assert!(accepts(&logins, "foo", "bar") && logins.reload_if_changed().is_none());
         for broken in ["", "half written"] {
             fs::write(&file.path, broken).unwrap();
-            let line = logins.refresh().unwrap();
+            let line = logins.reload_if_changed().unwrap();
             assert!(line.ends_with("; the users stay as they were"), "{line}");
             // It is reported once.
-            assert!(logins.refresh().is_none() && accepts(&logins, "foo", "bar"));
+            assert!(logins.reload_if_changed().is_none() && accepts(&logins, "foo", "bar"));
         }
         fs::remove_file(&file.path).unwrap();
-        let line = logins.refresh().unwrap();
+        let line = logins.reload_if_changed().unwrap();
         assert!(line.contains("cannot be read"), "{line}");
         assert!(accepts(&logins, "foo", "bar"));
         fs::write(&file.path, "foo:other\nmore:users\n").unwrap();
-        let line = logins.refresh().unwrap();
+        let line = logins.reload_if_changed().unwrap();
         assert!(
             line.ends_with("users was read again, 2 passwords"),
             "{line}"

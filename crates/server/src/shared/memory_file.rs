@@ -27,10 +27,10 @@ const MAGIC: &[u8] = b"memory of a glasscache server\n";
 const MEMORY_OFFSET: u64 = 2 << 20;
 /// Bytes of the first page, which holds the magic bytes.
 const HEAD_BYTES: u64 = 4096;
-/// Bound of a snapshot in bytes; that of 1 TiB has 60 MB.
+/// Maximum size of a snapshot in bytes; that of 1 TiB has 60 MB.
 const SNAPSHOT_BYTES_MAX: u64 = 256 << 20;
 /// The end of the name of a file that takes the place of another.
-const NEW_ENDING: &str = ".new";
+const REPLACEMENT_ENDING: &str = ".new";
 /// Only the user of the server may read and write the files.
 const FILE_MODE: u32 = 0o600;
 
@@ -38,9 +38,9 @@ const FILE_MODE: u32 = 0o600;
 pub(crate) struct MemoryFile {
     path: PathBuf,
     file: File,
-    /// It was empty or did not exist.
-    is_new: bool,
-    /// It waits to take the place of another; dropped before that, it is removed.
+    /// Whether it was empty or did not exist when it was opened.
+    was_created: bool,
+    /// Whether it is to replace another file; dropped before that, it is removed.
     is_replacement: bool,
 }
 
@@ -52,13 +52,13 @@ impl Drop for MemoryFile {
     }
 }
 
-/// A store in a memory file.
+/// A store in a memory file, and its clock.
 pub(crate) struct PreparedStore {
     pub(crate) store: Arc<Store>,
     /// The clock of the store.
     pub(crate) clock: Clock,
     /// For the log: whether items came back, or why not.
-    pub(crate) outcome: String,
+    pub(crate) recovery_message: String,
 }
 
 impl MemoryFile {
@@ -90,23 +90,23 @@ impl MemoryFile {
         };
         let read_head = || -> io::Result<(bool, bool)> {
             let metadata = file.metadata()?;
-            let is_new = metadata.is_file() && metadata.len() == 0;
-            if is_new {
+            let was_created = metadata.is_file() && metadata.len() == 0;
+            if was_created {
                 file.write_all_at(MAGIC, 0)?;
             }
             let mut head = [0; MAGIC.len()];
             let is_own = metadata.is_file()
                 && match file.read_exact_at(&mut head, 0) {
                     Err(error) if error.kind() != ErrorKind::UnexpectedEof => return Err(error),
-                    outcome => outcome.is_ok() && head == *MAGIC,
+                    read_result => read_result.is_ok() && head == *MAGIC,
                 };
-            Ok((is_new, is_own))
+            Ok((was_created, is_own))
         };
         match read_head() {
-            Ok((is_new, true)) => Ok(MemoryFile {
+            Ok((was_created, true)) => Ok(MemoryFile {
                 path: path.to_owned(),
                 file,
-                is_new,
+                was_created,
                 is_replacement: false,
             }),
             Ok((_, false)) => Err(failure(
@@ -117,28 +117,28 @@ impl MemoryFile {
         }
     }
 
-    /// The file of a server that is being replaced: the lock belongs to both processes.
+    /// Takes over the file of a server that is being replaced: the lock belongs to both processes.
     pub(crate) fn inherited(path: &Path, file: OwnedFd) -> MemoryFile {
         MemoryFile {
             path: path.to_owned(),
             file: file.into(),
-            is_new: false,
+            was_created: false,
             is_replacement: false,
         }
     }
 
-    /// A new file beside that of a server that is being replaced and whose memory cannot be continued.
+    /// Makes a new file beside that of a server that is being replaced and whose memory cannot be continued.
     ///
     /// # Errors
     /// It cannot be made.
     pub(crate) fn make_replacement(path: &Path) -> Result<MemoryFile, Error> {
         // Also what an attempt that was killed has left; that of one that still runs is locked.
-        let mut file = MemoryFile::open(&with_ending(path, NEW_ENDING))?;
+        let mut file = MemoryFile::open(&with_ending(path, REPLACEMENT_ENDING))?;
         file.is_replacement = true;
         Ok(file)
     }
 
-    /// Gives a file that was made beside another the name of that.
+    /// Gives a file that was made beside another one the name of that one.
     ///
     /// # Errors
     /// The folder does not allow it.
@@ -191,11 +191,11 @@ impl MemoryFile {
         let prepared_store = self.read_snapshot().and_then(|snapshot| match snapshot {
             Ok(snapshot) => match self.recover(config, &snapshot)? {
                 Ok(recovered) => Ok(recovered),
-                Err(reason) => self.make_empty(config, &reason),
+                Err(reason) => self.make_empty_with_message(config, &reason),
             },
-            Err(reason) => self.make_empty(config, &reason),
+            Err(reason) => self.make_empty_with_message(config, &reason),
         });
-        if prepared_store.is_err() && self.is_new {
+        if prepared_store.is_err() && self.was_created {
             let _ = fs::remove_file(&self.path);
         }
         prepared_store
@@ -214,7 +214,7 @@ impl MemoryFile {
         let remove = || match fs::remove_file(self.snapshot_path()) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             // Before the first change of the memory: a power failure must not leave both.
-            outcome => outcome.and_then(|()| File::open(folder)?.sync_all()),
+            remove_result => remove_result.and_then(|()| File::open(folder)?.sync_all()),
         };
         remove()
             .map_err(|error| self.failure(format!("the old snapshot cannot be removed: {error}")))
@@ -285,7 +285,7 @@ impl MemoryFile {
         snapshot: &Snapshot,
     ) -> Result<Result<PreparedStore, String>, Error> {
         let start = Instant::now();
-        let Some(clock) = Clock::resumed(snapshot.stop()) else {
+        let Some(clock) = Clock::resumed_from(snapshot.stop()) else {
             return Ok(Err(
                 "the clock is before the time when it was saved".to_owned()
             ));
@@ -304,7 +304,7 @@ impl MemoryFile {
             Ok(store) => store,
             Err(reason) => return Ok(Err(reason.to_string())),
         };
-        let outcome = format!(
+        let recovery_message = format!(
             "{}: {} items are back after {} ms",
             self.path.display(),
             store.counters().items,
@@ -313,16 +313,20 @@ impl MemoryFile {
         Ok(Ok(PreparedStore {
             store,
             clock,
-            outcome,
+            recovery_message,
         }))
     }
 
-    fn make_empty(&self, config: &Config, reason: &str) -> Result<PreparedStore, Error> {
+    fn make_empty_with_message(
+        &self,
+        config: &Config,
+        reason: &str,
+    ) -> Result<PreparedStore, Error> {
         self.reserve(Store::file_bytes(config)?)?;
         Ok(PreparedStore {
             store: Store::in_file(config.clone(), self.mapped_file())?,
             clock: Clock::start(),
-            outcome: format!("{} starts empty: {reason}", self.path.display()),
+            recovery_message: format!("{} starts empty: {reason}", self.path.display()),
         })
     }
 
@@ -385,7 +389,7 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
     path.into()
 }
 
-/// Whether this is the name of an open file, and not of another one or of none.
+/// Whether `path` is the name of this open file, and not of another one or of none.
 fn is_named(file: &File, path: &Path) -> io::Result<bool> {
     let opened = file.metadata()?;
     match fs::symlink_metadata(path) {

@@ -84,9 +84,9 @@ pub(crate) struct Shared {
     pub(crate) addresses: Vec<(i32, Address)>,
     /// How much is logged on stderr.
     pub(crate) verbosity: AtomicU8,
-    /// There are watchers or prefixes are counted: the request path must report.
+    /// Whether there are watchers or prefixes are counted, so that the request path must report.
     is_observed: AtomicBool,
-    /// Reads are watched or prefixes are counted: a read must report.
+    /// Whether reads are watched or prefixes are counted, so that a read must report.
     are_reads_observed: AtomicBool,
     /// The memory outside of the store that connections may hold.
     pub(crate) memory: Arc<PeerMemory>,
@@ -96,13 +96,13 @@ pub(crate) struct Shared {
     pub(crate) parked_connections: ParkedConnections,
     /// Whether it serves, pauses or ends.
     pub(crate) phases: Phases,
-    /// The items are saved when it has stopped.
-    is_saved_at_stop: AtomicBool,
+    /// Whether the items are saved when it has stopped.
+    saves_at_stop: AtomicBool,
     /// What `stats reset` subtracts.
     baseline: Mutex<(Totals, RemovedItems)>,
-    /// The thread that waits for the server to stop.
+    /// Wakes the thread that waits for the server to stop.
     pub(crate) listener_waker: Waker,
-    /// The thread that waits for a successor.
+    /// Wakes the thread that waits for a successor.
     pub(crate) control_waker: Waker,
 }
 
@@ -118,7 +118,7 @@ impl Shared {
             tls,
             workers,
             addresses,
-            listener_waker: listener,
+            listener_waker,
             control_waker,
             log,
         } = parts;
@@ -141,7 +141,7 @@ impl Shared {
             marked_for_close: MarkedForClose::default(),
             parked_connections: ParkedConnections::default(),
             phases: Phases::default(),
-            is_saved_at_stop: AtomicBool::new(false),
+            saves_at_stop: AtomicBool::new(false),
             baseline: Mutex::default(),
             config,
             store,
@@ -151,11 +151,11 @@ impl Shared {
             tls,
             workers,
             addresses,
-            listener_waker: listener,
+            listener_waker,
             control_waker,
             log,
         };
-        shared.refresh_is_observed();
+        shared.update_is_observed();
         shared
     }
 
@@ -185,8 +185,8 @@ impl Shared {
         self.are_reads_observed.load(Ordering::Relaxed)
     }
 
-    /// Called after watchers or prefix counting changed.
-    pub(crate) fn refresh_is_observed(&self) {
+    /// Updates whether the request path must report, after watchers or prefix counting changed.
+    pub(crate) fn update_is_observed(&self) {
         let is_observed = self.prefix_table.is_on() || self.watchers.has_watchers();
         self.is_observed.store(is_observed, Ordering::Relaxed);
         let are_reads_observed =
@@ -204,7 +204,7 @@ impl Shared {
         self.wake_all();
     }
 
-    /// Makes the serving threads look at the phase.
+    /// Wakes the serving threads, so that they check the phase.
     pub(crate) fn wake_all(&self) {
         self.listener_waker.wake();
         for (_, waker) in &self.workers {
@@ -212,20 +212,21 @@ impl Shared {
         }
     }
 
-    /// The same, and the items are saved if there is a memory file.
+    /// Makes all threads stop, and the items be saved if there is a memory file.
     pub(crate) fn stop_and_save(&self) {
-        self.is_saved_at_stop.store(true, Ordering::Release);
+        self.saves_at_stop.store(true, Ordering::Release);
         self.stop();
     }
 
     /// Whether the items are to be saved; read when all threads have ended.
-    pub(crate) fn is_saved_at_stop(&self) -> bool {
-        self.is_saved_at_stop.load(Ordering::Acquire)
+    pub(crate) fn saves_at_stop(&self) -> bool {
+        self.saves_at_stop.load(Ordering::Acquire)
     }
 
     /// All workers' counts since the start or the last `stats reset`.
     pub(crate) fn totals(&self) -> Totals {
-        self.lifetime_totals().since(&lock(&self.baseline).0)
+        self.lifetime_totals()
+            .difference_since(&lock(&self.baseline).0)
     }
 
     /// All workers' counts since the start.

@@ -25,7 +25,7 @@ pub(crate) enum PasswordHash {
 }
 
 impl PasswordHash {
-    /// Reads a field of a password file: `None` if it is a plain password. The error is the end of a sentence.
+    /// Parses a field of a password file: `None` if it is a plain password. The error is the end of a sentence.
     pub(crate) fn parse(field: &[u8]) -> Result<Option<PasswordHash>, &'static str> {
         let Some(kind) = hash_identifier(field) else {
             return Ok(None);
@@ -88,8 +88,8 @@ struct VerifyCost {
 
 /// The identifier of a hash, between the first two dollars: a few letters and digits.
 fn hash_identifier(field: &[u8]) -> Option<&[u8]> {
-    let rest = field.strip_prefix(b"$")?;
-    let kind = rest.get(..memchr::memchr(b'$', rest)?)?;
+    let after_dollar = field.strip_prefix(b"$")?;
+    let kind = after_dollar.get(..memchr::memchr(b'$', after_dollar)?)?;
     let is_identifier = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
     (!kind.is_empty() && kind.iter().all(is_identifier)).then_some(kind)
 }
@@ -97,8 +97,8 @@ fn hash_identifier(field: &[u8]) -> Option<&[u8]> {
 /// The cost in the settings of `$7$`: one digit of 6 bits for log2 of N, five for r, five for p, then the salt.
 fn scrypt_cost(settings: &[u8]) -> Option<VerifyCost> {
     let (digits, _salt) = settings.split_at_checked(11)?;
-    let (log_n, rest) = digits.split_first()?;
-    let (r, p) = rest.split_at_checked(5)?;
+    let (log_n, r_and_p_digits) = digits.split_first()?;
+    let (r, p) = r_and_p_digits.split_at_checked(5)?;
     let n = 1_u64.checked_shl(u32::try_from(parse_digits(&[*log_n])?).ok()?)?;
     let (r, p) = (parse_digits(r)?, parse_digits(p)?);
     if n < 2 || r == 0 || p == 0 {

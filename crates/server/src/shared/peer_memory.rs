@@ -16,9 +16,9 @@ use glasscache_store::{Seconds, Store};
 
 use crate::shared::wake::Waker;
 
-/// The budget is this fraction of `-m`; ...
+/// The budget is `-m` divided by this, but at least [`LIMIT_BYTES_MIN`].
 const MEMORY_DIVISOR: u64 = 8;
-/// ... but at least this many bytes.
+/// Minimum of the budget in bytes.
 const LIMIT_BYTES_MIN: u64 = 1 << 20;
 
 /// How short memory for peers is.
@@ -41,13 +41,13 @@ pub(crate) struct PeerMemory {
     charged_bytes: AtomicI64,
     /// Connections that wait for memory.
     waiting_connections: AtomicUsize,
-    /// Bytes that they need.
+    /// Bytes that these connections need.
     wanted_bytes: AtomicU64,
     /// The number of releases while a connection waited.
     releases: AtomicU64,
     /// The second of the last check for stalled connections.
     last_checked_s: AtomicU32,
-    /// The next request is granted although the budget is used up.
+    /// Whether the next request is granted although the budget is used up.
     may_overdraw: AtomicBool,
     store: StoreRef,
     wakers: Vec<Waker>,
@@ -82,7 +82,7 @@ impl PeerMemory {
         (self.store.0.memory_bytes() / MEMORY_DIVISOR).max(LIMIT_BYTES_MIN)
     }
 
-    /// Bytes that they hold.
+    /// Bytes that all connections hold together.
     pub(crate) fn charged_bytes(&self) -> u64 {
         self.charged_bytes.load(Ordering::SeqCst).max(0) as u64
     }
@@ -133,7 +133,7 @@ impl PeerMemory {
             || (is_first_waiter && self.may_overdraw.swap(false, Ordering::Relaxed))
     }
 
-    /// Grants the next request in line: everything that is held is held by connections that wait themselves.
+    /// Makes the next request in line be granted: only connections that wait themselves hold memory.
     pub(crate) fn allow_overdraft(&self) {
         self.may_overdraw.store(true, Ordering::Relaxed);
     }
@@ -143,13 +143,13 @@ impl PeerMemory {
         self.waiting_connections.load(Ordering::SeqCst)
     }
 
-    /// Bytes that they need.
+    /// Bytes that the waiting connections need.
     pub(crate) fn wanted_bytes(&self) -> u64 {
         self.wanted_bytes.load(Ordering::Relaxed)
     }
 
-    /// A connection that needed `before` bytes needs `now`; 0 means that it does not wait.
-    pub(crate) fn note_wanted(&self, before: usize, now: usize) {
+    /// Records that a connection that needed `before` bytes needs `now` bytes; 0 means that it does not wait.
+    pub(crate) fn record_wanted(&self, before: usize, now: usize) {
         // Wraps like the difference.
         let difference = (now as u64).wrapping_sub(before as u64);
         self.wanted_bytes.fetch_add(difference, Ordering::Relaxed);
@@ -167,7 +167,7 @@ impl PeerMemory {
         }
     }
 
-    /// Memory was released: waiting connections check again. Costs two loads if none waits.
+    /// Notifies waiting connections that memory was released. Costs two loads if none waits.
     pub(crate) fn record_release(&self) {
         fence(Ordering::SeqCst);
         if self.waiting_connections.load(Ordering::SeqCst) > 0 {
@@ -277,14 +277,14 @@ mod tests {
     fn a_later_connection_gets_no_memory_before_the_first_in_line() {
         let memory = memory();
         let held_charge = memory.charge(1);
-        memory.note_wanted(0, 8 << 20);
+        memory.record_wanted(0, 8 << 20);
         assert!(!memory.try_grant(100, false));
         assert!(memory.try_grant(100, true));
         assert!(!memory.try_grant(8 << 20, true));
         memory.allow_overdraft();
         assert!(memory.try_grant(8 << 20, true));
         assert!(!memory.try_grant(8 << 20, true));
-        memory.note_wanted(8 << 20, 0);
+        memory.record_wanted(8 << 20, 0);
         assert_eq!((memory.waiting_count(), memory.wanted_bytes()), (0, 0));
         assert!(memory.try_grant(100, false));
         drop(held_charge);
@@ -296,7 +296,7 @@ mod tests {
         drop(memory.charge(100));
         assert_eq!(memory.releases(), 0);
         let mut held_charge = memory.charge(100);
-        memory.note_wanted(0, 1);
+        memory.record_wanted(0, 1);
         held_charge.set(200);
         assert_eq!(memory.releases(), 0);
         held_charge.set(50);

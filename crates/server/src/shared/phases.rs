@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use crate::shared::handover::Handover;
 
-/// What the threads of a server do.
+/// The phase of a server, which decides what its threads do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Phase {
     /// They serve.
     #[default]
     Running,
-    /// They wait whether the successor takes over.
+    /// They wait until it is decided whether the successor takes over.
     Pausing,
     /// The successor serves; they only send what is pending.
     Replaced,
@@ -25,7 +25,7 @@ pub(crate) enum Phase {
 
 /// The phase, and the threads that have paused for each handover.
 pub(crate) struct Phases<H = Handover> {
-    /// A copy for the loops of the threads.
+    /// A copy of the phase, which the loops of the threads read without the lock.
     current: AtomicU8,
     state: Mutex<PhaseState<H>>,
     changed: Condvar,
@@ -35,14 +35,14 @@ struct PhaseState<H> {
     phase: Phase,
     /// The last handover that began.
     handover: Option<Arc<H>>,
-    /// The number of this pause.
+    /// The number of the current pause, or of the last one.
     pause_number: u64,
     is_listener_paused: bool,
     /// Workers that wait.
     paused_workers: usize,
-    /// One of them could not hand over its connections.
+    /// Why a worker could not hand over its connections.
     failure: Option<String>,
-    /// The successor is being informed that it owns everything: a stop waits for the outcome.
+    /// Whether the successor is being informed that it owns everything; a stop waits for the outcome.
     is_committing: bool,
     must_stop: bool,
 }
@@ -71,7 +71,7 @@ impl<H> Phases<H> {
     /// Whether requests are served.
     #[inline]
     pub(crate) fn is_running(&self) -> bool {
-        // Acquire pairs with the Release of `set`: everything before the change is visible.
+        // Acquire pairs with the Release of `set_phase`: everything before the change is visible.
         self.current.load(Ordering::Acquire) == Phase::Running as u8
     }
 
@@ -91,7 +91,7 @@ impl<H> Phases<H> {
         if state.is_committing {
             state.must_stop = true;
         } else if state.phase != Phase::Replaced {
-            self.set(&mut state, Phase::Stopping);
+            self.set_phase(&mut state, Phase::Stopping);
         }
     }
 
@@ -106,7 +106,7 @@ impl<H> Phases<H> {
         state.is_listener_paused = false;
         state.paused_workers = 0;
         state.failure = None;
-        self.set(&mut state, Phase::Pausing);
+        self.set_phase(&mut state, Phase::Pausing);
         true
     }
 
@@ -131,11 +131,11 @@ impl<H> Phases<H> {
             if remaining.is_zero() {
                 return Err("a worker did not pause in time".to_owned());
             }
-            state = self.wait(state, remaining);
+            state = self.wait_for_change(state, remaining);
         }
     }
 
-    /// The listener accepts nothing more, and waits for the end of the pause.
+    /// Records that the listener accepts nothing more, and waits for the end of the pause.
     pub(crate) fn pause_listener(&self) {
         let mut state = self.lock();
         if state.phase != Phase::Pausing {
@@ -154,7 +154,7 @@ impl<H> Phases<H> {
             && state.pause_number == pause_number
             && !state.is_listener_paused
         {
-            state = self.wait(state, Duration::from_secs(1));
+            state = self.wait_for_change(state, Duration::from_secs(1));
         }
         let is_pausing = state.phase == Phase::Pausing && state.pause_number == pause_number;
         let handover = state.handover.as_ref().filter(|_| is_pausing)?;
@@ -166,7 +166,8 @@ impl<H> Phases<H> {
         self.lock().handover.clone()
     }
 
-    /// A worker has handed over its connections, or could not: it waits for the end of this pause.
+    /// Records that a worker has handed over its connections, or that it could not, and waits for the end of this
+    /// pause.
     pub(crate) fn pause_worker(&self, pause_number: u64, outcome: Result<(), String>) {
         let mut state = self.lock();
         if state.phase != Phase::Pausing || state.pause_number != pause_number {
@@ -183,16 +184,16 @@ impl<H> Phases<H> {
     fn wait_for_end(&self, mut state: MutexGuard<'_, PhaseState<H>>) {
         let pause_number = state.pause_number;
         while state.phase == Phase::Pausing && state.pause_number == pause_number {
-            state = self.wait(state, Duration::from_secs(1));
+            state = self.wait_for_change(state, Duration::from_secs(1));
         }
     }
 
-    /// The successor was not able to take over: all continue.
+    /// Makes all threads continue, because the successor was not able to take over.
     pub(crate) fn resume(&self) {
         let mut state = self.lock();
         if state.phase == Phase::Pausing {
             state.handover = None;
-            self.set(&mut state, Phase::Running);
+            self.set_phase(&mut state, Phase::Running);
         }
     }
 
@@ -216,11 +217,11 @@ impl<H> Phases<H> {
         if phase != Phase::Replaced {
             state.handover = None;
         }
-        self.set(&mut state, phase);
+        self.set_phase(&mut state, phase);
         is_sent
     }
 
-    fn set(&self, state: &mut PhaseState<H>, phase: Phase) {
+    fn set_phase(&self, state: &mut PhaseState<H>, phase: Phase) {
         state.phase = phase;
         self.current.store(phase as u8, Ordering::Release);
         self.changed.notify_all();
@@ -230,7 +231,7 @@ impl<H> Phases<H> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'s>(
+    fn wait_for_change<'s>(
         &self,
         state: MutexGuard<'s, PhaseState<H>>,
         timeout: Duration,

@@ -68,8 +68,8 @@ impl PrefixTable {
         self.is_on.store(is_on, Ordering::Relaxed);
     }
 
-    /// `stats reset` discards the prefixes; the caller frees them in slices.
-    pub(crate) fn clear(&self) -> DiscardedPrefixes {
+    /// Takes all prefixes out of the table, for `stats reset`; the caller frees them in slices.
+    pub(crate) fn take_prefixes(&self) -> DiscardedPrefixes {
         let discarded = std::mem::take(&mut *lock(&self.prefixes));
         self.uncounted_commands.store(0, Ordering::Relaxed);
         self.store.charge_buffers(-(discarded.bytes as i64));
@@ -101,7 +101,7 @@ impl PrefixTable {
         self.record(key, |prefix| prefix.deletes += 1);
     }
 
-    /// A key without the delimiter has no prefix and is not counted.
+    /// Updates the counts of the prefix of `key`; a key without the delimiter has no prefix and is not counted.
     fn record(&self, key: &[u8], update: impl FnOnce(&mut PrefixCounts)) {
         if !self.is_on() {
             return;
@@ -126,9 +126,9 @@ impl PrefixTable {
         self.store.charge_buffers(bytes as i64);
     }
 
-    /// Appends a slice of the table in memcached's form, after the prefix `resume_after`; true at the end. Bytes that are
-    /// not allowed on a line are percent-encoded.
-    pub(crate) fn dump(
+    /// Appends a slice of the table in memcached's form, after the prefix `resume_after`; true at the end. Bytes that
+    /// are not allowed on a line are percent-encoded.
+    pub(crate) fn append_slice(
         &self,
         resume_after: &mut Option<Box<[u8]>>,
         counters: &Counters,

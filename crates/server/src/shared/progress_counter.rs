@@ -9,17 +9,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct ProgressCounter(AtomicU64);
 
 impl ProgressCounter {
-    /// The worker wakes up and has work.
+    /// Records that the worker wakes up and has work.
     pub(crate) fn begin_work(&self) {
         self.set(self.count() | 1);
     }
 
-    /// The worker continues without having slept.
+    /// Records that the worker continues without having slept.
     pub(crate) fn count_iteration(&self) {
         self.set(self.count().wrapping_add(2) | 1);
     }
 
-    /// The worker goes to sleep.
+    /// Records that the worker is about to sleep.
     pub(crate) fn begin_sleep(&self) {
         self.set(self.count().wrapping_add(2) & !1);
     }

@@ -44,7 +44,7 @@ impl SlabClassTable {
     }
 
     /// The chunk sizes, class 1 first.
-    pub(crate) fn chunks(&self) -> &[u32] {
+    pub(crate) fn chunk_sizes(&self) -> &[u32] {
         self.classes.chunks()
     }
 
@@ -60,7 +60,9 @@ impl SlabClassTable {
         match self.table.get((bytes as usize).div_ceil(SIZE_STEP_BYTES)) {
             Some(class) => (usize::from(*class), bytes),
             None => (
-                self.classes.class_of(bytes).unwrap_or(self.chunks().len()),
+                self.classes
+                    .class_of(bytes)
+                    .unwrap_or(self.chunk_sizes().len()),
                 bytes,
             ),
         }

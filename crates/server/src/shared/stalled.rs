@@ -1,4 +1,4 @@
-//! Which connection is closed when memory that all connections share runs short.
+//! The rule by which a connection is closed when memory that all connections share runs short.
 //!
 //! One rule: while others wait, the connection that holds the memory they wait for and made no progress for
 //! longest, at least two ticks of the coarse clock; never one that makes progress or waits itself. It applies to
@@ -18,7 +18,7 @@ const STALLED_AFTER_S: u32 = 2;
 
 /// If all uploads wait and none had a piece for this many seconds, each blocking the others, one is closed. An
 /// upload that may continue checks a hundred times a second.
-const STUCK_AFTER_S: u32 = 2;
+const BLOCKED_AFTER_S: u32 = 2;
 
 /// Whether an upload should wait before it begins: others hold all the upload memory.
 pub(crate) fn must_wait_to_upload(shared: &Shared, now: Seconds) -> bool {
@@ -38,7 +38,7 @@ pub(crate) fn must_wait_to_resume(shared: &Shared, now: Seconds) -> bool {
         .idlest_upload()
         .is_some_and(|idlest| idlest.is_waiting);
     let last_progress = store.uploads_last_progress();
-    !all_wait || last_progress.is_none_or(|last| now.0.saturating_sub(last.0) < STUCK_AFTER_S)
+    !all_wait || last_progress.is_none_or(|last| now.0.saturating_sub(last.0) < BLOCKED_AFTER_S)
 }
 
 /// Closes the idlest upload if its sender has stalled; never one that waits for memory itself.
@@ -52,8 +52,8 @@ fn close_stalled_upload(shared: &Shared, now: Seconds) {
     }
 }
 
-/// An upload ended: waiting ones check at once. If many wait, one that checked too late would leave the memory
-/// unused until the next check.
+/// Records that an upload ended, so that waiting ones check at once. If many wait, one that checked too late would
+/// leave the memory unused until the next check.
 pub(crate) fn record_upload_release(shared: &Shared) {
     if shared.parked_connections.record_release() {
         wake_all(shared);

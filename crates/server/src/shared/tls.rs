@@ -34,12 +34,12 @@ const TICKETS_SENT: usize = 2;
 /// TLS of one server.
 pub(crate) struct Tls {
     pub(crate) settings: TlsSettings,
-    /// What the listeners demand, each once.
-    client_auths: Vec<ClientCertificate>,
+    /// The demands of the listeners for client certificates, each once.
+    client_certificates: Vec<ClientCertificate>,
     /// A configuration for each of them.
     configs: Mutex<Vec<Arc<ServerConfig>>>,
     /// The server's second in which the files were last read.
-    reloaded_s: AtomicU32,
+    last_reload_s: AtomicU32,
     pub(crate) counters: TlsCounters,
 }
 
@@ -59,7 +59,7 @@ impl Tls {
         settings: Option<&TlsSettings>,
         listeners: &[Listen],
     ) -> Result<Option<Tls>, Error> {
-        let mut client_auths: Vec<ClientCertificate> = listeners
+        let mut client_certificates: Vec<ClientCertificate> = listeners
             .iter()
             .filter_map(|listen| match listen {
                 Listen::Tls {
@@ -68,34 +68,34 @@ impl Tls {
                 Listen::Tcp(_) | Listen::Unix { .. } => None,
             })
             .collect();
-        client_auths.sort_unstable();
-        client_auths.dedup();
+        client_certificates.sort_unstable();
+        client_certificates.dedup();
         let Some(settings) = settings else {
-            if client_auths.is_empty() {
+            if client_certificates.is_empty() {
                 return Ok(None);
             }
             let sentence = "a listener with TLS needs a certificate";
             return Err(Error::Setting(sentence.to_owned()));
         };
-        let configs = read_configs(settings, &client_auths).map_err(Error::Setting)?;
+        let configs = read_configs(settings, &client_certificates).map_err(Error::Setting)?;
         Ok(Some(Tls {
             settings: settings.clone(),
-            client_auths,
+            client_certificates,
             configs: Mutex::new(configs),
-            reloaded_s: AtomicU32::new(0),
+            last_reload_s: AtomicU32::new(0),
             counters: TlsCounters::default(),
         }))
     }
 
-    /// The server's end of a new connection.
+    /// Makes the server's end of a new TLS connection.
     pub(crate) fn accept(
         &self,
-        client_auth: ClientCertificate,
+        client_certificate: ClientCertificate,
     ) -> Result<ServerConnection, String> {
         let index = self
-            .client_auths
+            .client_certificates
             .iter()
-            .position(|other| *other == client_auth);
+            .position(|other| *other == client_certificate);
         let config = index.and_then(|index| lock(&self.configs).get(index).cloned());
         let config = config.ok_or("the listener has no TLS configuration")?;
         let mut connection = ServerConnection::new(config).map_err(|error| error.to_string())?;
@@ -105,10 +105,10 @@ impl Tls {
 
     /// Reads the files again at second `now`; the result is a sentence.
     pub(crate) fn reload(&self, now: u32) -> Result<String, String> {
-        let configs = read_configs(&self.settings, &self.client_auths)
+        let configs = read_configs(&self.settings, &self.client_certificates)
             .map_err(|reason| format!("{reason}; the certificate in use stays"))?;
         *lock(&self.configs) = configs;
-        self.reloaded_s.store(now, Ordering::Relaxed);
+        self.last_reload_s.store(now, Ordering::Relaxed);
         let chain = self.settings.chain_file.display();
         Ok(format!(
             "ssl_chain_cert: {chain} was read again, new connections use it"
@@ -119,7 +119,7 @@ impl Tls {
     pub(crate) fn seconds_since_reload(&self, clock: &Clock, now: Seconds) -> u32 {
         let since_reload = now
             .0
-            .saturating_sub(self.reloaded_s.load(Ordering::Relaxed));
+            .saturating_sub(self.last_reload_s.load(Ordering::Relaxed));
         since_reload.min(clock.uptime_s(now))
     }
 }
@@ -132,7 +132,7 @@ fn crypto_provider() -> Arc<CryptoProvider> {
 /// A configuration for each demand, or a sentence about the file that cannot be used.
 fn read_configs(
     settings: &TlsSettings,
-    client_auths: &[ClientCertificate],
+    client_certificates: &[ClientCertificate],
 ) -> Result<Vec<Arc<ServerConfig>>, String> {
     let chain = read_certificates("ssl_chain_cert", &settings.chain_file)?;
     let key = read_private_key(&settings.key_file)?;
@@ -140,10 +140,10 @@ fn read_configs(
         Some(path) => Some(Arc::new(read_authorities(path)?)),
         None => None,
     };
-    client_auths
+    client_certificates
         .iter()
-        .map(|client_auth| {
-            let verifier = build_client_verifier(*client_auth, authorities.as_ref())?;
+        .map(|client_certificate| {
+            let verifier = build_client_verifier(*client_certificate, authorities.as_ref())?;
             build_config(settings, verifier, chain.clone(), key.clone_key())
         })
         .collect()
@@ -151,7 +151,7 @@ fn read_configs(
 
 fn read_certificates(name: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let describe_error = |reason: &str| format!("{name}: {} {reason}", path.display());
-    let text = file_version::read(path).map_err(|reason| describe_error(&reason))?;
+    let text = file_version::read_bounded(path).map_err(|reason| describe_error(&reason))?;
     let certificates = CertificateDer::pem_slice_iter(&text)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| describe_error(&format!("is not a PEM file: {error}")))?;
@@ -163,7 +163,7 @@ fn read_certificates(name: &str, path: &Path) -> Result<Vec<CertificateDer<'stat
 
 fn read_private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     let describe_error = |reason: &str| format!("ssl_key: {} {reason}", path.display());
-    let text = file_version::read(path).map_err(|reason| describe_error(&reason))?;
+    let text = file_version::read_bounded(path).map_err(|reason| describe_error(&reason))?;
     PrivateKeyDer::from_pem_slice(&text).map_err(|_| {
         describe_error(
             "has no private key in PEM form without a passphrase; openssl pkey converts it",
@@ -184,19 +184,19 @@ fn read_authorities(path: &Path) -> Result<RootCertStore, String> {
 
 /// The verifier of client certificates; `None` where they are not requested.
 fn build_client_verifier(
-    client_auth: ClientCertificate,
+    client_certificate: ClientCertificate,
     authorities: Option<&Arc<RootCertStore>>,
 ) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
-    if client_auth == ClientCertificate::NotRequested {
+    if client_certificate == ClientCertificate::NotRequested {
         return Ok(None);
     }
     let Some(authorities) = authorities else {
-        let is_required = client_auth == ClientCertificate::Required;
+        let is_required = client_certificate == ClientCertificate::Required;
         return Ok(Some(Arc::new(WithoutAuthorities { is_required })));
     };
     let builder =
         WebPkiClientVerifier::builder_with_provider(Arc::clone(authorities), crypto_provider());
-    let builder = match client_auth {
+    let builder = match client_certificate {
         ClientCertificate::Required => builder,
         _ => builder.allow_unauthenticated(),
     };

@@ -53,12 +53,12 @@ impl Tuning {
         }))
     }
 
-    /// A copy of the present values.
+    /// A copy of the current values.
     pub(crate) fn get(&self) -> TuningValues {
         lock(&self.0).clone()
     }
 
-    /// Changes some of them.
+    /// Changes some of the values.
     pub(crate) fn change(&self, change: impl FnOnce(&mut TuningValues)) {
         change(&mut lock(&self.0));
     }

@@ -13,7 +13,7 @@ use crate::shared::password_hash::PasswordHash;
 /// A salted SHA-256.
 type Digest = [u8; 32];
 
-/// Longest user and password in bytes, together with what separates them: more cannot be sent.
+/// Maximum length of user and password in bytes, together with what separates them: more cannot be sent.
 const ENTRY_BYTES_MAX: usize = glasscache_protocol::limits::LOGIN_BYTES_MAX;
 
 /// The users of one file.
@@ -25,7 +25,7 @@ pub(crate) struct Users {
 }
 
 impl Users {
-    /// Reads the lines of a file; the error is the end of a sentence and quotes nothing of the file.
+    /// Parses the lines of a file; the error is the end of a sentence and quotes nothing of the file.
     pub(crate) fn parse(text: &[u8], form: UsersFileFormat) -> Result<Users, String> {
         let mut users = Users {
             salt: random_salt()?,
@@ -38,17 +38,17 @@ impl Users {
                 continue;
             }
             let line_number = index + 1;
-            users.add(line, form).map_err(|error_text| {
+            users.add_line(line, form).map_err(|error_text| {
                 format!("is not a file of users: line {line_number} {error_text}")
             })?;
         }
-        if users.count() == 0 {
+        if users.password_count() == 0 {
             return Err("has no users; write a line user:password for each".to_owned());
         }
         Ok(users)
     }
 
-    fn add(&mut self, line: &[u8], form: UsersFileFormat) -> Result<(), String> {
+    fn add_line(&mut self, line: &[u8], form: UsersFileFormat) -> Result<(), String> {
         let colon = memchr::memchr(b':', line).ok_or("has no colon, must be user:password")?;
         let (user, password) = line.split_at(colon);
         let password = password.get(1..).unwrap_or_default();
@@ -86,7 +86,7 @@ impl Users {
     }
 
     /// The number of lines.
-    pub(crate) fn count(&self) -> usize {
+    pub(crate) fn password_count(&self) -> usize {
         self.plain_passwords.len() + self.hashed_passwords.len()
     }
 
@@ -143,13 +143,13 @@ mod tests {
     }
 
     fn refusal(text: &str) -> String {
-        users(text).map(|users| users.count()).unwrap_err()
+        users(text).map(|users| users.password_count()).unwrap_err()
     }
 
     #[test]
     fn only_the_whole_password_of_the_user_is_accepted() {
         let users = users("foo:bar\nbaaaz:quux\r\nlast:no newline").unwrap();
-        assert_eq!(users.count(), 3);
+        assert_eq!(users.password_count(), 3);
         assert!(users.verify(b"foo", b"bar") && users.verify(b"baaaz", b"quux"));
         assert!(users.verify(b"last", b"no newline"));
         for (user, password) in [

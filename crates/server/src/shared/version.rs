@@ -1,4 +1,4 @@
-//! The version that `version` and `stats` report: clients compare its leading number to detect support for meta
+//! The version text that `version` and `stats` report: clients compare its leading number to detect support for meta
 //! commands; our own version follows it.
 
 macro_rules! version {

@@ -21,8 +21,8 @@ const WATCHERS_MAX: usize = 1000;
 /// Time between two times at which watchers are sent their lines and heartbeats.
 pub(crate) const SEND_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A watcher is urgent, and is served earlier, when its lines fill this part of its buffer.
-const URGENT_FRACTION: usize = 4;
+/// A watcher is urgent, and is served earlier, when its lines fill its buffer divided by this.
+const URGENT_DIVISOR: usize = 4;
 
 /// Kinds of events, one bit each.
 pub(crate) mod kind {
@@ -35,13 +35,13 @@ pub(crate) mod kind {
     pub(crate) const UNREPORTED: u16 = 32;
 }
 
-/// What one connection watches.
+/// The events that one connection watches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WatchFilter {
     kinds: u16,
     /// Only lines about keys that start with it, and those about all keys.
     prefix: Vec<u8>,
-    /// A heartbeat means that the watcher has received every line so far.
+    /// Whether it gets heartbeats: each means that the watcher has received every line so far.
     sends_heartbeat: bool,
 }
 
@@ -109,7 +109,7 @@ pub(crate) struct Watchers {
     last_line_id: AtomicU64,
     memory: Arc<PeerMemory>,
     list: Mutex<Vec<Watcher>>,
-    /// From when heartbeats count milliseconds.
+    /// The time from which heartbeats count milliseconds.
     heartbeat_origin: Instant,
 }
 
@@ -120,9 +120,9 @@ struct Watcher {
     /// Charged for `unsent_lines`.
     charge: Charge,
     skipped_lines: u64,
-    /// The loss of lines was logged since it last caught up.
+    /// Whether the loss of lines was logged since it last caught up.
     is_loss_logged: bool,
-    /// The worker that owns the connection.
+    /// Wakes the worker that owns the connection.
     owner_waker: Waker,
 }
 
@@ -178,15 +178,15 @@ impl Watchers {
         self.kinds.store(kinds, Ordering::Relaxed);
     }
 
-    /// The pending lines of one watcher, and after them the number of lines it missed: a watcher that has caught up
-    /// and waits is informed at once, not with the next event. A watcher with heartbeats gets one at the end.
-    pub(crate) fn drain_lines(&self, serial: u64) -> Vec<u8> {
+    /// Takes the pending lines of one watcher, and after them the number of lines it missed: a watcher that has caught
+    /// up and waits is informed at once, not with the next event. A watcher with heartbeats gets one at the end.
+    pub(crate) fn take_lines(&self, serial: u64) -> Vec<u8> {
         let mut watchers = lock(&self.list);
         let watcher = watchers.iter_mut().find(|watcher| watcher.serial == serial);
         let Some(watcher) = watcher else {
             return Vec::new();
         };
-        let mut lines = watcher.drain_lines();
+        let mut lines = watcher.take_lines();
         if watcher.filter.sends_heartbeat {
             let elapsed_ms = self.heartbeat_origin.elapsed().as_millis();
             // Writing to a vector cannot fail.
@@ -195,16 +195,16 @@ impl Watchers {
         lines
     }
 
-    /// The pending lines of one watcher of a server that was replaced. No heartbeat follows them: the successor changes
-    /// items already, of which this server has no lines.
-    pub(crate) fn drain_final_lines(&self, serial: u64) -> Vec<u8> {
+    /// Takes the pending lines of one watcher of a server that was replaced. No heartbeat follows them: the successor
+    /// changes items already, of which this server has no lines.
+    pub(crate) fn take_final_lines(&self, serial: u64) -> Vec<u8> {
         let mut watchers = lock(&self.list);
         let watcher = watchers.iter_mut().find(|watcher| watcher.serial == serial);
-        watcher.map_or_else(Vec::new, Watcher::drain_lines)
+        watcher.map_or_else(Vec::new, Watcher::take_lines)
     }
 
     /// The serial numbers of the urgent watchers.
-    pub(crate) fn urgent(&self) -> Vec<u64> {
+    pub(crate) fn urgent_serials(&self) -> Vec<u64> {
         lock(&self.list)
             .iter()
             .filter(|watcher| watcher.unsent_lines.len() >= self.urgent_bytes())
@@ -213,7 +213,7 @@ impl Watchers {
     }
 
     fn urgent_bytes(&self) -> usize {
-        self.buffer_bytes_max / URGENT_FRACTION
+        self.buffer_bytes_max / URGENT_DIVISOR
     }
 
     /// Whether any watcher watches this kind.
@@ -221,8 +221,8 @@ impl Watchers {
         self.kinds.load(Ordering::Relaxed) & kind != 0
     }
 
-    /// Appends one line for all watchers whose filter it matches; returns the serial number of one that just began to miss
-    /// lines.
+    /// Appends one line for all watchers whose filter it matches; returns the serial number of one that just began to
+    /// miss lines.
     pub(crate) fn publish(&self, kind: u16, subject: Subject<'_>, text: &[u8]) -> Option<u64> {
         let mut line = Vec::with_capacity(text.len() + 48);
         let time = SystemTime::now()
@@ -270,7 +270,7 @@ impl Watcher {
         }
     }
 
-    fn drain_lines(&mut self) -> Vec<u8> {
+    fn take_lines(&mut self) -> Vec<u8> {
         let mut lines = std::mem::take(&mut self.unsent_lines);
         self.charge.set(0);
         if self.skipped_lines > 0 {
@@ -308,13 +308,13 @@ mod tests {
         for _ in 0..300 {
             watchers.publish(kind::FETCHERS, Subject::Any, &text);
         }
-        let lines = String::from_utf8(watchers.drain_lines(1)).unwrap();
+        let lines = String::from_utf8(watchers.take_lines(1)).unwrap();
         let last = lines.lines().last().unwrap();
         assert!(lines.len() - last.len() - 1 <= 256 << 10);
         let missed: usize = last.strip_prefix("skipped=").unwrap().parse().unwrap();
         assert_eq!(lines.lines().count() - 1 + missed, 300);
         watchers.publish(kind::FETCHERS, Subject::Any, &text);
-        assert!(watchers.drain_lines(1).starts_with(b"ts="));
+        assert!(watchers.take_lines(1).starts_with(b"ts="));
         watchers.remove(1);
         assert!(!watchers.has_watchers());
     }
@@ -327,15 +327,15 @@ mod tests {
         let is_woken = || rustix::io::read(&waker, &mut [0; 8]).is_ok();
         watchers.publish(kind::FETCHERS, Subject::Any, &[b'x'; 500]);
         assert!(!is_woken());
-        assert!(watchers.urgent().is_empty());
+        assert!(watchers.urgent_serials().is_empty());
         watchers.publish(kind::FETCHERS, Subject::Any, &[b'x'; 500]);
         assert!(is_woken());
-        assert_eq!(watchers.urgent(), [1]);
+        assert_eq!(watchers.urgent_serials(), [1]);
         waker.clear();
         watchers.publish(kind::FETCHERS, Subject::Any, &[b'x'; 500]);
         assert!(!is_woken(), "the worker knows of it already");
-        assert!(watchers.drain_lines(1).len() > 1000);
-        assert!(watchers.urgent().is_empty());
+        assert!(watchers.take_lines(1).len() > 1000);
+        assert!(watchers.urgent_serials().is_empty());
     }
 
     #[test]
@@ -344,8 +344,8 @@ mod tests {
         let waker = Waker::new().unwrap();
         assert!(watchers.add(1, filter("fetchers heartbeat"), waker));
         for (take, has_heartbeat) in [
-            (Watchers::drain_lines as fn(&Watchers, u64) -> Vec<u8>, true),
-            (Watchers::drain_final_lines, false),
+            (Watchers::take_lines as fn(&Watchers, u64) -> Vec<u8>, true),
+            (Watchers::take_final_lines, false),
         ] {
             watchers.publish(kind::FETCHERS, Subject::Any, b"type=item_get");
             let lines = String::from_utf8(take(&watchers, 1)).unwrap();
@@ -370,7 +370,7 @@ mod tests {
         ] {
             watchers.publish(kind, subject, text.as_bytes());
         }
-        let lines = String::from_utf8(watchers.drain_lines(1)).unwrap();
+        let lines = String::from_utf8(watchers.take_lines(1)).unwrap();
         let texts: Vec<_> = lines
             .lines()
             .filter_map(|line| line.split(' ').nth(2))
@@ -383,7 +383,7 @@ mod tests {
         let watchers = Watchers::new(256 << 10, memory());
         assert!(watchers.add(1, filter("mutations heartbeat"), Waker::new().unwrap()));
         watchers.publish(kind::MUTATIONS, Subject::Any, b"line");
-        let lines = String::from_utf8(watchers.drain_lines(1)).unwrap();
+        let lines = String::from_utf8(watchers.take_lines(1)).unwrap();
         assert_eq!(lines.lines().count(), 2);
         let heartbeat = lines.lines().last().unwrap();
         let elapsed_ms = heartbeat.strip_prefix("type=heartbeat ms=").unwrap();

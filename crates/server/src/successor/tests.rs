@@ -73,12 +73,12 @@ fn end_after(steps: usize, memory_file: &Path) {
     }
 }
 
-/// Takes the place of the server, which pauses until the result is started or dropped.
+/// Takes over from the server, which pauses until the result is started or dropped.
 fn take_over(config: Config) -> Result<PreparedServer, Error> {
     prepare_replacement(config).unwrap().connect()?.take_over()
 }
 
-/// Makes the next handover pass through this test, which sees each frame and may change its body.
+/// Makes the next handover pass through this test, which receives each frame and may change its body.
 fn relay(
     memory_file: &Path,
     mut on_frame: impl FnMut(FrameKind, &mut Vec<u8>) + Send + 'static,
@@ -91,7 +91,7 @@ fn relay(
         let successor = control.accept(TIMEOUT).unwrap();
         let server = ControlChannel::connect(&server_path, TIMEOUT).unwrap();
         fs::rename(&server_path, &path).unwrap();
-        let mut pass = |from: &ControlChannel, to: &ControlChannel| {
+        let mut relay_frame = |from: &ControlChannel, to: &ControlChannel| {
             let Frame {
                 kind,
                 mut body,
@@ -102,17 +102,17 @@ fn relay(
             to.send(kind, &body, &descriptors).ok()?;
             Some(kind)
         };
-        pass(&successor, &server)?;
-        pass(&server, &successor)?;
-        pass(&successor, &server)?;
-        while pass(&server, &successor)? != FrameKind::Memory {}
-        pass(&successor, &server)?;
-        pass(&server, &successor)
+        relay_frame(&successor, &server)?;
+        relay_frame(&server, &successor)?;
+        relay_frame(&successor, &server)?;
+        while relay_frame(&server, &successor)? != FrameKind::Memory {}
+        relay_frame(&successor, &server)?;
+        relay_frame(&server, &successor)
     })
 }
 
-/// A counter of `stats glasscache`.
-fn stat(client: &mut Client, name: &str) -> u64 {
+/// Reads a counter of `stats glasscache`.
+fn read_counter(client: &mut Client, name: &str) -> u64 {
     let mut line = client.request(b"stats glasscache\r\n");
     let mut value = None;
     while line != "END\r\n" {
@@ -147,8 +147,12 @@ fn a_successor_that_ends_after_any_step_changes_nothing() {
     let file = folder.path().join("memory");
     let server = start(config(&file, 8 << 20)).unwrap();
     let mut client = Client::connect(address(&server));
-    let mut half = Client::connect(address(&server));
-    half.0.get_mut().write_all(b"set half 0 0 2\r\nx").unwrap();
+    let mut uploading_client = Client::connect(address(&server));
+    uploading_client
+        .0
+        .get_mut()
+        .write_all(b"set half 0 0 2\r\nx")
+        .unwrap();
     assert_eq!(client.request(b"set key 0 0 1\r\nx\r\n"), "STORED\r\n");
     for steps in 0..7 {
         end_after(steps, &file);
@@ -157,7 +161,7 @@ fn a_successor_that_ends_after_any_step_changes_nothing() {
         let mut other = Client::connect(address(&server));
         assert_eq!(other.request(b"get none\r\n"), "END\r\n");
     }
-    assert_eq!(half.request(b"y\r\n"), "STORED\r\n");
+    assert_eq!(uploading_client.request(b"y\r\n"), "STORED\r\n");
     // The next one takes over.
     let next = take_over(config(&file, 8 << 20)).unwrap().start().unwrap();
     assert!(server.join());
@@ -322,8 +326,8 @@ fn a_server_with_another_layout_passes_its_connections_and_an_empty_cache() {
         }
     });
     let next = take_over(config(&file, 8 << 20)).unwrap();
-    let outcome = next.memory.outcome.clone();
-    assert!(outcome.contains("starts empty: the running server has another layout"));
+    let recovery_message = next.memory.recovery_message.clone();
+    assert!(recovery_message.contains("starts empty: the running server has another layout"));
     let next = next.start().unwrap();
     assert_eq!(relayed.join().unwrap(), Some(FrameKind::Committed));
     assert!(server.join());
@@ -337,8 +341,12 @@ fn a_server_with_another_layout_passes_its_connections_and_an_empty_cache() {
     drop(last);
 }
 
-/// Clients that have requested `keys` and read nothing.
-fn clients_that_do_not_read(server: &RunningServer, count: usize, request: &[u8]) -> Vec<Client> {
+/// Connects clients that send `request` and read nothing.
+fn connect_clients_that_do_not_read(
+    server: &RunningServer,
+    count: usize,
+    request: &[u8],
+) -> Vec<Client> {
     let connect = |_| {
         let mut client = Client::connect(address(server));
         client.0.get_mut().write_all(request).unwrap();
@@ -361,20 +369,20 @@ fn pending_output_is_copied_for_a_handover_within_the_memory_for_peers() {
     ];
     assert_eq!(client.request(&set.concat()), "STORED\r\n");
     let request = format!("get{}\r\n", " key".repeat(12));
-    let mut slow_clients = clients_that_do_not_read(&server, 60, request.as_bytes());
+    let mut slow_clients = connect_clients_that_do_not_read(&server, 60, request.as_bytes());
     // Each is served until its socket is full; the request for this number sends too.
     let mut sent = 0;
-    while stat(&mut client, "send_calls") > sent + 2 {
-        sent = stat(&mut client, "send_calls");
+    while read_counter(&mut client, "send_calls") > sent + 2 {
+        sent = read_counter(&mut client, "send_calls");
         std::thread::sleep(Duration::from_millis(200));
     }
     end_after(7, &file);
-    let limit = stat(&mut client, "peer_bytes_limit");
-    let held = stat(&mut client, "peer_bytes");
+    let limit = read_counter(&mut client, "peer_bytes_limit");
+    let held = read_counter(&mut client, "peer_bytes");
     eprintln!("{held} bytes of {limit}");
     // Each worker may see the same free memory once.
     assert!(held <= limit + 2 * VALUE_BYTES as u64, "{held} of {limit}");
-    // Nothing was lost: the server goes on.
+    // Nothing was lost: the server continues.
     let reply = [
         format!("VALUE key 0 {VALUE_BYTES}\r\n").into_bytes(),
         vec![b'x'; VALUE_BYTES],
@@ -494,7 +502,7 @@ fn a_replacement_can_be_cancelled_until_it_accepts() {
         (FrameKind::Offer, true),
         (FrameKind::Ready, true),
         (FrameKind::Memory, true),
-        (FrameKind::Accept, false),
+        (FrameKind::Commit, false),
         (FrameKind::Committed, false),
     ] {
         let folder = tempfile::tempdir().unwrap();

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use crate::support::{
     Authority, Client, Identity, client, client_config, client_config_of, config, connect,
-    expect_reply, is_refused, new_client, serve, stat,
+    expect_reply, is_refused, new_client, read_stat, serve,
 };
 use glasscache_server::{ClientCertificate, Config, Listen, RunningServer, start};
 use rustls::{ClientConfig, HandshakeKind, version};
 
 /// A server that verifies clients by `authority`.
-fn verifying(authority: &Authority, demand: ClientCertificate) -> RunningServer {
+fn start_verifying_server(authority: &Authority, demand: ClientCertificate) -> RunningServer {
     let mut config = config(&authority.sign("server", 2090), demand);
     if let Some(tls) = &mut config.tls {
         tls.client_ca_file = Some(authority.file.clone());
@@ -27,7 +27,7 @@ fn only_clients_with_a_valid_certificate_are_served_where_one_is_required() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");
     let foreign = Authority::new(folder.path(), "foreign");
-    let server = verifying(&authority, ClientCertificate::Required);
+    let server = start_verifying_server(&authority, ClientCertificate::Required);
     for versions in [&[&version::TLS13], &[&version::TLS12]] {
         let refuses = |identity: Option<&Identity>| {
             is_refused(client(
@@ -40,7 +40,7 @@ fn only_clients_with_a_valid_certificate_are_served_where_one_is_required() {
         assert!(refuses(Some(&authority.sign("expired", 2021))));
         assert!(!refuses(Some(&authority.sign("client", 2090))));
     }
-    assert_eq!(stat(&server, "ssl_handshake_errors").unwrap(), "6");
+    assert_eq!(read_stat(&server, "ssl_handshake_errors").unwrap(), "6");
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn a_certificate_that_is_optional_is_verified_if_presented() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");
     let foreign = Authority::new(folder.path(), "foreign");
-    let server = verifying(&authority, ClientCertificate::Optional);
+    let server = start_verifying_server(&authority, ClientCertificate::Optional);
     let refuses = |identity: Option<&Identity>| {
         is_refused(client(&server, client_config(&authority, identity)))
     };
@@ -132,11 +132,11 @@ fn sessions_are_resumed_by_tickets_until_the_certificates_are_read_again() {
         let kind = || handshake_kind(new_client(connect(&server, 0), &trusted));
         assert_eq!(kind(), HandshakeKind::Full);
         assert_eq!(kind(), HandshakeKind::Resumed);
-        assert_eq!(stat(&server, "ssl_new_sessions").unwrap(), "1");
+        assert_eq!(read_stat(&server, "ssl_new_sessions").unwrap(), "1");
         server.control().reload();
         assert_eq!(kind(), HandshakeKind::Full);
         assert_eq!(kind(), HandshakeKind::Resumed);
-        assert_eq!(stat(&server, "ssl_new_sessions").unwrap(), "2");
+        assert_eq!(read_stat(&server, "ssl_new_sessions").unwrap(), "2");
     }
 }
 
@@ -193,20 +193,20 @@ fn half_handshakes_leave_room_for_others() {
     })
     .unwrap();
     // A record's header and no more: ten are a quarter of the connections, so the first ten are closed for the rest.
-    let half: Vec<_> = (0..20)
+    let unfinished_handshakes: Vec<_> = (0..20)
         .map(|_| {
             let mut stream = connect(&server, 0);
             stream.write_all(&[22, 3, 1, 1, 0]).unwrap();
             stream
         })
         .collect();
-    for stream in half.iter().take(10) {
+    for stream in unfinished_handshakes.iter().take(10) {
         read_to_the_end(stream);
     }
-    assert_eq!(stat(&server, "ssl_handshake_errors").unwrap(), "10");
+    assert_eq!(read_stat(&server, "ssl_handshake_errors").unwrap(), "10");
     let mut honest = client(&server, client_config(&authority, None));
     expect_reply(&mut honest, b"mn\r\n", b"MN\r\n");
-    drop(half);
+    drop(unfinished_handshakes);
 }
 
 #[test]
@@ -214,11 +214,11 @@ fn a_handshake_that_does_not_end_is_closed() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");
     let server = serve(&authority.sign("server", 2090));
-    let mut half = connect(&server, 0);
-    half.write_all(&[22, 3, 1, 1, 0]).unwrap();
+    let mut unfinished_handshake = connect(&server, 0);
+    unfinished_handshake.write_all(&[22, 3, 1, 1, 0]).unwrap();
     // Within the client's patience of 20 seconds.
-    read_to_the_end(&half);
-    assert_eq!(stat(&server, "ssl_handshake_errors").unwrap(), "1");
+    read_to_the_end(&unfinished_handshake);
+    assert_eq!(read_stat(&server, "ssl_handshake_errors").unwrap(), "1");
 }
 
 /// Waits until the server closes, which it may announce.

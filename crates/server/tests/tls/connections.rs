@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::support::{
     Authority, Identity, client, client_config, client_config_of, config, connect, expect,
-    expect_reply, is_refused, new_client, serve, stat,
+    expect_reply, is_refused, new_client, read_stat, serve,
 };
 use glasscache_server::{
     ClientCertificate, Config, Listen, UsersFile, UsersFileFormat, prepare, prepare_replacement,
@@ -25,10 +25,10 @@ fn requests_pass_encrypted_in_both_versions() {
         expect_reply(&mut client, b"set a 0 0 3\r\nabc\r\n", b"STORED\r\n");
         expect_reply(&mut client, b"mg a v\r\nmn\r\n", b"VA 3\r\nabc\r\nMN\r\n");
     }
-    assert_eq!(stat(&server, "ssl_handshake_errors").unwrap(), "0");
-    assert_eq!(stat(&server, "ssl_proto_errors").unwrap(), "0");
-    assert_eq!(stat(&server, "ssl_min_version").unwrap(), "tlsv1.2");
-    assert_eq!(stat(&server, "ssl_new_sessions"), None);
+    assert_eq!(read_stat(&server, "ssl_handshake_errors").unwrap(), "0");
+    assert_eq!(read_stat(&server, "ssl_proto_errors").unwrap(), "0");
+    assert_eq!(read_stat(&server, "ssl_min_version").unwrap(), "tlsv1.2");
+    assert_eq!(read_stat(&server, "ssl_new_sessions"), None);
 }
 
 #[test]
@@ -126,8 +126,8 @@ fn a_plain_request_is_served_by_the_plain_listener_alone() {
     // An alert, or a reset, and never a reply.
     let _ = plain.read_to_end(&mut reply);
     assert!(!reply.starts_with(b"STORED"), "{reply:?}");
-    assert_eq!(stat(&server, "ssl_handshake_errors").unwrap(), "1");
-    assert_eq!(stat(&server, "curr_items").unwrap(), "0");
+    assert_eq!(read_stat(&server, "ssl_handshake_errors").unwrap(), "1");
+    assert_eq!(read_stat(&server, "curr_items").unwrap(), "0");
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_changed_record_closes_the_connection_and_is_counted() {
     let forged = [&[23, 3, 3, 0, 32][..], &[0; 32]].concat();
     client.sock.write_all(&forged).unwrap();
     assert!(client.read_exact(&mut [0]).is_err());
-    assert_eq!(stat(&server, "ssl_proto_errors").unwrap(), "1");
+    assert_eq!(read_stat(&server, "ssl_proto_errors").unwrap(), "1");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_version_below_the_minimum_is_refused() {
         &server,
         client_config(&authority, None)
     )));
-    assert_eq!(stat(&server, "ssl_min_version").unwrap(), "tlsv1.3");
+    assert_eq!(read_stat(&server, "ssl_min_version").unwrap(), "tlsv1.3");
 }
 
 #[test]
@@ -285,8 +285,8 @@ fn a_port_without_tls_serves_as_before_when_no_listener_has_it() {
         b"refresh_certs\r\n",
         b"Error TLS not enabled\r\n",
     );
-    assert_eq!(stat(&server, "ssl_handshake_errors"), None);
-    assert_eq!(stat(&server, "ssl_enabled"), None);
+    assert_eq!(read_stat(&server, "ssl_handshake_errors"), None);
+    assert_eq!(read_stat(&server, "ssl_enabled"), None);
 }
 
 #[test]

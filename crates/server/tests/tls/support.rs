@@ -169,7 +169,7 @@ pub(crate) fn is_refused(mut client: Client) -> bool {
 }
 
 /// One row of `stats`, over the listener without TLS.
-pub(crate) fn stat(server: &RunningServer, name: &str) -> Option<String> {
+pub(crate) fn read_stat(server: &RunningServer, name: &str) -> Option<String> {
     let mut stream = connect(server, 1);
     stream
         .write_all(b"stats\r\nstats settings\r\nquit\r\n")

@@ -28,7 +28,7 @@ pub(super) enum SweepReason {
 /// A segment with less than this many quarters of live bytes is compacted before a live item is evicted.
 const COMPACT_QUARTERS: usize = 3;
 /// Other workers may take the chosen segment first; after this many tries the next call continues.
-const TRIES_MAX: usize = 8;
+const CHOICE_TRIES_MAX: usize = 8;
 
 /// The purpose of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,12 +52,12 @@ struct EmptyChoice {
 
 /// The state of a worker's choices.
 #[derive(Default)]
-pub(super) struct Chooser {
+pub(super) struct VictimChooser {
     /// The last choice that found nothing.
     last_empty_choice: Cell<Option<EmptyChoice>>,
 }
 
-impl Chooser {
+impl VictimChooser {
     /// Chooses and claims the next victim; `None` if nothing can be gained.
     pub(super) fn choose(
         &self,
@@ -68,7 +68,7 @@ impl Chooser {
         if goal != SweepGoal::Sparse && self.would_find_nothing(store, now, goal) {
             return None;
         }
-        for _ in 0..TRIES_MAX {
+        for _ in 0..CHOICE_TRIES_MAX {
             let (view, reason) = match goal {
                 SweepGoal::Sparse => (store.segments.pop_sparse()?, SweepReason::Compact),
                 _ => self.find_candidate(store, now, goal)?,
@@ -104,9 +104,9 @@ impl Chooser {
         goal: SweepGoal,
     ) -> Option<(SegmentView, SweepReason)> {
         let generation = store.segments.generation();
-        let hand = store.last_swept_position.load(Ordering::Relaxed);
-        let candidates = store.segments.candidates(now.0, hand);
-        let candidate = first_candidate(store, &candidates, hand, goal);
+        let last_swept_position = store.last_swept_position.load(Ordering::Relaxed);
+        let candidates = store.segments.candidates(now.0, last_swept_position);
+        let candidate = first_candidate(store, &candidates, last_swept_position, goal);
         self.last_empty_choice
             .set(candidate.is_none().then_some(EmptyChoice {
                 ranking_version: candidates.version,
@@ -121,13 +121,13 @@ impl Chooser {
 fn first_candidate(
     store: &Store,
     candidates: &Candidates,
-    hand: u64,
+    last_swept_position: u64,
     goal: SweepGoal,
 ) -> Option<(SegmentView, SweepReason)> {
     let segment_bytes = store.arena().segment_bytes();
     let may_evict = store.config().evict;
     let next_victim = may_evict
-        .then(|| choose_victim(store, candidates, hand))
+        .then(|| choose_victim(store, candidates, last_swept_position))
         .flatten();
     let is_worth_compacting =
         |view: &SegmentView| view.live_bytes * 4 < segment_bytes * COMPACT_QUARTERS;
@@ -157,14 +157,18 @@ fn live_bytes_fit(store: &Store, candidates: &Candidates) -> bool {
     live_bytes * 4 < segments.backing_limit() * store.arena().segment_bytes() * COMPACT_QUARTERS
 }
 
-fn choose_victim(store: &Store, candidates: &Candidates, hand: u64) -> Option<SegmentView> {
+fn choose_victim(
+    store: &Store,
+    candidates: &Candidates,
+    last_swept_position: u64,
+) -> Option<SegmentView> {
     let choice = store.policy.choose_victim_queue(&QueueSizes {
         small_bytes: candidates.small_bytes,
         main_bytes: candidates.main_bytes,
-        hand,
+        last_swept_position,
     });
-    if choice.after_position > 0 && candidates.next_after_hand.is_some() {
-        return candidates.next_after_hand;
+    if choice.after_position > 0 && candidates.next_after_last_swept.is_some() {
+        return candidates.next_after_last_swept;
     }
     match choice.queue {
         Queue::Small => candidates.oldest_small.or(candidates.oldest_main),

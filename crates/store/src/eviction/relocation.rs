@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-use crate::append::{Body, NewRecord, SegmentKind, SegmentRequest, UniqueSource};
+use crate::append::{NewRecord, RecordBody, SegmentKind, SegmentRequest, UniqueSource};
 use crate::item::{PIECE_HEADER_BYTES, bits, piece_record_bytes};
 use crate::lookup::LocatedItem;
 use crate::memory::Addr;
@@ -45,12 +45,12 @@ impl Relocation<'_> {
         let pieces: Vec<Addr> = store.pieces_of(item).collect();
         let value = [store.inline_value(item)];
         let body = if item.header.is_chained {
-            Body::Chain {
+            RecordBody::Chain {
                 value_bytes: item.header.value_bytes,
                 pieces: &pieces,
             }
         } else {
-            Body::Inline(&value)
+            RecordBody::Inline(&value)
         };
         self.publish(body, &pieces)
     }
@@ -79,7 +79,7 @@ impl Relocation<'_> {
                 piece.plus(PIECE_HEADER_BYTES),
                 remaining.get(..len).unwrap_or_default(),
             );
-            self.note_written(piece_record_bytes(len));
+            self.count_written(piece_record_bytes(len));
             copies.push(piece);
             copied_bytes += len;
         }
@@ -92,7 +92,7 @@ impl Relocation<'_> {
                 pieces.push(piece);
             }
         }
-        let body = Body::Chain {
+        let body = RecordBody::Chain {
             value_bytes: self.item.header.value_bytes,
             pieces: &pieces,
         };
@@ -112,7 +112,7 @@ impl Relocation<'_> {
         outcome
     }
 
-    fn publish(&self, body: Body<'_>, pieces: &[Addr]) -> CopyOutcome {
+    fn publish(&self, body: RecordBody<'_>, pieces: &[Addr]) -> CopyOutcome {
         let (store, item) = (self.context.accounting.store(), self.item);
         let new_record = NewRecord {
             key: store.key_of(item),
@@ -130,7 +130,7 @@ impl Relocation<'_> {
         else {
             return CopyOutcome::NoRoom;
         };
-        self.note_written(appended.bytes);
+        self.count_written(appended.bytes);
         let publication = Publication {
             key: new_record.key,
             hash: self.hash,
@@ -147,7 +147,7 @@ impl Relocation<'_> {
             accounting.release_item(item, pieces);
             CopyOutcome::Done
         } else {
-            appender.undo(&appended);
+            appender.undo_append(&appended);
             if has_new_unique && store.is_unique_exposed(item.addr) {
                 // Exposed while it was copied: once more, with the same unique.
                 return self.publish(body, pieces);
@@ -156,7 +156,7 @@ impl Relocation<'_> {
         }
     }
 
-    fn note_written(&self, bytes: usize) {
+    fn count_written(&self, bytes: usize) {
         self.written_bytes.set(self.written_bytes.get() + bytes);
     }
 

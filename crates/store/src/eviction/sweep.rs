@@ -1,13 +1,12 @@
 //! The sweep: walking one segment to its end, copying the items to keep and releasing the others.
 //!
-//! It proceeds in slices, a few records at a time, so that the write that pays for it never waits for a whole
-//! segment. A record is alive if a slot names it; a kept one is copied to the worker's own open segment and
-//! published in place of the original, as by any write. Hashes are computed and buckets prefetched eight records
-//! ahead.
+//! It proceeds in slices, a few records at a time, so that the write that causes it never waits for a whole segment. A
+//! record is alive if a slot names it; a kept one is copied to the worker's own open segment and published in place of
+//! the original, as by any write. Hashes are computed and buckets prefetched eight records ahead.
 
 use std::cell::{Cell, RefCell};
 
-use super::choose::{Chooser, SweepGoal, SweepReason};
+use super::choose::{SweepGoal, SweepReason, VictimChooser};
 use super::relocation::{CopyOutcome, Relocation};
 use crate::append::SegmentKind;
 use crate::counters::CounterId;
@@ -15,7 +14,7 @@ use crate::index::Hit;
 use crate::item::{Record, piece_record_bytes};
 use crate::lookup::LocatedItem;
 use crate::memory::{Addr, SegmentId};
-use crate::policy::{Candidate, Decision};
+use crate::policy::{Decision, EvictionCandidate};
 use crate::publish::WriteContext;
 use crate::request::KeyHash;
 use crate::segments::{Queue, SegmentView};
@@ -31,7 +30,7 @@ const KEEP_BUDGET_SEGMENTS_MAX: usize = 4;
 /// A live piece of at least this many eighths of a segment is not copied: the segment moves in the queue instead.
 const REQUEUE_EIGHTHS: usize = 6;
 /// A record that others change while it is copied is retried this often; then the segment is left to a later sweep.
-const TRIES_MAX: usize = 16;
+const COPY_TRIES_MAX: usize = 16;
 
 /// A segment being swept.
 pub(super) struct Sweep {
@@ -56,7 +55,7 @@ impl Sweep {
     }
 
     /// Reads the next records and prefetches their buckets.
-    fn prefetch_next(
+    fn prefetch_records(
         &mut self,
         store: &Store,
     ) -> ([Option<PrefetchedRecord>; RECORDS_AHEAD], usize) {
@@ -117,9 +116,9 @@ struct PrefetchedRecord {
 /// The result of handling a record.
 #[derive(PartialEq, Eq)]
 pub(super) enum RecordOutcome {
-    /// Continue.
+    /// The record was kept or released.
     Continue,
-    /// A record to keep cannot be moved now, usually for lack of a segment: leave the segment as it is.
+    /// A record to keep cannot be moved now, usually for lack of a segment: the segment is left as it is.
     NoRoom,
     /// One live piece fills the segment: the segment moved in the queue instead.
     Requeued,
@@ -128,7 +127,7 @@ pub(super) enum RecordOutcome {
 /// A worker's sweeps: the current one, and the bytes that sweeps may still keep.
 #[derive(Default)]
 pub(crate) struct Sweeper {
-    chooser: Chooser,
+    chooser: VictimChooser,
     current: RefCell<Option<Sweep>>,
     /// Bytes written for the records of the last slice that were kept.
     written_bytes: Cell<usize>,
@@ -138,7 +137,7 @@ pub(crate) struct Sweeper {
 
 impl Sweeper {
     /// Sweeps about `bytes` bytes towards `goal`, while there is need; false if there was nothing to sweep.
-    pub(crate) fn run(&self, context: WriteContext<'_>, bytes: usize, goal: SweepGoal) -> bool {
+    pub(crate) fn sweep(&self, context: WriteContext<'_>, bytes: usize, goal: SweepGoal) -> bool {
         // Taken out while it runs: the functions it calls must not sweep again.
         let Ok(mut current_sweep) = self.current.try_borrow_mut() else {
             return false;
@@ -152,13 +151,13 @@ impl Sweeper {
                 SweepGoal::Dead => true,
                 SweepGoal::Sparse => store.should_sweep_sparse(),
             };
-            let next = || {
+            let start_next_sweep = || {
                 let choice = is_needed().then(|| self.chooser.choose(store, context.now, goal));
                 choice
                     .flatten()
                     .map(|(view, reason)| Sweep::new(&view, reason))
             };
-            let Some(mut sweep) = current_sweep.take().or_else(next) else {
+            let Some(mut sweep) = current_sweep.take().or_else(start_next_sweep) else {
                 break;
             };
             if sweep.cursor == 0 && sweep.reason == SweepReason::Evict {
@@ -205,7 +204,7 @@ impl Sweeper {
         let store = context.accounting.store();
         while *bytes_left > 0 && sweep.cursor < sweep.used_bytes {
             let start = sweep.cursor;
-            let (prefetched, count) = sweep.prefetch_next(store);
+            let (prefetched, count) = sweep.prefetch_records(store);
             self.written_bytes.set(0);
             for (index, record) in prefetched.iter().take(count).flatten().enumerate() {
                 let (sweeper, hash) = (self, record.hash);
@@ -233,10 +232,10 @@ impl Sweeper {
         RecordOutcome::Continue
     }
 
-    /// The bytes that a new victim of `used_bytes` bytes allows to keep.
-    fn grant_keep_budget(&self, used: usize, store: &Store) {
+    /// Adds the bytes that a new victim of `victim_used_bytes` bytes allows to keep.
+    fn grant_keep_budget(&self, victim_used_bytes: usize, store: &Store) {
         let budget_max = store.arena().segment_bytes() * KEEP_BUDGET_SEGMENTS_MAX;
-        let raised_budget = self.keep_budget.get() + used * KEPT_EIGHTHS_MAX / 8;
+        let raised_budget = self.keep_budget.get() + victim_used_bytes * KEPT_EIGHTHS_MAX / 8;
         self.keep_budget.set(raised_budget.min(budget_max));
     }
 }
@@ -262,9 +261,9 @@ impl RecordHandler<'_> {
         }
     }
 
-    /// An item is finished only when no slot names it: one that was flushed while it was copied is still named.
+    /// Handles an item until no slot names it: one that was flushed while it was copied is still named.
     fn sweep_item(&self, addr: Addr) -> RecordOutcome {
-        for _ in 0..TRIES_MAX {
+        for _ in 0..COPY_TRIES_MAX {
             let Some(hit) = self
                 .store()
                 .index
@@ -296,16 +295,18 @@ impl RecordHandler<'_> {
             Decision::Promote { frequency } => (SegmentKind::Main, frequency),
             Decision::Stay { frequency } => (self.sweep.segment_kind_for_survivors(), frequency),
         };
-        let copy_outcome = self.relocate(&item, segment_kind, frequency).copy_item();
+        let copy_outcome = self
+            .new_relocation(&item, segment_kind, frequency)
+            .copy_item();
         self.finish_item(&item, copy_outcome, bytes)
     }
 
-    /// A piece is handled for its item: the first piece decides, the others follow it.
+    /// Handles a piece for its item: the first piece decides, the others follow it.
     fn sweep_piece(&self, addr: Addr) -> RecordOutcome {
         // INVARIANT: a piece is finished only when no head names it. A head that was replaced meanwhile (by a
         // touch, for example) has a successor with the same pieces, so it is looked up again.
-        for _ in 0..TRIES_MAX {
-            let Some((hit, head)) = self.head_of(addr) else {
+        for _ in 0..COPY_TRIES_MAX {
+            let Some((hit, head)) = self.find_head(addr) else {
                 return RecordOutcome::Continue;
             };
             let outcome = self.handle_piece(addr, &hit, &head);
@@ -362,12 +363,12 @@ impl RecordHandler<'_> {
             return RecordOutcome::Requeued;
         }
         let copy_outcome = self
-            .relocate(head, segment_kind, next_frequency)
+            .new_relocation(head, segment_kind, next_frequency)
             .copy_piece(addr);
         self.finish_item(head, copy_outcome, bytes)
     }
 
-    fn relocate<'a>(
+    fn new_relocation<'a>(
         &'a self,
         item: &'a LocatedItem,
         segment_kind: SegmentKind,
@@ -385,7 +386,7 @@ impl RecordHandler<'_> {
     }
 
     /// The chained item that a piece belongs to, if it is still part of one.
-    fn head_of(&self, piece: Addr) -> Option<(Hit<'_>, LocatedItem)> {
+    fn find_head(&self, piece: Addr) -> Option<(Hit<'_>, LocatedItem)> {
         let store = self.store();
         let owns = |addr| {
             let item = store.locate(addr);
@@ -399,7 +400,7 @@ impl RecordHandler<'_> {
         if self.sweep.reason != SweepReason::Evict {
             return Decision::Stay { frequency };
         }
-        let candidate = Candidate {
+        let candidate = EvictionCandidate {
             queue: self.sweep.queue,
             frequency,
             bytes: Store::user_bytes(item),

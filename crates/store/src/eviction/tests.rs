@@ -36,7 +36,7 @@ fn set(worker: &mut Worker, number: u64) -> SetOutcome {
 }
 
 #[test]
-fn choosing_among_65536_segments_looks_at_a_few_when_all_are_full() {
+fn choosing_among_65536_segments_examines_a_few_when_all_are_full() {
     let store = store(true);
     let mut worker = store.worker();
     let mut number = 0;
@@ -46,19 +46,20 @@ fn choosing_among_65536_segments_looks_at_a_few_when_all_are_full() {
         assert!(number < 1 << 20, "nothing was evicted");
     }
     assert!(store.segments.in_use() >= 65_000);
-    let (before, evicted) = (store.segments.examined(), store.counters().evictions);
+    let (examined_before, evictions_before) =
+        (store.segments.examined(), store.counters().evictions);
     let writes = 2_000;
     for number in number..number + writes {
         assert!(matches!(set(&mut worker, number), SetOutcome::Stored(_)));
     }
-    let examined = store.segments.examined() - before;
-    let evictions = store.counters().evictions - evicted;
-    eprintln!("{writes} sets, {evictions} evictions, {examined} segments looked at");
+    let examined = store.segments.examined() - examined_before;
+    let evictions = store.counters().evictions - evictions_before;
+    eprintln!("{writes} sets, {evictions} evictions, {examined} segments examined");
     assert!(evictions > writes / 2);
     // A segment has three or four of these items, so less than one is chosen for each.
     assert!(
         examined <= writes * EXAMINED_PER_CHOICE_MAX,
-        "{examined} looks"
+        "{examined} examined"
     );
 }
 
@@ -79,8 +80,8 @@ fn a_full_store_without_eviction_searches_a_victim_once_and_not_at_every_write()
         assert_eq!(set(&mut worker, number), SetOutcome::NoMemory);
     }
     let examined = store.segments.examined() - before;
-    eprintln!("{writes} sets refused, {examined} segments looked at");
-    assert!(examined <= EXAMINED_PER_CHOICE_MAX, "{examined} looks");
+    eprintln!("{writes} sets refused, {examined} segments examined");
+    assert!(examined <= EXAMINED_PER_CHOICE_MAX, "{examined} examined");
 }
 
 #[test]

@@ -43,7 +43,7 @@ pub(super) fn owner_of(word: u64) -> usize {
 /// Lines that links can name: 2^34, which is 1 TiB. Larger links would be truncated, so no larger arena is made.
 pub(crate) const LINES_MAX: u64 = 1 << (u64::BITS - LINK_SHIFT);
 
-/// No free slot in the chain, which has its maximum length or gets no further line.
+/// There is no free slot in the chain, which has its maximum length or gets no further line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ChainFull;
 
@@ -64,7 +64,7 @@ pub(crate) struct Bucket<'i> {
 
 impl<'i> LockedSlot<'i> {
     /// The slot as a reader sees it.
-    pub(super) fn hit(self) -> Hit<'i> {
+    pub(super) fn to_hit(self) -> Hit<'i> {
         Hit {
             entry: self.entry,
             slot: self.slot,
@@ -158,8 +158,8 @@ impl<'i> Bucket<'i> {
         for slot in &line.slots {
             slot.store(0, Ordering::Relaxed);
         }
-        if let Some(first) = line.slots.first() {
-            first.store(entry.0, Ordering::Release);
+        if let Some(first_slot) = line.slots.first() {
+            first_slot.store(entry.0, Ordering::Release);
         }
         let tail = self.lines().last().unwrap_or(self.primary);
         // Release: a reader that follows the link sees the line filled.
@@ -172,12 +172,15 @@ impl<'i> Bucket<'i> {
 
     /// Empties a slot; the chain's last entry moves into the gap and an empty last line is returned.
     pub(crate) fn remove(&mut self, locked_slot: LockedSlot<'i>) {
-        let last = self.slots().filter(|slot| slot.entry.0 != 0).last();
-        if let Some(last) = last
-            && !std::ptr::eq(last.slot, locked_slot.slot)
+        let last_used_slot = self.slots().filter(|slot| slot.entry.0 != 0).last();
+        if let Some(last_used_slot) = last_used_slot
+            && !std::ptr::eq(last_used_slot.slot, locked_slot.slot)
         {
-            exchange_slot(locked_slot.slot, last.slot.load(Ordering::Relaxed));
-            exchange_slot(last.slot, 0);
+            exchange_slot(
+                locked_slot.slot,
+                last_used_slot.slot.load(Ordering::Relaxed),
+            );
+            exchange_slot(last_used_slot.slot, 0);
         } else {
             exchange_slot(locked_slot.slot, 0);
         }

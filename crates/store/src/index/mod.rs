@@ -4,12 +4,12 @@
 //! (Litwin, VLDB 1980) grows and shrinks it by one bucket at a time, so no request ever waits for a big copy, and
 //! whole segments are returned to the items when the index needs fewer. Readers take no lock: a hit is valid as
 //! read, a miss only if the bucket's word and the number of buckets did not change meanwhile. Writers take the
-//! bucket's lock bit (docs/concurrency.md). Knows addresses and hashes, never item bytes: callers pass `matches`
-//! and [`Keys`].
+//! bucket's lock bit (docs/concurrency.md). The index uses addresses and hashes, never item bytes: callers pass `matches`
+//! and [`ItemHashes`].
 
 mod bucket;
 mod entry;
-mod number;
+mod linear_hashing;
 mod overflow;
 mod resize;
 mod snapshot;
@@ -18,7 +18,7 @@ mod tests;
 
 pub(crate) use bucket::{Bucket, LINES_MAX, LockedSlot};
 pub(crate) use entry::{Entry, Hit, TAG_BITS};
-pub(crate) use number::{bucket_of, next_cursor};
+pub(crate) use linear_hashing::{bucket_of, next_cursor};
 pub(crate) use overflow::OverflowSnapshot;
 pub(crate) use resize::ResizeOutcome;
 pub(crate) use snapshot::IndexSnapshot;
@@ -45,7 +45,7 @@ const CHAIN_LINES_MAX: usize = 16;
 const UNLOCKED_ROUNDS_MAX: u32 = 64;
 
 /// What the index needs from the owner of the items: the hash, when a bucket is split.
-pub(crate) trait Keys {
+pub(crate) trait ItemHashes {
     /// The hash of the key of a published item.
     fn hash_of(&self, item: Addr) -> KeyHash;
     /// Prefetches the item's bytes for `hash_of`.
@@ -60,7 +60,7 @@ pub(crate) trait SegmentSource {
     fn free_segment(&self, segment: SegmentId);
 }
 
-/// The index itself.
+/// A hash index from keys to the addresses of their items.
 pub(crate) struct Index {
     lines: Lines,
     /// Segments of primary buckets, in order; written before the bucket count that makes them reachable.
@@ -69,23 +69,23 @@ pub(crate) struct Index {
     bucket_count: AtomicUsize,
     lines_per_segment_shift: u32,
     overflow: overflow::Overflow,
-    resize: resize::Resize,
+    resize: resize::ResizeControl,
 }
 
 impl Index {
     /// An index of one segment of buckets. `segment` must read as zeros; it is never given back.
     pub(crate) fn new(lines: Lines, segment: SegmentId, segments_max: usize) -> Self {
-        let per_segment = lines.per_segment();
+        let lines_per_segment = lines.lines_per_segment();
         let directory: Box<[AtomicU32]> = (0..segments_max).map(|_| AtomicU32::new(0)).collect();
-        if let Some(first) = directory.first() {
-            first.store(segment.0, Ordering::Release);
+        if let Some(first_entry) = directory.first() {
+            first_entry.store(segment.0, Ordering::Release);
         }
         Index {
             directory,
-            bucket_count: AtomicUsize::new(per_segment),
-            lines_per_segment_shift: per_segment.trailing_zeros(),
-            overflow: overflow::Overflow::new(per_segment),
-            resize: resize::Resize::new(1),
+            bucket_count: AtomicUsize::new(lines_per_segment),
+            lines_per_segment_shift: lines_per_segment.trailing_zeros(),
+            overflow: overflow::Overflow::new(lines_per_segment),
+            resize: resize::ResizeControl::new(1),
             lines,
         }
     }
@@ -114,11 +114,11 @@ impl Index {
             // `word_before` and of the number of buckets makes that lock, or the version after it, visible here. The
             // line is compared and not the bucket's number: after a merge and a split the same bucket may be in
             // another segment.
-            let is_same = self.line_of_hash(hash) == line;
+            let is_same_line = self.line_of_hash(hash) == line;
             fence(Ordering::Acquire);
             let word_after = primary.control_word.load(Ordering::Relaxed);
             if is_chain_complete
-                && is_same
+                && is_same_line
                 && word_before == word_after
                 && !bucket::is_locked(word_before)
             {
@@ -136,7 +136,7 @@ impl Index {
         hash: KeyHash,
         matches: &mut dyn FnMut(Addr) -> bool,
     ) -> Option<Hit<'_>> {
-        self.lock(hash).find(hash, matches).map(LockedSlot::hit)
+        self.lock(hash).find(hash, matches).map(LockedSlot::to_hit)
     }
 
     #[inline]
@@ -177,14 +177,14 @@ impl Index {
             let line = self.line_of_bucket(bucket_of(hash, buckets));
             let primary = self.lines.line(line);
             let word_before = primary.control_word.load(Ordering::Acquire);
-            let is_chain_complete = self.collect(primary, word_before, entries);
+            let is_chain_complete = self.collect_entries(primary, word_before, entries);
             // INVARIANT: as in `find`.
-            let is_same = self.bucket_count() == buckets
+            let is_same_line = self.bucket_count() == buckets
                 && self.line_of_bucket(bucket_of(hash, buckets)) == line;
             fence(Ordering::Acquire);
             let word_after = primary.control_word.load(Ordering::Relaxed);
             if is_chain_complete
-                && is_same
+                && is_same_line
                 && word_before == word_after
                 && !bucket::is_locked(word_before)
             {
@@ -201,7 +201,7 @@ impl Index {
     }
 
     /// Adds the entries of a chain; false if the walk strayed.
-    fn collect(&self, primary: &Line, word: u64, entries: &mut Vec<Entry>) -> bool {
+    fn collect_entries(&self, primary: &Line, word: u64, entries: &mut Vec<Entry>) -> bool {
         let mut line = primary;
         let mut link = bucket::link_of(word);
         for _ in 0..=CHAIN_LINES_MAX {

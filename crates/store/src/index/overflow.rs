@@ -116,7 +116,8 @@ impl Overflow {
         } else {
             overflow_segment.allocated_end += 1;
             LineId(
-                self.first_line(overflow_segment.segment) + overflow_segment.allocated_end as u64
+                self.first_line_of(overflow_segment.segment)
+                    + overflow_segment.allocated_end as u64
                     - 1,
             )
         };
@@ -190,11 +191,11 @@ impl Overflow {
         let overflow_segment = segments
             .iter()
             .find(|overflow_segment| overflow_segment.is_draining)?;
-        let first = self.first_line(overflow_segment.segment);
-        Some(first..first + overflow_segment.allocated_end as u64)
+        let first_line = self.first_line_of(overflow_segment.segment);
+        Some(first_line..first_line + overflow_segment.allocated_end as u64)
     }
 
-    fn first_line(&self, segment: SegmentId) -> u64 {
+    fn first_line_of(&self, segment: SegmentId) -> u64 {
         u64::from(segment.0) * self.lines_per_segment as u64
     }
 
@@ -212,7 +213,7 @@ impl Index {
     ///
     /// Examines `lines` lines of the segment being drained, so that a call is bounded. Only one worker does this at
     /// a time: the caller holds the resize lock.
-    pub(super) fn drain_overflow(
+    pub(super) fn drain_overflow_lines(
         &self,
         next_line: &mut u64,
         lines: u64,

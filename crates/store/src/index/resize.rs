@@ -6,16 +6,16 @@
 //! clearing finds the version or the count changed. Both hold two locks, that of the old bucket first.
 
 use super::bucket::BUCKETS_MAX;
-use super::{Bucket, Entry, Index, Keys, SegmentSource, bucket_of};
+use super::{Bucket, Entry, Index, ItemHashes, SegmentSource, bucket_of};
 use crate::memory::{LineId, SegmentId};
 use crate::sync::{AtomicUsize, Mutex, Ordering, guard_if_free};
 
 /// The result of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResizeOutcome {
-    /// One bucket more or less, or overflow lines moved.
+    /// There is one bucket more or less, or overflow lines were moved.
     Done,
-    /// Nothing to do.
+    /// There was nothing to do.
     Idle,
     /// Another worker is resizing.
     Busy,
@@ -23,15 +23,15 @@ pub(crate) enum ResizeOutcome {
     NoRoom,
 }
 
-/// Lines of the next segment that each split clears: all at once take milliseconds if the kernel has to provide the
-/// memory first. So the last eighth of a segment is filled while the next one is cleared.
+/// Lines of the next segment that each split clears: clearing all at once takes milliseconds if the kernel has to
+/// provide the memory first. So the last eighth of a segment is filled while the next one is cleared.
 const LINES_CLEARED_PER_SPLIT: u64 = 8;
 
 /// Overflow lines examined in one step of draining.
 const DRAIN_LINES: u64 = 32;
 
 /// State that only the resizing worker touches.
-pub(super) struct Resize {
+pub(super) struct ResizeControl {
     state: Mutex<ResizeState>,
     /// Segments taken and not yet in use: 0 or 1.
     segments_ahead: AtomicUsize,
@@ -55,7 +55,7 @@ struct ClearingSegment {
     cleared_lines: u64,
 }
 
-impl Resize {
+impl ResizeControl {
     /// For an index of `directory_len` segments of buckets.
     pub(super) fn new(segments: usize) -> Self {
         let state = ResizeState {
@@ -65,7 +65,7 @@ impl Resize {
             kept_entries: Vec::new(),
             moved_entries: Vec::new(),
         };
-        Resize {
+        ResizeControl {
             state: Mutex::new(state),
             segments_ahead: AtomicUsize::new(0),
         }
@@ -79,7 +79,11 @@ impl Resize {
 
 impl Index {
     /// Splits the next bucket in order.
-    pub(crate) fn split(&self, keys: &dyn Keys, source: &dyn SegmentSource) -> ResizeOutcome {
+    pub(crate) fn split(
+        &self,
+        item_hashes: &dyn ItemHashes,
+        source: &dyn SegmentSource,
+    ) -> ResizeOutcome {
         let Some(mut state) = guard_if_free(self.resize.state.try_lock()) else {
             return ResizeOutcome::Busy;
         };
@@ -92,13 +96,13 @@ impl Index {
         let mut old_bucket_guard = Bucket::lock(self, old_bucket);
         old_bucket_guard
             .entries()
-            .for_each(|entry| keys.prefetch(entry.item()));
+            .for_each(|entry| item_hashes.prefetch(entry.item()));
         let mut new_bucket_guard = Bucket::lock(self, new_bucket);
         state.kept_entries.clear();
         state.moved_entries.clear();
         for entry in old_bucket_guard.entries() {
             let is_in_old_bucket =
-                bucket_of(keys.hash_of(entry.item()), new_bucket + 1) == old_bucket;
+                bucket_of(item_hashes.hash_of(entry.item()), new_bucket + 1) == old_bucket;
             if is_in_old_bucket {
                 &mut state.kept_entries
             } else {
@@ -146,7 +150,7 @@ impl Index {
         self.bucket_count.store(last_bucket, Ordering::Release);
         new_bucket_guard.rewrite(&[]);
         drop((old_bucket_guard, new_bucket_guard));
-        self.retire_segments(last_bucket, &mut state, source);
+        self.free_unused_segments(last_bucket, &mut state, source);
         ResizeOutcome::Done
     }
 
@@ -155,7 +159,7 @@ impl Index {
         let Some(mut state) = guard_if_free(self.resize.state.try_lock()) else {
             return ResizeOutcome::Busy;
         };
-        if self.drain_overflow(&mut state.next_drain_line, DRAIN_LINES, source) {
+        if self.drain_overflow_lines(&mut state.next_drain_line, DRAIN_LINES, source) {
             ResizeOutcome::Done
         } else {
             ResizeOutcome::Idle
@@ -189,12 +193,12 @@ impl Index {
             return unused_buckets > 0;
         };
         if unused_buckets > 0 {
-            self.clear(&mut next, LINES_CLEARED_PER_SPLIT);
+            self.clear_lines(&mut next, LINES_CLEARED_PER_SPLIT);
             state.next_segment = Some(next);
             self.resize.segments_ahead.store(1, Ordering::Relaxed);
             return true;
         }
-        self.clear(&mut next, lines);
+        self.clear_lines(&mut next, lines);
         self.resize.segments_ahead.store(0, Ordering::Relaxed);
         // Release: a reader that still has a larger count from before a merge finds empty lines here.
         entry.store(next.segment.0, Ordering::Release);
@@ -203,11 +207,11 @@ impl Index {
     }
 
     /// Clears up to `count` further lines.
-    fn clear(&self, clearing: &mut ClearingSegment, count: u64) {
-        let first = u64::from(clearing.segment.0) << self.lines_per_segment_shift;
+    fn clear_lines(&self, clearing: &mut ClearingSegment, count: u64) {
+        let first_line = u64::from(clearing.segment.0) << self.lines_per_segment_shift;
         let first_uncleared = clearing.cleared_lines;
         clearing.cleared_lines = (first_uncleared + count).min(1 << self.lines_per_segment_shift);
-        for id in first + first_uncleared..first + clearing.cleared_lines {
+        for id in first_line + first_uncleared..first_line + clearing.cleared_lines {
             let line = self.lines.line(LineId(id));
             line.control_word.store(0, Ordering::Relaxed);
             line.slots
@@ -216,8 +220,8 @@ impl Index {
         }
     }
 
-    /// After a merge that emptied the first bucket of a segment: the segment is returned.
-    fn retire_segments(
+    /// Returns the segments of buckets that merges have emptied.
+    fn free_unused_segments(
         &self,
         last_bucket: usize,
         state: &mut ResizeState,

@@ -1,5 +1,5 @@
-//! The index after a restart: its lines are still in their segments; here is what else it needs, and the check that the
-//! lines are what an index leaves behind.
+//! The index after a restart: its lines are still in their segments; this file has what else it needs, and the check
+//! that the lines are those of an index.
 //!
 //! Nothing in the lines is trusted. Each link must lead to an overflow line that belongs to the bucket and was not
 //! reached before, free lines must be linked, and buckets that a split will fill must be empty. What the entries name
@@ -9,15 +9,15 @@ use std::sync::atomic::Ordering;
 
 use super::bucket::{BUCKETS_MAX, is_locked, link_of, owner_of};
 use super::overflow::{Overflow, OverflowSnapshot};
-use super::resize::Resize;
+use super::resize::ResizeControl;
 use super::{CHAIN_LINES_MAX, Entry, Index};
 use crate::memory::{Line, LineId, Lines};
 use crate::sync::{AtomicU32, AtomicUsize};
 
-/// What is in no line.
+/// What the index needs besides its lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct IndexSnapshot {
-    pub(crate) buckets: u64,
+    pub(crate) bucket_count: u64,
     /// Segments of primary buckets, in order.
     pub(crate) directory: Vec<u32>,
     pub(crate) overflow: Vec<OverflowSnapshot>,
@@ -34,15 +34,15 @@ impl IndexSnapshot {
 /// Which lines of the overflow segments were reached, by segment.
 struct ReachedLines {
     segments: Vec<Option<Box<[bool]>>>,
-    per_segment: usize,
+    lines_per_segment: usize,
 }
 
 impl ReachedLines {
     /// Marks a line; false if it is not an overflow line, or if it was reached before.
     fn mark(&mut self, id: LineId) -> bool {
         let (segment, line) = (
-            id.0 as usize / self.per_segment,
-            id.0 as usize % self.per_segment,
+            id.0 as usize / self.lines_per_segment,
+            id.0 as usize % self.lines_per_segment,
         );
         let lines = self.segments.get_mut(segment).and_then(Option::as_mut);
         lines
@@ -54,12 +54,12 @@ impl ReachedLines {
 impl Index {
     /// The input of [`Index::from_snapshot`]; no thread changes the index meanwhile.
     pub(crate) fn snapshot(&self) -> IndexSnapshot {
-        let buckets = self.bucket_count();
+        let bucket_count = self.bucket_count();
         let directory = self.directory.iter();
         IndexSnapshot {
-            buckets: buckets as u64,
+            bucket_count: bucket_count as u64,
             directory: directory
-                .take(buckets.div_ceil(1 << self.lines_per_segment_shift))
+                .take(bucket_count.div_ceil(1 << self.lines_per_segment_shift))
                 .map(|segment| segment.load(Ordering::Acquire))
                 .collect(),
             overflow: self.overflow.snapshot(),
@@ -73,24 +73,24 @@ impl Index {
         snapshot: &IndexSnapshot,
         segments_max: usize,
     ) -> Result<Self, &'static str> {
-        let per_segment = lines.per_segment();
-        let segments = snapshot.directory.len();
-        let buckets = usize::try_from(snapshot.buckets).unwrap_or(usize::MAX);
-        if buckets < per_segment
-            || buckets > BUCKETS_MAX
-            || buckets.div_ceil(per_segment) != segments
-            || segments > segments_max
+        let lines_per_segment = lines.lines_per_segment();
+        let segment_count = snapshot.directory.len();
+        let bucket_count = usize::try_from(snapshot.bucket_count).unwrap_or(usize::MAX);
+        if bucket_count < lines_per_segment
+            || bucket_count > BUCKETS_MAX
+            || bucket_count.div_ceil(lines_per_segment) != segment_count
+            || segment_count > segments_max
         {
             return Err("the number of buckets is wrong");
         }
         let bucket_segments = snapshot.directory.iter().copied();
-        let unused = std::iter::repeat_n(0, segments_max - segments);
+        let unused = std::iter::repeat_n(0, segments_max - segment_count);
         Ok(Index {
             directory: bucket_segments.chain(unused).map(AtomicU32::new).collect(),
-            bucket_count: AtomicUsize::new(buckets),
-            lines_per_segment_shift: per_segment.trailing_zeros(),
-            overflow: Overflow::from_snapshot(per_segment, &snapshot.overflow),
-            resize: Resize::new(segments),
+            bucket_count: AtomicUsize::new(bucket_count),
+            lines_per_segment_shift: lines_per_segment.trailing_zeros(),
+            overflow: Overflow::from_snapshot(lines_per_segment, &snapshot.overflow),
+            resize: ResizeControl::new(segment_count),
             lines,
         })
     }
@@ -102,18 +102,18 @@ impl Index {
         snapshot: &IndexSnapshot,
         mut visit: impl FnMut(usize, Entry),
     ) -> Result<(), &'static str> {
-        let per_segment = 1 << self.lines_per_segment_shift;
+        let lines_per_segment = 1 << self.lines_per_segment_shift;
         let mut reached_lines = ReachedLines {
             segments: (0..self.directory.len()).map(|_| None).collect(),
-            per_segment,
+            lines_per_segment,
         };
         for overflow in &snapshot.overflow {
             if let Some(lines) = reached_lines.segments.get_mut(overflow.segment as usize) {
-                *lines = Some(vec![false; per_segment].into());
+                *lines = Some(vec![false; lines_per_segment].into());
             }
         }
-        let buckets = self.bucket_count();
-        for bucket_number in 0..buckets {
+        let bucket_count = self.bucket_count();
+        for bucket_number in 0..bucket_count {
             self.check_chain(bucket_number, &mut reached_lines, &mut visit)?;
         }
         let is_empty = |line: &Line| {
@@ -121,7 +121,7 @@ impl Index {
             let is_zero = |slot: &crate::sync::AtomicU64| slot.load(Ordering::Relaxed) == 0;
             !is_locked(word) && link_of(word).is_none() && line.slots.iter().all(is_zero)
         };
-        let mut unused = buckets..snapshot.directory.len() * per_segment;
+        let mut unused = bucket_count..snapshot.directory.len() * lines_per_segment;
         if !unused.all(|bucket_number| is_empty(self.bucket_line(bucket_number))) {
             return Err("a bucket that is not in use holds something");
         }
@@ -161,23 +161,23 @@ impl Index {
         Err("a chain is too long")
     }
 
-    /// Every allocated line of the segment is in a chain or in the list of free lines, and no other.
+    /// Checks that every allocated line of the segment is in a chain or in the list of free lines, and no other.
     fn check_overflow(
         &self,
         overflow: &OverflowSnapshot,
         reached_lines: &mut ReachedLines,
     ) -> Result<(), &'static str> {
-        let count = |reached_lines: &ReachedLines| {
+        let count_reached = |reached_lines: &ReachedLines| {
             let lines = reached_lines.segments.get(overflow.segment as usize);
             let lines = lines.and_then(Option::as_deref).unwrap_or_default();
             let lines_beyond_end = lines.iter().skip(overflow.allocated_end as usize);
-            let used = lines.iter().filter(|is_reached| **is_reached).count();
+            let reached_count = lines.iter().filter(|is_reached| **is_reached).count();
             (
-                used,
+                reached_count,
                 lines_beyond_end.filter(|is_reached| **is_reached).count(),
             )
         };
-        if count(reached_lines).0 != overflow.used_lines as usize {
+        if count_reached(reached_lines).0 != overflow.used_lines as usize {
             return Err("the number of overflow lines is wrong");
         }
         let mut next_free_line =
@@ -189,7 +189,7 @@ impl Index {
             }
             next_free_line = link_of(self.lines.line(id).control_word.load(Ordering::Relaxed));
         }
-        if count(reached_lines) != (overflow.allocated_end as usize, 0) {
+        if count_reached(reached_lines) != (overflow.allocated_end as usize, 0) {
             return Err("an overflow line is neither free nor in use");
         }
         Ok(())

@@ -6,7 +6,7 @@ use super::entry::TAG_SHIFT;
 use super::*;
 
 /// An item's address is its hash's low part plus an offset, so the hash can be computed from it.
-struct NumberKeys;
+struct NumberHashes;
 
 const ITEM_ADDR_OFFSET: u64 = 1 << 40;
 
@@ -19,7 +19,7 @@ fn item_of(number: u64) -> Addr {
     Addr(ITEM_ADDR_OFFSET + number)
 }
 
-impl Keys for NumberKeys {
+impl ItemHashes for NumberHashes {
     fn hash_of(&self, item: Addr) -> KeyHash {
         hash_of(item.0 - ITEM_ADDR_OFFSET)
     }
@@ -30,7 +30,7 @@ struct CountingSource {
     next: std::sync::atomic::AtomicU32,
     segments_max: u32,
     /// Whether returned segments are allocated again at once; the store waits for all readers first.
-    reuses: bool,
+    reuses_returned: bool,
     returned: std::sync::Mutex<Vec<SegmentId>>,
 }
 
@@ -39,7 +39,7 @@ impl CountingSource {
         CountingSource {
             next: std::sync::atomic::AtomicU32::new(1),
             segments_max,
-            reuses: true,
+            reuses_returned: true,
             returned: std::sync::Mutex::default(),
         }
     }
@@ -47,7 +47,7 @@ impl CountingSource {
 
 impl SegmentSource for CountingSource {
     fn allocate_segment(&self) -> Option<SegmentId> {
-        if self.reuses
+        if self.reuses_returned
             && let Some(id) = self.returned.lock().unwrap().pop()
         {
             return Some(id);
@@ -136,7 +136,7 @@ mod single_threaded {
     fn two_full_chains_are_not_merged_beyond_the_bound() {
         let (index, source) = index(16);
         // In a table of 128 buckets, and one more, bit 7 decides between buckets 0 and 128.
-        assert_eq!(index.split(&NumberKeys, &source), ResizeOutcome::Done);
+        assert_eq!(index.split(&NumberHashes, &source), ResizeOutcome::Done);
         for number in 0..CHAIN_ITEMS_MAX {
             insert(&index, colliding_number(number), &source);
             insert(&index, colliding_number(number) | 128, &source);
@@ -163,7 +163,7 @@ mod single_threaded {
         for number in 0..count {
             insert(&index, number, &source);
             while index.needs_split(number as usize) {
-                assert_eq!(index.split(&NumberKeys, &source), ResizeOutcome::Done);
+                assert_eq!(index.split(&NumberHashes, &source), ResizeOutcome::Done);
             }
         }
         let segments_at_peak = index.segments();
@@ -194,7 +194,7 @@ mod single_threaded {
             let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
             insert(&index, spread, &source);
             while index.needs_split(number as usize) {
-                index.split(&NumberKeys, &source);
+                index.split(&NumberHashes, &source);
             }
             if number > 20_000 && number % 1000 == 0 {
                 let bytes = index.segments() * (1 << 13);
@@ -207,9 +207,9 @@ mod single_threaded {
     }
 
     /// Items whose hash is unavailable.
-    struct PanickingKeys;
+    struct PanickingHashes;
 
-    impl Keys for PanickingKeys {
+    impl ItemHashes for PanickingHashes {
         fn hash_of(&self, _item: Addr) -> KeyHash {
             panic!("a hash was requested")
         }
@@ -219,9 +219,9 @@ mod single_threaded {
     fn the_index_grows_after_a_panic_in_a_split() {
         let (index, source) = index(64);
         (0..2000).for_each(|number| insert(&index, number, &source));
-        let split = std::panic::AssertUnwindSafe(|| index.split(&PanickingKeys, &source));
+        let split = std::panic::AssertUnwindSafe(|| index.split(&PanickingHashes, &source));
         assert!(std::panic::catch_unwind(split).is_err());
-        assert_eq!(index.split(&NumberKeys, &source), ResizeOutcome::Done);
+        assert_eq!(index.split(&NumberHashes, &source), ResizeOutcome::Done);
         assert!((0..2000).all(|number| contains(&index, number)));
     }
 
@@ -254,7 +254,7 @@ mod interleaved {
     fn index_of(lines_per_segment: usize) -> (Arc<Index>, Arc<CountingSource>) {
         let lines = Lines::with_segment_count(4, lines_per_segment);
         let source = CountingSource {
-            reuses: false,
+            reuses_returned: false,
             ..CountingSource::new(4)
         };
         (
@@ -288,7 +288,7 @@ mod interleaved {
                 let index = Arc::clone(&index);
                 thread::spawn(move || assert!(contains(&index, 3) && !contains(&index, 5)))
             };
-            assert_eq!(index.split(&NumberKeys, &*source), ResizeOutcome::Done);
+            assert_eq!(index.split(&NumberHashes, &*source), ResizeOutcome::Done);
             reader.join().unwrap();
             assert!(contains(&index, 2) && contains(&index, 3));
         });
@@ -298,7 +298,7 @@ mod interleaved {
     fn a_reader_never_misses_while_buckets_merge() {
         explore(|| {
             let (index, source) = index();
-            index.split(&NumberKeys, &*source);
+            index.split(&NumberHashes, &*source);
             insert(&index, 3, &*source);
             let reader = {
                 let index = Arc::clone(&index);
@@ -320,7 +320,7 @@ mod interleaved {
                 let index = Arc::clone(&index);
                 thread::spawn(move || assert!(contains(&index, 3)))
             };
-            assert_eq!(index.split(&NumberKeys, &*source), ResizeOutcome::Done);
+            assert_eq!(index.split(&NumberHashes, &*source), ResizeOutcome::Done);
             assert_eq!(index.merge(&*source), ResizeOutcome::Done);
             reader.join().unwrap();
         });
@@ -330,14 +330,14 @@ mod interleaved {
     fn a_reader_never_misses_while_buckets_merge_and_one_splits_again() {
         explore_two_steps(|| {
             let (index, source) = index();
-            index.split(&NumberKeys, &*source);
+            index.split(&NumberHashes, &*source);
             insert(&index, 3, &*source);
             let reader = {
                 let index = Arc::clone(&index);
                 thread::spawn(move || assert!(contains(&index, 3)))
             };
             assert_eq!(index.merge(&*source), ResizeOutcome::Done);
-            assert_eq!(index.split(&NumberKeys, &*source), ResizeOutcome::Done);
+            assert_eq!(index.split(&NumberHashes, &*source), ResizeOutcome::Done);
             reader.join().unwrap();
         });
     }
@@ -348,7 +348,7 @@ mod interleaved {
         explore_two_steps(|| {
             let (index, source) = index_of(2);
             for _ in 0..2 {
-                assert_eq!(index.split(&NumberKeys, &*source), ResizeOutcome::Done);
+                assert_eq!(index.split(&NumberHashes, &*source), ResizeOutcome::Done);
             }
             insert(&index, 3, &*source);
             let reader = {
@@ -356,7 +356,7 @@ mod interleaved {
                 thread::spawn(move || assert!(contains(&index, 3)))
             };
             assert_eq!(index.merge(&*source), ResizeOutcome::Done);
-            assert_eq!(index.split(&NumberKeys, &*source), ResizeOutcome::Done);
+            assert_eq!(index.split(&NumberHashes, &*source), ResizeOutcome::Done);
             reader.join().unwrap();
         });
     }
@@ -366,13 +366,13 @@ mod interleaved {
     fn a_writer_loses_nothing_while_buckets_merge_and_one_splits_again() {
         explore_two_steps(|| {
             let (index, source) = index();
-            index.split(&NumberKeys, &*source);
+            index.split(&NumberHashes, &*source);
             let writer = {
                 let (index, source) = (Arc::clone(&index), Arc::clone(&source));
                 thread::spawn(move || insert(&index, 3, &*source))
             };
             assert_eq!(index.merge(&*source), ResizeOutcome::Done);
-            assert_eq!(index.split(&NumberKeys, &*source), ResizeOutcome::Done);
+            assert_eq!(index.split(&NumberHashes, &*source), ResizeOutcome::Done);
             writer.join().unwrap();
             assert!(contains(&index, 3));
         });
@@ -391,7 +391,7 @@ mod interleaved {
                     assert!(entries.iter().any(|entry| entry.item() == item_of(3)));
                 })
             };
-            assert_eq!(index.split(&NumberKeys, &*source), ResizeOutcome::Done);
+            assert_eq!(index.split(&NumberHashes, &*source), ResizeOutcome::Done);
             assert_eq!(index.merge(&*source), ResizeOutcome::Done);
             reader.join().unwrap();
         });
@@ -409,7 +409,7 @@ mod interleaved {
                     assert!(remove(&index, 3));
                 })
             };
-            index.split(&NumberKeys, &*source);
+            index.split(&NumberHashes, &*source);
             writer.join().unwrap();
             assert!(contains(&index, 5) && !contains(&index, 3));
         });

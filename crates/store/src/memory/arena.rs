@@ -40,7 +40,7 @@ pub(crate) struct Arena {
     segment_shift: u32,
     /// Below this offset huge pages were requested.
     huge_pages_end: AtomicUsize,
-    /// It is part of a file: how its pages are backed is decided where the file is opened.
+    /// Whether it is part of a file: how its pages are backed is decided where the file is opened.
     is_in_file: bool,
 }
 
@@ -90,8 +90,8 @@ impl Arena {
         })
     }
 
-    /// Asks the system to map all pages of a file now, so that no request waits for one. No byte changes, so another
-    /// process may still use them. If it is refused, pages are mapped when they are first used.
+    /// Requests that the system map all pages of a file now, so that no request waits for one. No byte changes, so
+    /// another process may still use them. If it is refused, pages are mapped when they are first used.
     #[cfg(not(any(miri, loom)))]
     pub(crate) fn populate(&self) {
         use rustix::mm::{Advice, madvise};
@@ -115,9 +115,15 @@ impl Arena {
         }
         let bytes = (segments << self.segment_shift).min(self.bytes);
         let partial_page_bytes = (self.base.addr().get() + bytes) % HUGE_PAGE_BYTES;
-        let wanted_end = bytes.saturating_sub(partial_page_bytes);
-        let previous_end = self.huge_pages_end.fetch_max(wanted_end, Ordering::Relaxed);
-        self.advise_huge(previous_end, wanted_end.saturating_sub(previous_end), true);
+        let requested_end = bytes.saturating_sub(partial_page_bytes);
+        let previous_end = self
+            .huge_pages_end
+            .fetch_max(requested_end, Ordering::Relaxed);
+        self.advise_huge(
+            previous_end,
+            requested_end.saturating_sub(previous_end),
+            true,
+        );
     }
 
     /// How many segments one huge page backs; none if no huge pages were requested.
@@ -134,22 +140,22 @@ impl Arena {
         start < self.huge_pages_end.load(Ordering::Relaxed)
     }
 
-    /// Advice about a range of the mapping; if it is refused, small pages are used.
-    fn advise_huge(&self, offset: usize, len: usize, is_wanted: bool) {
+    /// Gives the system advice about a range of the mapping; if it is refused, small pages are used.
+    fn advise_huge(&self, offset: usize, len: usize, is_requested: bool) {
         #[cfg(not(any(miri, loom)))]
         {
             use rustix::mm::{Advice, madvise};
-            let advice = if is_wanted {
+            let advice = if is_requested {
                 Advice::LinuxHugepage
             } else {
                 Advice::LinuxNoHugepage
             };
-            let from = self.pointer(Addr(offset as u64), len);
+            let start = self.pointer(Addr(offset as u64), len);
             // SAFETY: about our own mapping, in bounds by `pointer`, and it changes no byte.
-            let _ = unsafe { madvise(from.cast(), len, advice) };
+            let _ = unsafe { madvise(start.cast(), len, advice) };
         }
         #[cfg(any(miri, loom))]
-        let _ = (offset, len, is_wanted);
+        let _ = (offset, len, is_requested);
     }
 
     /// Size of a segment in bytes.
@@ -177,27 +183,27 @@ impl Arena {
         (addr.0 as usize) & (self.segment_bytes() - 1)
     }
 
-    /// Published bytes (rules 2 to 4).
+    /// The `len` published bytes at an address (rules 2 to 4).
     #[inline]
     pub(crate) fn bytes(&self, addr: Addr, len: usize) -> &[u8] {
-        let from = self.pointer(addr, len);
+        let start = self.pointer(addr, len);
         // SAFETY: in bounds by `pointer`; by rules 2 to 4 no thread writes these bytes while they can be reached.
-        unsafe { std::slice::from_raw_parts(from, len) }
+        unsafe { std::slice::from_raw_parts(start, len) }
     }
 
     /// Copies bytes to an address that the caller owns and has not published (rule 1).
     #[inline]
-    pub(crate) fn write(&self, addr: Addr, from: &[u8]) {
-        let target = self.pointer(addr, from.len());
+    pub(crate) fn write(&self, addr: Addr, source: &[u8]) {
+        let target = self.pointer(addr, source.len());
         // SAFETY: in bounds by `pointer`; unpublished bytes have one owner, so no other access exists, and
-        // `from` is either outside the arena or published, hence disjoint.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), target, from.len()) }
+        // `source` is either outside the arena or published, hence disjoint.
+        unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), target, source.len()) }
     }
 
     /// An unpublished range that its one owner fills (an upload's piece).
     #[allow(
         clippy::mut_from_ref,
-        reason = "rule 1: the owner asks for its own unpublished bytes"
+        reason = "rule 1: the owner gets its own unpublished bytes"
     )]
     pub(crate) fn space(&self, addr: Addr, len: usize) -> &mut [u8] {
         let target = self.pointer(addr, len);
@@ -255,16 +261,16 @@ impl Arena {
             return;
         }
         let len = self.segment_bytes();
-        let from = self.pointer(self.start(segment), len);
+        let start = self.pointer(self.start(segment), len);
         // The kernel takes whole pages: if they are larger than a segment, those of its neighbours too.
         #[cfg(not(any(miri, loom)))]
         if len.is_multiple_of(rustix::param::page_size()) {
-            discard_pages(from, len);
+            discard_pages(start, len);
         }
         #[cfg(any(miri, loom))]
         // SAFETY: in bounds; the segment is free, so by rule 3 no thread can reach its bytes.
         unsafe {
-            std::ptr::write_bytes(from, 0, len);
+            std::ptr::write_bytes(start, 0, len);
         }
         self.advise_segment(segment, false);
     }
@@ -275,17 +281,17 @@ impl Arena {
             .fill(0);
     }
 
-    /// A discarded segment is about to be used again.
+    /// Undoes [`Arena::discard`] for a segment that is about to be used again.
     pub(crate) fn restore(&self, segment: SegmentId) {
         self.advise_segment(segment, true);
     }
 
-    fn advise_segment(&self, segment: SegmentId, is_wanted: bool) {
+    fn advise_segment(&self, segment: SegmentId, is_requested: bool) {
         let start = self.start(segment).0 as usize;
         let end = self.huge_pages_end.load(Ordering::Relaxed);
         let len = self.segment_bytes().min(end.saturating_sub(start));
         if len > 0 {
-            self.advise_huge(start, len, is_wanted);
+            self.advise_huge(start, len, is_requested);
         }
     }
 
@@ -305,7 +311,7 @@ impl Arena {
             addr <= self.bytes && len <= self.bytes - addr,
             "address outside the arena"
         );
-        // SAFETY: `at + len` was just checked to lie within the mapping.
+        // SAFETY: `addr + len` was just checked to lie within the mapping.
         unsafe { self.base.as_ptr().add(addr) }
     }
 }
@@ -368,18 +374,18 @@ fn map_file(file: MappedFile<'_>, bytes: usize) -> Result<NonNull<u8>, Error> {
 /// Plain `MADV_DONTNEED` is refused for locked memory (`-k`); `MADV_DONTNEED_LOCKED` came with Linux 5.18, before
 /// that the range is briefly unlocked.
 #[cfg(not(any(miri, loom)))]
-fn discard_pages(from: *mut u8, len: usize) {
+fn discard_pages(start: *mut u8, len: usize) {
     use rustix::mm::{Advice, MlockFlags, madvise, mlock_with, munlock};
-    let from = from.cast();
+    let start = start.cast();
     // SAFETY: page-aligned and in bounds by the caller, whose segment is free: by rule 3 no thread reaches its bytes.
-    let advise = |advice| unsafe { madvise(from, len, advice) };
+    let advise = |advice| unsafe { madvise(start, len, advice) };
     let is_refused = advise(Advice::LinuxDontNeed).is_err();
     if is_refused && advise(Advice::LinuxDontneedLocked).is_err() {
         // SAFETY: as above; unlocking changes no byte.
-        if unsafe { munlock(from, len) }.is_ok() {
+        if unsafe { munlock(start, len) }.is_ok() {
             let _ = advise(Advice::LinuxDontNeed);
             // SAFETY: as above; with ONFAULT nothing becomes resident by it.
-            let _ = unsafe { mlock_with(from, len, MlockFlags::ONFAULT) };
+            let _ = unsafe { mlock_with(start, len, MlockFlags::ONFAULT) };
         }
     }
 }

@@ -44,37 +44,37 @@ impl Epochs {
 
     /// Releases an entry.
     pub(crate) fn unregister(&self, worker: usize) {
-        self.record(worker, UNREGISTERED);
+        self.record_tick(worker, UNREGISTERED);
     }
 
-    /// From here on the worker may read.
+    /// Records that the worker may read from here on.
     pub(crate) fn set_online(&self, worker: usize) {
-        self.record(worker, self.clock.load(Ordering::Acquire));
+        self.record_tick(worker, self.clock.load(Ordering::Acquire));
         // Pairs with the fence in `safe_tick`: either the reclaimer sees this worker online, or this worker's
         // next loads see everything that was unlinked before.
         fence(Ordering::SeqCst);
     }
 
-    /// The worker holds nothing at this moment and continues to read. Acquire pairs with `retire`: a worker that
-    /// records tick t sees everything unlinked before t.
+    /// Records that the worker holds nothing at this moment and continues to read. Acquire pairs with `retire`: a
+    /// worker that records tick t sees everything unlinked before t.
     pub(crate) fn pass(&self, worker: usize) {
-        self.record(worker, self.clock.load(Ordering::Acquire));
+        self.record_tick(worker, self.clock.load(Ordering::Acquire));
     }
 
-    /// The worker holds nothing and sleeps.
+    /// Records that the worker holds nothing and sleeps.
     pub(crate) fn set_offline(&self, worker: usize) {
-        self.record(worker, OFFLINE);
+        self.record_tick(worker, OFFLINE);
     }
 
-    /// The tick of something that was just unlinked.
+    /// Begins a new tick for something that was just unlinked, and returns it.
     pub(crate) fn retire(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Whether memory retired at this tick or before may be reused now.
+    /// The last tick at which retired memory may be reused now.
     pub(crate) fn safe_tick(&self) -> u64 {
         fence(Ordering::SeqCst);
-        // Acquire pairs with the Release in `record`: the reads of the worker before it passed are complete.
+        // Acquire pairs with the Release in `record_tick`: the reads of the worker before it passed are complete.
         let ticks = self
             .records
             .iter()
@@ -85,7 +85,7 @@ impl Epochs {
             .unwrap_or(UNREGISTERED)
     }
 
-    fn record(&self, worker: usize, tick: u64) {
+    fn record_tick(&self, worker: usize, tick: u64) {
         if let Some(record) = self.records.get(worker) {
             record.0.store(tick, Ordering::Release);
         }
@@ -99,15 +99,15 @@ mod tests {
     #[test]
     fn a_reader_holds_back_what_was_retired_after_it_began() {
         let epochs = Epochs::new(2);
-        let (a, b) = (epochs.register().unwrap(), epochs.register().unwrap());
+        let (first, second) = (epochs.register().unwrap(), epochs.register().unwrap());
         assert!(epochs.register().is_none());
-        epochs.set_online(a);
-        epochs.set_online(b);
+        epochs.set_online(first);
+        epochs.set_online(second);
         let tick = epochs.retire();
         assert!(epochs.safe_tick() < tick);
-        epochs.pass(a);
+        epochs.pass(first);
         assert!(epochs.safe_tick() < tick);
-        epochs.set_offline(b);
+        epochs.set_offline(second);
         assert!(epochs.safe_tick() >= tick);
     }
 }

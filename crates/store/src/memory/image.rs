@@ -2,13 +2,13 @@
 //!
 //! Reading flags and building tables touches megabytes of code that a server never runs again, and the
 //! kernel maps sixteen pages around each that is touched. They count in the resident size from which the
-//! budget's demand (items per resident byte) is measured: 3 MB of 67 at `-m 64`. What is still needed
+//! target of the memory budget (items per resident byte) is measured: 3 MB of 67 at `-m 64`. What is still needed
 //! comes back by minor faults from the page cache. The one file this pure crate reads is the process's
 //! own map, because the soundness of what follows rests on it.
 
 #![expect(
     clippy::disallowed_types,
-    reason = "what is let go must be what the kernel says of this very process"
+    reason = "only what the kernel reports of this very process may be released"
 )]
 
 use std::fs::File;
@@ -23,9 +23,9 @@ pub fn release_start_pages() -> usize {
         return 0;
     };
     let mut covered_bytes = 0;
-    for (from, to) in clean_file_mappings(BufReader::new(map)) {
-        release_pages(from, to);
-        covered_bytes += to - from;
+    for (start, end) in clean_file_mappings(BufReader::new(map)) {
+        release_pages(start, end);
+        covered_bytes += end - start;
     }
     covered_bytes
 }
@@ -49,21 +49,21 @@ fn clean_file_mappings(map: impl BufRead) -> Vec<(usize, usize)> {
 /// The range that a line of the map begins, and whether it is a file's and can never be written.
 fn parse_mapping(line: &str) -> Option<((usize, usize), bool)> {
     let mut fields = line.split_whitespace();
-    let (from, to) = fields.next()?.split_once('-')?;
+    let (start, end) = fields.next()?.split_once('-')?;
     let address = |text| usize::from_str_radix(text, 16).ok();
-    let range = (address(from)?, address(to)?);
+    let range = (address(start)?, address(end)?);
     let is_read_only = matches!(fields.next()?, "r-xp" | "r--p");
     let is_file_backed =
         fields.nth(2)? != "0" && fields.next().is_some_and(|file| file.starts_with('/'));
     Some((range, is_read_only && is_file_backed))
 }
 
-fn release_pages(from: usize, to: usize) {
-    let pages = ptr::with_exposed_provenance_mut::<core::ffi::c_void>(from);
+fn release_pages(start: usize, end: usize) {
+    let pages = ptr::with_exposed_provenance_mut::<core::ffi::c_void>(start);
     // SAFETY: by the kernel's own map this range is private, file-backed, not writable, and has no
-    // anonymous page: its pages are clean copies of the file, so a page let go is read again unchanged. It
+    // anonymous page: its pages are clean copies of the file, so a page that is released is read again unchanged. It
     // stays so, for only the loader makes such ranges writable, and it is done with them.
-    let _ = unsafe { rustix::mm::madvise(pages, to - from, rustix::mm::Advice::LinuxDontNeed) };
+    let _ = unsafe { rustix::mm::madvise(pages, end - start, rustix::mm::Advice::LinuxDontNeed) };
 }
 
 #[cfg(all(test, not(loom), not(miri)))]

@@ -57,7 +57,7 @@ impl Lines {
     }
 
     /// Lines per segment.
-    pub(crate) fn per_segment(&self) -> usize {
+    pub(crate) fn lines_per_segment(&self) -> usize {
         self.arena.segment_bytes() / LINE_BYTES
     }
 }
@@ -66,7 +66,7 @@ impl Lines {
 #[cfg(loom)]
 pub(crate) struct Lines {
     table: Vec<Line>,
-    per_segment: usize,
+    lines_per_segment: usize,
 }
 
 #[cfg(loom)]
@@ -75,14 +75,14 @@ impl Lines {
         Self::with_segment_count(arena.segments(), arena.segment_bytes() / LINE_BYTES)
     }
 
-    pub(crate) fn with_segment_count(segments: usize, per_segment: usize) -> Self {
+    pub(crate) fn with_segment_count(segments: usize, lines_per_segment: usize) -> Self {
         let line = || Line {
             control_word: AtomicU64::new(0),
             slots: std::array::from_fn(|_| AtomicU64::new(0)),
         };
         Lines {
-            table: (0..segments * per_segment).map(|_| line()).collect(),
-            per_segment,
+            table: (0..segments * lines_per_segment).map(|_| line()).collect(),
+            lines_per_segment,
         }
     }
 
@@ -94,7 +94,7 @@ impl Lines {
 
     pub(crate) fn prefetch(&self, _id: LineId) {}
 
-    pub(crate) fn per_segment(&self) -> usize {
-        self.per_segment
+    pub(crate) fn lines_per_segment(&self) -> usize {
+        self.lines_per_segment
     }
 }

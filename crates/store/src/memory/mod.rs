@@ -1,7 +1,7 @@
 //! The only folder with `unsafe`: the arena's bytes, the index lines that live in it, and the epochs
-//! that decide when a segment may be written again; beside them, what gives back the start's code pages.
+//! that decide when a segment may be written again; beside them, the release of code pages that only the start needed.
 //!
-//! The rules that its safe faces rely on are kept by the rest of the crate and stand here once.
+//! Its safe functions rely on these rules, which the rest of the crate keeps.
 //!
 //! 1. Bytes of a segment are written only by the worker (or upload) that took them from its open
 //!    segment, and only before they are published by a slot in the index.
@@ -9,7 +9,7 @@
 //!    item are atomics and are never read in another way.
 //! 3. A segment is reused only after nothing in the index names it and every online worker has passed
 //!    (`epoch`), and while no thread holds it by reference.
-//! 4. Whoever reads bytes is online, or holds the segment.
+//! 4. A thread that reads bytes is online, or holds the segment.
 #![allow(
     unsafe_code,
     reason = "the one folder that may; every block says why it is sound"

@@ -1,4 +1,4 @@
-//! Numbers as bytes, least significant first, with a checksum at the end.
+//! The encoding of numbers as bytes, least significant first, with a checksum at the end.
 
 use rapidhash::v3::rapidhash_v3;
 
@@ -10,15 +10,15 @@ pub(super) fn checksum(bytes: &[u8]) -> u64 {
     rapidhash_v3(bytes)
 }
 
-/// Bytes with their checksum at the end.
+/// Appends the checksum of some bytes to them.
 #[cfg(any(test, feature = "strict"))]
-pub(super) fn seal(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn with_checksum(bytes: &[u8]) -> Vec<u8> {
     let mut writer = Writer::default();
     writer.bytes(bytes);
     writer.finish()
 }
 
-/// Bytes being written.
+/// Writes numbers as bytes.
 #[derive(Default)]
 pub(super) struct Writer(Vec<u8>);
 
@@ -35,7 +35,7 @@ impl Writer {
         self.bytes(&number.to_le_bytes());
     }
 
-    /// A list, after its length.
+    /// Writes a list, after its length.
     pub(super) fn list<T>(&mut self, list: &[T], mut write: impl FnMut(&mut Self, &T)) {
         self.u64(list.len() as u64);
         for element in list {
@@ -43,14 +43,14 @@ impl Writer {
         }
     }
 
-    /// Everything, with its checksum.
+    /// All bytes written, with their checksum.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.u64(checksum(&self.0));
         self.0
     }
 }
 
-/// Bytes being read; `None` where they end.
+/// Reads numbers from bytes; each method returns `None` at the end.
 pub(super) struct Reader<'b>(&'b [u8]);
 
 impl<'b> Reader<'b> {
@@ -66,18 +66,18 @@ impl<'b> Reader<'b> {
     }
 
     pub(super) fn u32(&mut self) -> Option<u32> {
-        let (number, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
+        let (number, remaining_bytes) = self.0.split_first_chunk()?;
+        self.0 = remaining_bytes;
         Some(u32::from_le_bytes(*number))
     }
 
     pub(super) fn u64(&mut self) -> Option<u64> {
-        let (number, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
+        let (number, remaining_bytes) = self.0.split_first_chunk()?;
+        self.0 = remaining_bytes;
         Some(u64::from_le_bytes(*number))
     }
 
-    /// A list, after its length. Each element takes at least one byte, so the length is bounded by the input.
+    /// Reads a list, after its length. Each element takes at least one byte, so the length is bounded by the input.
     pub(super) fn list<T>(&mut self, read: impl Fn(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let length = self.u64()?;
         let mut list = Vec::new();

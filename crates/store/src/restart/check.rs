@@ -26,7 +26,7 @@ use crate::sync::{AtomicUsize, Ordering};
 use super::bytes::checksum;
 
 /// Why a memory is refused.
-pub(super) type Reason = &'static str;
+pub(super) type RefusalReason = &'static str;
 
 /// An entry of the index as one number that sorts by the offset: offset over two, tag and bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,15 +52,15 @@ impl PackedEntry {
 }
 
 /// The entries of the index, by segment.
-pub(super) struct Entries {
+pub(super) struct EntriesBySegment {
     by_segment: Vec<Vec<PackedEntry>>,
-    /// One that names no address of an item.
+    /// Whether one of them names no address of an item.
     has_out_of_range: bool,
 }
 
-impl Entries {
+impl EntriesBySegment {
     pub(super) fn new(segments: usize) -> Self {
-        Entries {
+        EntriesBySegment {
             by_segment: vec![Vec::new(); segments],
             has_out_of_range: false,
         }
@@ -92,7 +92,7 @@ struct Piece {
     addr: Addr,
     data_bytes: usize,
     hash: KeyHash,
-    /// An item names it.
+    /// Whether an item names it.
     is_owned: bool,
 }
 
@@ -123,7 +123,7 @@ impl SegmentContents {
         store: &Store,
         segment: &ItemSegment,
         entries: &[PackedEntry],
-    ) -> Result<(), Reason> {
+    ) -> Result<(), RefusalReason> {
         let (start, used_bytes) = (
             store.arena().start(SegmentId(segment.id)),
             segment.used_bytes as usize,
@@ -132,7 +132,7 @@ impl SegmentContents {
         let mut segment_entries = entries.iter().copied().peekable();
         let (mut offset, mut live_bytes) = (0, 0);
         while offset < used_bytes {
-            let record = bytes.get(offset..).and_then(extent);
+            let record = bytes.get(offset..).and_then(parse_extent);
             let extent = record.ok_or("a segment holds bytes that are not a record")?;
             let addr = start.plus(offset);
             let entry = segment_entries.next_if(|entry| entry.offset() == offset);
@@ -161,7 +161,12 @@ impl SegmentContents {
     }
 
     /// Compares a live item, whose extent was checked, with its entry, and counts it.
-    fn verify_item(&mut self, store: &Store, addr: Addr, entry: PackedEntry) -> Result<(), Reason> {
+    fn verify_item(
+        &mut self,
+        store: &Store,
+        addr: Addr,
+        entry: PackedEntry,
+    ) -> Result<(), RefusalReason> {
         let item = store.locate(addr);
         let hash = store.hash(store.key_of(&item));
         let (tag, bucket) = entry.tag_and_bucket();
@@ -172,19 +177,19 @@ impl SegmentContents {
         if item.header.is_chained {
             self.chained_items.push((item, hash));
         } else {
-            self.count(store, &item);
+            self.count_stored(store, &item);
         }
         Ok(())
     }
 
     /// Counts an item as one that was stored, as memcached does.
-    fn count(&self, store: &Store, item: &LocatedItem) {
+    fn count_stored(&self, store: &Store, item: &LocatedItem) {
         count_item(store, &self.counters, item, 1);
         self.counters.add(CounterId::ItemsTotal, 1);
     }
 
     /// Adds the contents of other segments.
-    fn add(&mut self, other: SegmentContents) {
+    fn merge(&mut self, other: SegmentContents) {
         self.live_bytes_by_segment
             .extend(other.live_bytes_by_segment);
         self.pieces.extend(other.pieces);
@@ -192,8 +197,8 @@ impl SegmentContents {
         self.counters.add_all(&other.counters);
     }
 
-    /// Gives each live item in pieces its own, and counts them.
-    fn assign_pieces(&mut self, store: &Store) -> Result<(), Reason> {
+    /// Assigns its pieces to each live item that is in pieces, and counts these items.
+    fn assign_pieces(&mut self, store: &Store) -> Result<(), RefusalReason> {
         self.live_bytes_by_segment.sort_unstable();
         self.pieces.sort_unstable_by_key(|piece| piece.addr);
         for (item, hash) in std::mem::take(&mut self.chained_items) {
@@ -220,7 +225,7 @@ impl SegmentContents {
             if value_bytes != item.header.value_bytes as usize {
                 return Err("the pieces of a value have another length");
             }
-            self.count(store, &item);
+            self.count_stored(store, &item);
         }
         Ok(())
     }
@@ -232,13 +237,16 @@ pub(super) struct SegmentVerifier<'s> {
     pub(super) segments: &'s [ItemSegment],
     /// `None` if they need not be compared.
     pub(super) checksums: Option<&'s [u64]>,
-    pub(super) entries: Entries,
+    pub(super) entries: EntriesBySegment,
 }
 
 impl SegmentVerifier<'_> {
     /// Checks everything, counts the items and sets the live bytes of each segment. `in_parallel` may call its
     /// argument in several threads at once.
-    pub(super) fn run(&self, in_parallel: impl Fn(&(dyn Fn() + Sync))) -> Result<(), Reason> {
+    pub(super) fn verify(
+        &self,
+        in_parallel: impl Fn(&(dyn Fn() + Sync)),
+    ) -> Result<(), RefusalReason> {
         let store = self.store;
         let next_segment_index = AtomicUsize::new(0);
         let outcome = Mutex::new(Ok(SegmentContents::new(store)));
@@ -246,7 +254,7 @@ impl SegmentVerifier<'_> {
             let contents = self.walk_unclaimed(&next_segment_index);
             let mut outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
             match (&mut *outcome, contents) {
-                (Ok(all), Ok(contents)) => all.add(contents),
+                (Ok(all), Ok(contents)) => all.merge(contents),
                 (Ok(_), Err(reason)) => *outcome = Err(reason),
                 (Err(_), _) => {}
             }
@@ -271,7 +279,10 @@ impl SegmentVerifier<'_> {
     }
 
     /// Walks over segments that no other thread has taken, until there are none.
-    fn walk_unclaimed(&self, next_segment_index: &AtomicUsize) -> Result<SegmentContents, Reason> {
+    fn walk_unclaimed(
+        &self,
+        next_segment_index: &AtomicUsize,
+    ) -> Result<SegmentContents, RefusalReason> {
         let mut contents = SegmentContents::new(self.store);
         let mut entries = Vec::new();
         loop {
@@ -312,7 +323,7 @@ pub(super) fn compare_checksum(
     arena: &Arena,
     (id, used_bytes): (u32, usize),
     expected: u64,
-) -> Result<(), Reason> {
+) -> Result<(), RefusalReason> {
     let bytes = arena.bytes(arena.start(SegmentId(id)), used_bytes);
     if checksum(bytes) == expected {
         Ok(())
@@ -322,12 +333,12 @@ pub(super) fn compare_checksum(
 }
 
 /// The record that `bytes` start with, if it does not reach beyond them.
-fn extent(bytes: &[u8]) -> Option<RecordExtent> {
+fn parse_extent(bytes: &[u8]) -> Option<RecordExtent> {
     let visible = bytes.get(ITEM_ALIGN..PIECE_HEADER_BYTES.min(bytes.len()))?;
     let record = item::parse_record(visible)?;
     let unpadded = match record {
         Record::Piece { data_bytes, .. } => PIECE_HEADER_BYTES + data_bytes,
-        Record::Item => item_bytes(bytes)?,
+        Record::Item => parse_item_bytes(bytes)?,
     };
     let padded_bytes = item::padded_bytes(unpadded);
     (padded_bytes <= bytes.len()).then_some(RecordExtent {
@@ -337,20 +348,21 @@ fn extent(bytes: &[u8]) -> Option<RecordExtent> {
 }
 
 /// Unpadded bytes of the item that `bytes` start with; its table of pieces must be in them.
-fn item_bytes(bytes: &[u8]) -> Option<usize> {
+fn parse_item_bytes(bytes: &[u8]) -> Option<usize> {
     let (key_bytes, kind) = (usize::from(*bytes.get(2)?), *bytes.get(3)?);
     if key_bytes > KEY_BYTES_MAX {
         return None;
     }
-    let body = FIXED_BYTES + usize::from(*FIELD_BYTES.get(usize::from(kind))?);
-    let fields = bytes.get(FIXED_BYTES..body)?;
+    let body_offset = FIXED_BYTES + usize::from(*FIELD_BYTES.get(usize::from(kind))?);
+    let fields = bytes.get(FIXED_BYTES..body_offset)?;
     let header = Header::parse([key_bytes as u8, kind], fields, Seconds(0));
-    let body = body + key_bytes;
-    let stored = if header.is_chained {
-        let count = item::read_le(bytes.get(body..body + PIECE_COUNT_BYTES)?) as usize;
+    let body_offset = body_offset + key_bytes;
+    let body_bytes = if header.is_chained {
+        let count =
+            item::read_le(bytes.get(body_offset..body_offset + PIECE_COUNT_BYTES)?) as usize;
         PIECE_COUNT_BYTES + count.checked_mul(PIECE_ADDRESS_BYTES)?
     } else {
         header.value_bytes as usize
     };
-    body.checked_add(stored)
+    body_offset.checked_add(body_bytes)
 }

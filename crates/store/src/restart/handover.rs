@@ -22,7 +22,7 @@ use super::{StopTime, recover, restore};
 
 /// The first bytes of every version.
 const MAGIC: &[u8; 8] = b"GLASSHND";
-/// Changes with these bytes; a change of the layout changes [`LAYOUT_VERSION`].
+/// The version of these bytes; a change of the layout changes [`LAYOUT_VERSION`].
 const HANDOVER_VERSION: u32 = 1;
 /// Bytes before the fields.
 const HEAD_BYTES: usize = MAGIC.len() + size_of::<u64>();
@@ -72,21 +72,21 @@ impl MappedMemory {
 pub struct UncommittedBytes(BTreeMap<u32, usize>);
 
 impl UncommittedBytes {
-    /// Adds what an upload has reserved.
+    /// Adds the bytes that an upload has reserved.
     pub fn add(&mut self, reservation: &Reservation) {
-        for (SegmentId(segment), bytes) in reservation.reserved() {
+        for (SegmentId(segment), bytes) in reservation.reserved_bytes() {
             *self.0.entry(segment).or_default() += bytes;
         }
     }
 
-    pub(crate) fn of(&self, segment: SegmentId) -> Option<usize> {
+    pub(crate) fn in_segment(&self, segment: SegmentId) -> Option<usize> {
         self.0.get(&segment.0).copied()
     }
 }
 
 impl Reservation {
     /// The reserved bytes, each with its segment.
-    fn reserved(&self) -> impl Iterator<Item = (SegmentId, usize)> + '_ {
+    fn reserved_bytes(&self) -> impl Iterator<Item = (SegmentId, usize)> + '_ {
         let store = self.store();
         self.pieces().iter().map(|&piece| {
             let bytes = piece_record_bytes(store.piece_data_bytes(piece));
@@ -104,7 +104,7 @@ impl Worker {
     }
 }
 
-/// What passes beside the memory.
+/// What one process passes to the next besides the memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryHandover {
     snapshot: Snapshot,
@@ -122,7 +122,7 @@ impl MemoryHandover {
     /// The version of all that passes: two processes can hand over if it is equal.
     pub const VERSION: u64 = (LAYOUT_VERSION as u64) << 32 | HANDOVER_VERSION as u64;
 
-    /// Reads what [`Store::hand_over`] returned.
+    /// Decodes what [`Store::hand_over`] returned.
     ///
     /// # Errors
     /// Other bytes, another version, a wrong checksum.
@@ -135,7 +135,9 @@ impl MemoryHandover {
         }
         let mut reader =
             Reader::new(bytes).ok_or_else(|| SnapshotError::damaged("its checksum is wrong"))?;
-        let handover = reader.skip(HEAD_BYTES).and_then(|()| read(&mut reader));
+        let handover = reader
+            .skip(HEAD_BYTES)
+            .and_then(|()| read_handover(&mut reader));
         let handover = handover.filter(|handover| {
             let segments = handover.snapshot.segments.items.len();
             reader.is_at_end() && handover.live_bytes.len() == segments
@@ -147,27 +149,27 @@ impl MemoryHandover {
         let mut writer = Writer::default();
         writer.bytes(MAGIC);
         writer.u64(MemoryHandover::VERSION);
-        snapshot::write(&self.snapshot, &mut writer);
-        writer.list(&self.live_bytes, |to, live| to.u32(*live));
+        snapshot::write_snapshot(&self.snapshot, &mut writer);
+        writer.list(&self.live_bytes, |writer, live| writer.u32(*live));
         for &count in &self.counts {
             writer.u64(count);
         }
-        writer.list(&self.slab_chunk_bytes, |to, bytes| to.u32(*bytes));
-        writer.list(&self.by_slab_class, |to, &(items, bytes)| {
-            to.u64(items);
-            to.u64(bytes);
+        writer.list(&self.slab_chunk_bytes, |writer, bytes| writer.u32(*bytes));
+        writer.list(&self.by_slab_class, |writer, &(items, bytes)| {
+            writer.u64(items);
+            writer.u64(bytes);
         });
         writer.finish()
     }
 }
 
-fn read(from: &mut Reader<'_>) -> Option<MemoryHandover> {
+fn read_handover(reader: &mut Reader<'_>) -> Option<MemoryHandover> {
     Some(MemoryHandover {
-        snapshot: snapshot::read(from)?,
-        live_bytes: from.list(Reader::u32)?,
-        counts: [from.u64()?, from.u64()?, from.u64()?],
-        slab_chunk_bytes: from.list(Reader::u32)?,
-        by_slab_class: from.list(|from| Some((from.u64()?, from.u64()?)))?,
+        snapshot: snapshot::read_snapshot(reader)?,
+        live_bytes: reader.list(Reader::u32)?,
+        counts: [reader.u64()?, reader.u64()?, reader.u64()?],
+        slab_chunk_bytes: reader.list(Reader::u32)?,
+        by_slab_class: reader.list(|reader| Some((reader.u64()?, reader.u64()?)))?,
     })
 }
 
@@ -226,14 +228,14 @@ impl Store {
         let MappedMemory(arena) = memory;
         let snapshot = &handover.snapshot;
         let bytes = snapshot.memory_bytes(&config)?;
-        if arena.segments() as u64 != bytes >> snapshot.shift {
+        if arena.segments() as u64 != bytes >> snapshot.segment_shift {
             return Err(SnapshotError::damaged("its memory has another size"));
         }
         let config = Config {
             hash_seed: snapshot.hash_seed,
             ..config
         };
-        let layout = Layout::new(&config, snapshot.shift)
+        let layout = Layout::new(&config, snapshot.segment_shift)
             .map_err(|error| SnapshotError::Unusable(error.to_string()))?;
         if config.slab_chunk_bytes != handover.slab_chunk_bytes {
             let store = recover(config, layout, &arena, (snapshot, None), in_parallel);
@@ -248,7 +250,7 @@ impl Store {
                 .segments
                 .restore_live_bytes(SegmentId(segment.id), live_bytes);
         }
-        handover.count(&store);
+        handover.count_items(&store);
         store.complete_restore(snapshot);
         Ok(Arc::new(store))
     }
@@ -256,7 +258,7 @@ impl Store {
 
 impl MemoryHandover {
     /// Counts the items as the recovery of a file does.
-    fn count(&self, store: &Store) {
+    fn count_items(&self, store: &Store) {
         let Some(block) = store.counter_blocks.first() else {
             return;
         };
@@ -266,7 +268,7 @@ impl MemoryHandover {
         block.add(CounterId::UserBytes, user_bytes);
         block.add(CounterId::ItemBytes, item_bytes);
         for (class, &(items, bytes)) in self.by_slab_class.iter().enumerate() {
-            block.add_class(class, items as i64, bytes as i64);
+            block.add_to_class(class, items as i64, bytes as i64);
         }
         store.approximate_items.store(items, Ordering::Relaxed);
     }

@@ -24,7 +24,7 @@ use crate::policy::PolicyKind;
 use crate::store::{Config, Layout, Store, segment_shift};
 
 use bytes::checksum;
-use check::{Entries, Reason, SegmentVerifier, compare_checksum};
+use check::{EntriesBySegment, RefusalReason, SegmentVerifier, compare_checksum};
 
 impl Store {
     /// Bytes of memory of an empty store with these settings, which a file for it must have.
@@ -45,7 +45,12 @@ impl Store {
         let layout = Layout::new(&config, shift)?;
         let arena = Arc::new(Arena::in_file(file, layout.segments, shift)?);
         arena.clear(SegmentId(0));
-        Ok(Store::empty(config, PolicyKind::default(), layout, &arena))
+        Ok(Store::new_empty(
+            config,
+            PolicyKind::default(),
+            layout,
+            &arena,
+        ))
     }
 
     /// Continues the store of which `snapshot` was made, in the memory that it left in the file. The seed of the key
@@ -66,23 +71,26 @@ impl Store {
             hash_seed: snapshot.hash_seed,
             ..config
         };
-        let layout = Layout::new(&config, snapshot.shift).map_err(unusable)?;
-        let segments = (bytes >> snapshot.shift) as usize;
-        let arena = Arena::in_file(file, segments, snapshot.shift).map_err(unusable)?;
+        let layout = Layout::new(&config, snapshot.segment_shift).map_err(unusable)?;
+        let segments = (bytes >> snapshot.segment_shift) as usize;
+        let arena = Arena::in_file(file, segments, snapshot.segment_shift).map_err(unusable)?;
         let arena = Arc::new(arena);
         let checksums = Some(&*snapshot.checksums);
         let store = recover(config, layout, &arena, (snapshot, checksums), in_parallel);
         store.map(Arc::new).map_err(SnapshotError::damaged)
     }
 
-    /// What [`Store::recover`] needs beside the memory file; `None` while there is a worker that could write.
+    /// The snapshot that [`Store::recover`] needs beside the memory file; `None` while there is a worker that could
+    /// write.
     pub fn snapshot(&self, stop: StopTime) -> Option<Vec<u8>> {
         let arena = self.arena();
         let uncommitted = UncommittedBytes::default();
         let (mut snapshot, _) = self.snapshot_without_checksums(stop, &uncommitted)?;
-        let used = snapshot.used_bytes_by_segment(arena.segment_bytes());
-        let bytes = |(id, used)| arena.bytes(arena.start(SegmentId(id)), used);
-        snapshot.checksums = used.map(|used| checksum(bytes(used))).collect();
+        let used_bytes = snapshot.used_bytes_by_segment(arena.segment_bytes());
+        let bytes = |(id, used_bytes)| arena.bytes(arena.start(SegmentId(id)), used_bytes);
+        snapshot.checksums = used_bytes
+            .map(|used_bytes| checksum(bytes(used_bytes)))
+            .collect();
         Some(snapshot.encode())
     }
 
@@ -94,7 +102,7 @@ impl Store {
     ) -> Option<(Snapshot, Vec<u32>)> {
         let arena = self.arena();
         let bytes_in_use = |id, live_bytes: usize, is_pinned: bool| {
-            let uncommitted = uncommitted.of(id);
+            let uncommitted = uncommitted.in_segment(id);
             let is_known = !is_pinned || uncommitted.is_some();
             is_known.then(|| live_bytes.saturating_sub(uncommitted.unwrap_or(0)))
         };
@@ -102,7 +110,7 @@ impl Store {
         let snapshot = Snapshot {
             stop,
             memory_bytes: self.config().memory_bytes,
-            shift: arena.segment_bytes().ilog2(),
+            segment_shift: arena.segment_bytes().ilog2(),
             arena_segments: arena.segments() as u64,
             hash_seed: self.config().hash_seed,
             last_swept_position: self.last_swept_position.load(Ordering::Relaxed),
@@ -114,7 +122,7 @@ impl Store {
         Some((snapshot, live_bytes))
     }
 
-    /// What a restored store has beside segments, index and counters.
+    /// Restores what a store has beside segments, index and counters.
     fn complete_restore(&self, snapshot: &Snapshot) {
         let swept = snapshot.last_swept_position;
         self.last_swept_position.store(swept, Ordering::Relaxed);
@@ -128,29 +136,29 @@ impl Store {
     #[cfg(any(test, feature = "strict"))]
     pub fn with_checksums_of(snapshot: &[u8], memory: &[u8]) -> Result<Vec<u8>, SnapshotError> {
         let body = snapshot.get(..snapshot.len().saturating_sub(size_of::<u64>()));
-        let mut snapshot = Snapshot::decode(&bytes::seal(body.unwrap_or_default()))?;
-        let segment_bytes = 1usize.checked_shl(snapshot.shift).unwrap_or(0);
-        let used = |(id, used): (u32, usize)| {
+        let mut snapshot = Snapshot::decode(&bytes::with_checksum(body.unwrap_or_default()))?;
+        let segment_bytes = 1usize.checked_shl(snapshot.segment_shift).unwrap_or(0);
+        let used_bytes = |(id, used_bytes): (u32, usize)| {
             let start = (id as usize).saturating_mul(segment_bytes);
-            let bytes = memory.get(start..start.saturating_add(used));
+            let bytes = memory.get(start..start.saturating_add(used_bytes));
             checksum(bytes.unwrap_or_default())
         };
         snapshot.checksums = snapshot
             .used_bytes_by_segment(segment_bytes)
-            .map(used)
+            .map(used_bytes)
             .collect();
         Ok(snapshot.encode())
     }
 }
 
-/// Checks every item. Without checksums the memory was in use until now.
+/// Makes a store and checks every item. There are no checksums if the memory was in use until now.
 fn recover(
     config: Config,
     layout: Layout,
     arena: &Arc<Arena>,
     (snapshot, checksums): (&Snapshot, Option<&[u64]>),
     in_parallel: impl Fn(&(dyn Fn() + Sync)),
-) -> Result<Store, Reason> {
+) -> Result<Store, RefusalReason> {
     let store = restore(config, layout, arena, snapshot)?;
     let item_segments = &snapshot.segments.items;
     let checksums = match checksums {
@@ -165,18 +173,18 @@ fn recover(
         }
         None => None,
     };
-    let mut entries = Entries::new(arena.segments());
+    let mut entries = EntriesBySegment::new(arena.segments());
     store.index.check(&snapshot.index, |bucket, entry| {
         entries.add(&store, bucket, entry);
     })?;
-    let check = SegmentVerifier {
+    let verifier = SegmentVerifier {
         store: &store,
         segments: item_segments,
         checksums,
         entries,
     };
-    check.run(in_parallel)?;
-    drop(check);
+    verifier.verify(in_parallel)?;
+    drop(verifier);
     let items = store.counters().items;
     store
         .approximate_items
@@ -185,18 +193,18 @@ fn recover(
     Ok(store)
 }
 
-/// A store of what the snapshot names; live bytes and counters are still to be set.
+/// Makes a store of what the snapshot names; live bytes and counters are still to be set.
 fn restore(
     config: Config,
     layout: Layout,
     arena: &Arc<Arena>,
     snapshot: &Snapshot,
-) -> Result<Store, Reason> {
+) -> Result<Store, RefusalReason> {
     let segments = layout.build_segments(&config, arena);
     segments.flushes.restore(&snapshot.flushes);
     segments.restore(&snapshot.segments, snapshot.index.segments())?;
     let lines = Lines::new(Arc::clone(arena));
     let index = Index::from_snapshot(lines, &snapshot.index, arena.segments())?;
     let policy = PolicyKind::default();
-    Ok(Store::assemble(config, policy, layout, segments, index))
+    Ok(Store::from_parts(config, policy, layout, segments, index))
 }

@@ -14,7 +14,7 @@ use super::bytes::{Reader, Writer};
 
 /// The first bytes of every version.
 const MAGIC: &[u8; 8] = b"GLASSMEM";
-/// Changes with the layout of items, of the index or of these bytes.
+/// The version of the layout of items, of the index and of these bytes.
 pub(super) const LAYOUT_VERSION: u32 = 1;
 /// Bytes before what differs between versions.
 const HEAD_BYTES: usize = MAGIC.len() + size_of::<u32>();
@@ -54,7 +54,7 @@ impl SnapshotError {
 pub struct Snapshot {
     pub(super) stop: StopTime,
     pub(super) memory_bytes: u64,
-    pub(super) shift: u32,
+    pub(super) segment_shift: u32,
     /// Segments of the memory.
     pub(super) arena_segments: u64,
     pub(super) hash_seed: u64,
@@ -67,14 +67,14 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Reads what [`crate::Store::snapshot`] returned.
+    /// Decodes what [`crate::Store::snapshot`] returned.
     ///
     /// # Errors
     /// Other bytes, another version, a wrong checksum.
     pub fn decode(bytes: &[u8]) -> Result<Snapshot, SnapshotError> {
         let version = bytes
             .strip_prefix(MAGIC)
-            .and_then(|rest| rest.first_chunk());
+            .and_then(|after_magic| after_magic.first_chunk());
         let version = u32::from_le_bytes(*version.ok_or(SnapshotError::Foreign)?);
         if version != LAYOUT_VERSION {
             return Err(SnapshotError::Unusable(format!(
@@ -83,7 +83,9 @@ impl Snapshot {
         }
         let mut reader =
             Reader::new(bytes).ok_or_else(|| SnapshotError::damaged("its checksum is wrong"))?;
-        let snapshot = reader.skip(HEAD_BYTES).and_then(|()| read(&mut reader));
+        let snapshot = reader
+            .skip(HEAD_BYTES)
+            .and_then(|()| read_snapshot(&mut reader));
         let snapshot = snapshot.filter(|snapshot| reader.is_at_end() && snapshot.is_plausible());
         snapshot.ok_or_else(|| SnapshotError::damaged("its fields are wrong"))
     }
@@ -92,11 +94,11 @@ impl Snapshot {
         let mut writer = Writer::default();
         writer.bytes(MAGIC);
         writer.u32(LAYOUT_VERSION);
-        write(self, &mut writer);
+        write_snapshot(self, &mut writer);
         writer.finish()
     }
 
-    /// When the store was stopped.
+    /// The time at which the store was stopped.
     pub fn stop(&self) -> StopTime {
         self.stop
     }
@@ -107,7 +109,7 @@ impl Snapshot {
     /// Settings with another layout.
     pub fn memory_bytes(&self, config: &Config) -> Result<u64, SnapshotError> {
         let bytes = continued_bytes(config, self.memory_bytes, self.arena_segments)?;
-        if segment_shift(config).is_ok_and(|shift| shift != self.shift) {
+        if segment_shift(config).is_ok_and(|segment_shift| segment_shift != self.segment_shift) {
             return Err(SnapshotError::damaged("its segments have another size"));
         }
         Ok(bytes)
@@ -148,112 +150,116 @@ pub(super) fn continued_bytes(
     segments: u64,
 ) -> Result<u64, SnapshotError> {
     let unusable = SnapshotError::Unusable;
-    let shift = segment_shift(config).map_err(|error| unusable(error.to_string()))?;
+    let segment_shift = segment_shift(config).map_err(|error| unusable(error.to_string()))?;
     if memory_bytes != config.memory_bytes {
         return Err(unusable(format!(
             "it was made with {memory_bytes} bytes of memory, now there are {} (-m)",
             config.memory_bytes
         )));
     }
-    let layout = Layout::new(config, shift).map_err(|error| unusable(error.to_string()))?;
+    let layout = Layout::new(config, segment_shift).map_err(|error| unusable(error.to_string()))?;
     // More workers have more segments; with fewer those that there are stay.
-    Ok((layout.segments as u64).max(segments) << shift)
+    Ok((layout.segments as u64).max(segments) << segment_shift)
 }
 
-pub(super) fn write(snapshot: &Snapshot, to: &mut Writer) {
-    to.u32(snapshot.stop.second.0);
-    to.u64(snapshot.stop.unix_ms.cast_unsigned());
-    to.u64(snapshot.memory_bytes);
-    to.u32(snapshot.shift);
-    to.u64(snapshot.arena_segments);
-    to.u64(snapshot.hash_seed);
-    to.u64(snapshot.last_swept_position);
+pub(super) fn write_snapshot(snapshot: &Snapshot, writer: &mut Writer) {
+    writer.u32(snapshot.stop.second.0);
+    writer.u64(snapshot.stop.unix_ms.cast_unsigned());
+    writer.u64(snapshot.memory_bytes);
+    writer.u32(snapshot.segment_shift);
+    writer.u64(snapshot.arena_segments);
+    writer.u64(snapshot.hash_seed);
+    writer.u64(snapshot.last_swept_position);
     let flushes = &snapshot.flushes;
-    to.u64(flushes.flush_count);
-    to.u64(flushes.last_full_flush);
-    to.u64(flushes.due_second_plus_one);
-    to.list(&flushes.prefixes, |to, &(hash, number)| {
-        to.u64(hash);
-        to.u64(number);
+    writer.u64(flushes.flush_count);
+    writer.u64(flushes.last_full_flush);
+    writer.u64(flushes.due_second_plus_one);
+    writer.list(&flushes.prefixes, |writer, &(hash, number)| {
+        writer.u64(hash);
+        writer.u64(number);
     });
-    to.u64(snapshot.segments.sequence);
-    to.u64(snapshot.segments.counted_unique);
-    to.u64(snapshot.segments.queue_position);
-    to.list(&snapshot.segments.items, |to, segment| {
-        to.u32(segment.id);
-        to.u32(u32::from(segment.queue == Queue::Main));
-        to.u32(segment.used_bytes);
-        to.u32(segment.expires);
-        to.u64(segment.queue_position);
-        to.u64(segment.sequence);
-        to.u64(segment.generation);
-        to.u32(segment.base_time);
+    writer.u64(snapshot.segments.sequence);
+    writer.u64(snapshot.segments.counted_unique);
+    writer.u64(snapshot.segments.queue_position);
+    writer.list(&snapshot.segments.items, |writer, segment| {
+        writer.u32(segment.id);
+        writer.u32(u32::from(segment.queue == Queue::Main));
+        writer.u32(segment.used_bytes);
+        writer.u32(segment.expires_at_s);
+        writer.u64(segment.queue_position);
+        writer.u64(segment.sequence);
+        writer.u64(segment.generation);
+        writer.u32(segment.base_time);
     });
-    to.u64(snapshot.index.buckets);
-    to.list(&snapshot.index.directory, |to, segment| to.u32(*segment));
-    to.list(&snapshot.index.overflow, |to, overflow| {
-        to.u32(overflow.segment);
-        to.u32(overflow.used_lines);
-        to.u32(overflow.allocated_end);
-        to.u64(overflow.free_list_head);
+    writer.u64(snapshot.index.bucket_count);
+    writer.list(&snapshot.index.directory, |writer, segment| {
+        writer.u32(*segment);
     });
-    to.list(&snapshot.checksums, |to, checksum| to.u64(*checksum));
+    writer.list(&snapshot.index.overflow, |writer, overflow| {
+        writer.u32(overflow.segment);
+        writer.u32(overflow.used_lines);
+        writer.u32(overflow.allocated_end);
+        writer.u64(overflow.free_list_head);
+    });
+    writer.list(&snapshot.checksums, |writer, checksum| {
+        writer.u64(*checksum);
+    });
 }
 
-pub(super) fn read(from: &mut Reader<'_>) -> Option<Snapshot> {
+pub(super) fn read_snapshot(reader: &mut Reader<'_>) -> Option<Snapshot> {
     Some(Snapshot {
         stop: StopTime {
-            second: Seconds(from.u32()?),
-            unix_ms: from.u64()?.cast_signed(),
+            second: Seconds(reader.u32()?),
+            unix_ms: reader.u64()?.cast_signed(),
         },
-        memory_bytes: from.u64()?,
-        shift: from.u32()?,
-        arena_segments: from.u64()?,
-        hash_seed: from.u64()?,
-        last_swept_position: from.u64()?,
+        memory_bytes: reader.u64()?,
+        segment_shift: reader.u32()?,
+        arena_segments: reader.u64()?,
+        hash_seed: reader.u64()?,
+        last_swept_position: reader.u64()?,
         flushes: FlushSnapshot {
-            flush_count: from.u64()?,
-            last_full_flush: from.u64()?,
-            due_second_plus_one: from.u64()?,
-            prefixes: from.list(|from| Some((from.u64()?, from.u64()?)))?,
+            flush_count: reader.u64()?,
+            last_full_flush: reader.u64()?,
+            due_second_plus_one: reader.u64()?,
+            prefixes: reader.list(|reader| Some((reader.u64()?, reader.u64()?)))?,
         },
         segments: SegmentsSnapshot {
-            sequence: from.u64()?,
-            counted_unique: from.u64()?,
-            queue_position: from.u64()?,
-            items: from.list(read_segment)?,
+            sequence: reader.u64()?,
+            counted_unique: reader.u64()?,
+            queue_position: reader.u64()?,
+            items: reader.list(read_segment)?,
         },
         index: IndexSnapshot {
-            buckets: from.u64()?,
-            directory: from.list(Reader::u32)?,
-            overflow: from.list(read_overflow)?,
+            bucket_count: reader.u64()?,
+            directory: reader.list(Reader::u32)?,
+            overflow: reader.list(read_overflow)?,
         },
-        checksums: from.list(Reader::u64)?,
+        checksums: reader.list(Reader::u64)?,
     })
 }
 
-fn read_segment(from: &mut Reader<'_>) -> Option<ItemSegment> {
+fn read_segment(reader: &mut Reader<'_>) -> Option<ItemSegment> {
     Some(ItemSegment {
-        id: from.u32()?,
-        queue: if from.u32()? == 0 {
+        id: reader.u32()?,
+        queue: if reader.u32()? == 0 {
             Queue::Small
         } else {
             Queue::Main
         },
-        used_bytes: from.u32()?,
-        expires: from.u32()?,
-        queue_position: from.u64()?,
-        sequence: from.u64()?,
-        generation: from.u64()?,
-        base_time: from.u32()?,
+        used_bytes: reader.u32()?,
+        expires_at_s: reader.u32()?,
+        queue_position: reader.u64()?,
+        sequence: reader.u64()?,
+        generation: reader.u64()?,
+        base_time: reader.u32()?,
     })
 }
 
-fn read_overflow(from: &mut Reader<'_>) -> Option<OverflowSnapshot> {
+fn read_overflow(reader: &mut Reader<'_>) -> Option<OverflowSnapshot> {
     Some(OverflowSnapshot {
-        segment: from.u32()?,
-        used_lines: from.u32()?,
-        allocated_end: from.u32()?,
-        free_list_head: from.u64()?,
+        segment: reader.u32()?,
+        used_lines: reader.u32()?,
+        allocated_end: reader.u32()?,
+        free_list_head: reader.u64()?,
     })
 }

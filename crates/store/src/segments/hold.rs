@@ -1,12 +1,12 @@
-//! What keeps a segment in place: pins of uploads against sweeps, holds of slow readers against reuse.
+//! Pins, by which uploads keep a segment from being swept, and holds, by which slow readers keep it from being reused.
 
 use super::Segments;
 use crate::memory::Addr;
 use crate::sync::Ordering;
 
-/// At most one in this many segments may be held beyond the epoch, because the rest must stay evictable; ...
+/// At most one in this many segments may be held beyond the epoch, because the rest must stay evictable.
 const HELD_DIVISOR: usize = 8;
-/// ... but the largest item may be held if it takes at most one in this many.
+/// More may be held by one item of the largest size, if it takes at most one in this many segments.
 const LARGEST_ITEM_DIVISOR: usize = 2;
 
 impl Segments {

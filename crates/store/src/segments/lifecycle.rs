@@ -8,18 +8,18 @@ use crate::sparse_segments::is_sparse;
 use crate::sync::{Ordering, loom_seq_cst_fence};
 
 impl Segments {
-    /// Closes an open segment of which `used_bytes` bytes were written. `queue_position` is its position in its queue; `None` is
-    /// the young end.
+    /// Closes an open segment of which `used_bytes` bytes were written. `queue_position` is its position in its queue;
+    /// `None` is the young end.
     pub(crate) fn seal(
         &self,
         id: SegmentId,
         used_bytes: usize,
-        expires: u32,
+        expires_at_s: u32,
         queue_position: Option<u64>,
     ) {
         let meta = self.meta(id);
         meta.used_bytes.store(used_bytes as u32, Ordering::SeqCst);
-        meta.expires.store(expires, Ordering::Relaxed);
+        meta.expires_at_s.store(expires_at_s, Ordering::Relaxed);
         let queue_position =
             queue_position.unwrap_or_else(|| self.queue_position.fetch_add(1, Ordering::Relaxed));
         meta.queue_position.store(queue_position, Ordering::Relaxed);
@@ -50,8 +50,8 @@ impl Segments {
         self.reclassify(id);
     }
 
-    /// Every record was handled. A thread that unlinked one meanwhile may still have to count it: the last one
-    /// retires the segment. So none is reused while a slot names something in it, regardless of what the sweep
+    /// Ends a sweep that has handled every record. A thread that unlinked one meanwhile may still have to count it: the
+    /// last one retires the segment. So none is reused while a slot names something in it, regardless of what the sweep
     /// assumes.
     pub(crate) fn finish_sweep(&self, id: SegmentId) {
         self.stop_sweep(id);

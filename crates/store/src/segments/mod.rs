@@ -1,8 +1,8 @@
 //! The table of segments: which are free, open, sealed or waiting for readers, and their live bytes.
 //!
-//! A segment goes free -> open -> sealed -> (sweeping) -> limbo -> free; index and ghost take whole segments from
-//! the same table. The thread that unlinks an item subtracts its live bytes; the one that brings a sealed segment
-//! to zero retires it. Taking and returning a segment takes one short lock, once in 64 KiB to 1 MiB written;
+//! The states of a segment are free -> open -> sealed -> (sweeping) -> limbo -> free; index and ghost take whole
+//! segments from the same table. The thread that unlinks an item subtracts its live bytes; the one that brings a sealed
+//! segment to zero retires it. Taking and returning a segment takes one short lock, once in 64 KiB to 1 MiB written;
 //! everything else here is atomics.
 
 mod hold;
@@ -72,13 +72,13 @@ pub(crate) struct SegmentMeta {
     /// References held beyond the epoch: such a segment is not reused.
     holds: AtomicU32,
     /// The last second at which anything in it is alive; `u32::MAX` if something never expires.
-    expires: AtomicU32,
+    expires_at_s: AtomicU32,
     /// Position in the queue: smaller is older.
     queue_position: AtomicU64,
 }
 
-/// What readers need of a segment; written when it is opened, so that reading it is cheap. One never crosses a
-/// line.
+/// What readers need of a segment; written when it is opened, so that reading it is cheap. It never crosses the border
+/// of a cache line.
 #[repr(align(32))]
 struct SegmentOrigin {
     /// Number of the opening, from 1: with the offset it makes the CAS unique.
@@ -92,9 +92,9 @@ struct SegmentOrigin {
 /// The maximum number of segments.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Budget {
-    /// Of all kinds.
+    /// Segments of all kinds.
     pub(crate) segments: usize,
-    /// Of lines, in addition to those.
+    /// Segments of lines, in addition to those.
     pub(crate) index_extra: usize,
 }
 
@@ -117,7 +117,7 @@ pub(crate) struct Segments {
     index_extra: AtomicUsize,
     /// Segments of lines.
     index_lines_in_use: AtomicUsize,
-    /// Open, sealed, sweeping or lines.
+    /// Segments that are open, sealed, swept or hold lines.
     in_use: AtomicUsize,
     /// Segments with at least one hold.
     held_count: AtomicUsize,
@@ -127,12 +127,12 @@ pub(crate) struct Segments {
     held_in_limbo: AtomicUsize,
     /// Free segments and those in limbo, which were written before and cost no page fault.
     reusable: AtomicUsize,
-    /// Fewer are backed ahead of need than there should be.
+    /// Whether fewer segments are backed ahead of need than there should be.
     needs_backing: AtomicBool,
     sparse: SparseList,
     /// Sealed segments in the orders in which victims are chosen.
     ranking: Mutex<Ranking>,
-    /// Changes of it so far.
+    /// The number of changes of the ranking so far.
     ranking_version: AtomicU64,
     /// Segments examined by choices.
     #[cfg(test)]
@@ -140,7 +140,7 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
-    /// The number of segments that the largest item may occupy.
+    /// The table of the segments of `arena`, all free.
     pub(crate) fn new(
         arena: Arc<Arena>,
         workers: usize,
@@ -155,7 +155,7 @@ impl Segments {
             used_bytes: AtomicU32::new(0),
             pins: AtomicU32::new(0),
             holds: AtomicU32::new(0),
-            expires: AtomicU32::new(0),
+            expires_at_s: AtomicU32::new(0),
             queue_position: AtomicU64::new(0),
         };
         let origin = || SegmentOrigin {
@@ -207,8 +207,8 @@ impl Segments {
         &self.epochs
     }
 
-    /// What may still be taken before the budget is used up. Includes limbo, which drains by itself, but not held
-    /// segments.
+    /// The number of segments that may still be taken before the budget is used up. Includes limbo, which drains by
+    /// itself, but not held segments.
     pub(crate) fn spare_segments(&self) -> usize {
         let unavailable =
             self.in_use.load(Ordering::Relaxed) + self.held_in_limbo.load(Ordering::Relaxed);
@@ -241,7 +241,7 @@ impl Segments {
         let (meta, origin) = (self.meta(id), self.origin(id));
         meta.is_main
             .store(u32::from(queue == Queue::Main), Ordering::Relaxed);
-        meta.expires.store(0, Ordering::Relaxed);
+        meta.expires_at_s.store(0, Ordering::Relaxed);
         origin.sequence.store(
             self.sequence.fetch_add(1, Ordering::Relaxed),
             Ordering::Relaxed,
@@ -316,7 +316,7 @@ impl Segments {
 
     /// Generation and base second of a segment.
     #[inline]
-    pub(crate) fn generation_and_base(&self, addr: Addr) -> (u64, Seconds) {
+    pub(crate) fn generation_and_base_time(&self, addr: Addr) -> (u64, Seconds) {
         let origin = self.origin(self.arena.segment_of(addr));
         let base_time = origin.base_time.load(Ordering::Relaxed);
         (

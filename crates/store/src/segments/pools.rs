@@ -1,4 +1,4 @@
-//! The plan: which segments are free, wait for readers, or were returned to the system; behind one short lock.
+//! The pools of segments that are free, wait for readers, or were returned to the system; behind one short lock.
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -7,7 +7,7 @@ use super::{Budget, SegmentState, Segments};
 use crate::memory::SegmentId;
 use crate::sync::{MutexGuard, Ordering};
 
-/// Free and waiting segments.
+/// Segments that are free, wait for readers, or were returned to the system.
 pub(super) struct SegmentPools {
     pub(super) free: Vec<SegmentId>,
     pub(super) limbo: VecDeque<(SegmentId, u64)>,
@@ -23,7 +23,7 @@ pub(super) struct SegmentPools {
 
 impl Segments {
     /// Sets the number that the budget allows; free segments beyond it are returned to the system.
-    pub(crate) fn set_allowed(&self, budget: Budget) {
+    pub(crate) fn set_budget(&self, budget: Budget) {
         self.backing_limit.store(budget.segments, Ordering::Relaxed);
         self.index_extra
             .store(budget.index_extra, Ordering::Relaxed);
@@ -128,17 +128,18 @@ impl Segments {
     /// Whether a segment should be backed ahead of need. Not before one was written: an empty store takes no
     /// memory.
     fn should_back_ahead(&self, pools: &SegmentPools) -> bool {
-        let segments_wanted = self.arena.huge_page_segments();
+        let ahead_target = self.arena.huge_page_segments();
         let is_written = pools.backed_count > 1;
         let has_next = !pools.discarded.is_empty()
             || self.arena.has_huge_pages(SegmentId(pools.first_never_used));
         is_written
-            && pools.backed_ahead.len() < segments_wanted
+            && pools.backed_ahead.len() < ahead_target
             && pools.backed_count < self.backing_limit()
             && has_next
     }
 
-    /// Whether the next segments that were never written are untouched memory: time for [`Segments::back_memory_ahead`].
+    /// Whether the next segments that were never written are untouched memory: time for
+    /// [`Segments::back_memory_ahead`].
     #[inline]
     pub(crate) fn needs_backing(&self) -> bool {
         self.needs_backing.load(Ordering::Relaxed)
@@ -149,7 +150,7 @@ impl Segments {
     /// The first byte written to a huge page makes the kernel find and clear all of it, and in a virtual machine
     /// the host too: that takes milliseconds, and is best done by a thread that serves no requests.
     pub(crate) fn back_memory_ahead(&self) -> bool {
-        let Some(id) = self.pop_unbacked() else {
+        let Some(id) = self.take_unbacked() else {
             return false;
         };
         // Neither free nor in use: no other thread can reach it.
@@ -160,7 +161,7 @@ impl Segments {
         self.needs_backing()
     }
 
-    fn pop_unbacked(&self) -> Option<SegmentId> {
+    fn take_unbacked(&self) -> Option<SegmentId> {
         let mut pools = self.lock();
         let is_due = self.should_back_ahead(&pools);
         let id = is_due.then(|| self.back_segment(&mut pools)).flatten();

@@ -1,10 +1,10 @@
 //! The ranking: sealed segments in the orders in which a victim is chosen, updated with each change.
 //!
 //! A choice must not cost more with more segments: a store of 64 GiB has 65,536. So each sealed segment is in four
-//! orders: by age within its queue, by generation, by when it expires as a whole, and by its live bytes. The last is a list for
-//! each 64th of a segment, so a segment moves in it at most 64 times however many items it has, and the sum of live
-//! bytes is exact to within a 64th of the sealed bytes. A segment whose state changes is ranked again by the thread
-//! that changed it, after the change: the last to come here sees the last state.
+//! orders: by age within its queue, by generation, by when it expires as a whole, and by its live bytes. The last is a
+//! list for each 64th of a segment, so a segment moves in it at most 64 times however many items it has, and the sum of
+//! live bytes is exact to within a 64th of the sealed bytes. A segment whose state changes is ranked again by the
+//! thread that changed it, after the change: the last to come here sees the last state.
 
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
@@ -20,11 +20,11 @@ const EMPTIEST_COMPARED_MAX: usize = 8;
 
 /// The position of one segment.
 #[derive(Clone, Copy)]
-struct Rank {
+struct SegmentRank {
     queue: Queue,
     queue_position: u64,
     generation: u64,
-    expires: u32,
+    expires_at_s: u32,
     /// Live bytes when it was ranked last.
     live_bytes: usize,
     level: usize,
@@ -36,8 +36,8 @@ struct Rank {
 #[derive(Default)]
 pub(super) struct Ranking {
     /// By segment, as far as any was ranked yet.
-    ranks: Vec<Option<Rank>>,
-    /// Order and number, oldest first.
+    ranks: Vec<Option<SegmentRank>>,
+    /// Position in the queue and number, oldest first.
     small: BTreeSet<(u64, u32)>,
     main: BTreeSet<(u64, u32)>,
     /// Generation and number: those that were flushed as a whole come first.
@@ -62,14 +62,14 @@ pub(crate) struct Candidates {
     pub(crate) main_bytes: usize,
     /// Maximum error of the sum of the two.
     pub(crate) live_bytes_error_max: usize,
-    /// Dead as a whole.
+    /// One that is dead as a whole.
     pub(crate) dead: Option<SegmentView>,
     /// One of those with the fewest live bytes.
     pub(crate) emptiest: Option<SegmentView>,
     pub(crate) oldest_small: Option<SegmentView>,
     pub(crate) oldest_main: Option<SegmentView>,
-    /// The oldest after the hand.
-    pub(crate) next_after_hand: Option<SegmentView>,
+    /// The oldest after the segment that was swept last.
+    pub(crate) next_after_last_swept: Option<SegmentView>,
 }
 
 impl Ranking {
@@ -86,7 +86,7 @@ impl Ranking {
         };
         self.count -= 1;
         self.generations.remove(&(rank.generation, id));
-        self.expiring.remove(&(rank.expires, id));
+        self.expiring.remove(&(rank.expires_at_s, id));
         let (queue, bytes) = self.queue_and_bytes(rank.queue);
         queue.remove(&(rank.queue_position, id));
         *bytes -= rank.live_bytes;
@@ -99,18 +99,18 @@ impl Ranking {
         if self.ranks.len() <= id as usize {
             self.ranks.resize(id as usize + 1, None);
         }
-        let rank = Rank {
+        let rank = SegmentRank {
             queue: view.queue,
             queue_position: view.queue_position,
             generation: view.generation,
-            expires: view.expires,
+            expires_at_s: view.expires_at_s,
             live_bytes: view.live_bytes,
             level,
             index: self.enter_level(level, id),
         };
         self.count += 1;
         self.generations.insert((rank.generation, id));
-        self.expiring.insert((rank.expires, id));
+        self.expiring.insert((rank.expires_at_s, id));
         let (queue, bytes) = self.queue_and_bytes(rank.queue);
         queue.insert((rank.queue_position, id));
         *bytes += rank.live_bytes;
@@ -126,7 +126,7 @@ impl Ranking {
             return false;
         };
         if (rank.queue, rank.queue_position) != (view.queue, view.queue_position)
-            || (rank.generation, rank.expires) != (view.generation, view.expires)
+            || (rank.generation, rank.expires_at_s) != (view.generation, view.expires_at_s)
         {
             return false;
         }
@@ -138,7 +138,7 @@ impl Ranking {
             index = self.enter_level(level, id);
         }
         if let Some(entry) = self.ranks.get_mut(id as usize) {
-            *entry = Some(Rank {
+            *entry = Some(SegmentRank {
                 live_bytes: view.live_bytes,
                 level,
                 index,
@@ -205,20 +205,23 @@ impl Segments {
         self.ranking_version.load(Ordering::Acquire)
     }
 
-    /// The first segments in each order, at second `now`, with the hand at `hand`.
-    pub(crate) fn candidates(&self, now: u32, hand: u64) -> Candidates {
+    /// The first segments in each order, at second `now`, where the last swept segment had `last_swept_position`.
+    pub(crate) fn candidates(&self, now: u32, last_swept_position: u64) -> Candidates {
         let living_generation_min = self.flushes.living_generation_min();
         let ranking = self.lock_ranking();
         let view = |id: u32| self.examine(SegmentId(id));
         let oldest = |queue: &BTreeSet<(u64, u32)>| queue.first().copied();
         let after = |queue: &BTreeSet<(u64, u32)>| {
-            queue.range((hand.saturating_add(1), 0)..).next().copied()
+            queue
+                .range((last_swept_position.saturating_add(1), 0)..)
+                .next()
+                .copied()
         };
         let next_in_queues = [after(&ranking.small), after(&ranking.main)];
         let flushed = ranking.generations.first().copied();
         let flushed = flushed.filter(|&(generation, _)| generation < living_generation_min);
         let expired = ranking.expiring.first().copied();
-        let expired = expired.filter(|&(expires, _)| expires <= now);
+        let expired = expired.filter(|&(expires_at_s, _)| expires_at_s <= now);
         let dead = flushed.map(|(_, id)| id).or(expired.map(|(_, id)| id));
         Candidates {
             version: self.ranking_version.load(Ordering::Relaxed),
@@ -232,7 +235,7 @@ impl Segments {
                 .min_by_key(|view| view.live_bytes),
             oldest_small: oldest(&ranking.small).map(|(_, id)| view(id)),
             oldest_main: oldest(&ranking.main).map(|(_, id)| view(id)),
-            next_after_hand: next_in_queues
+            next_after_last_swept: next_in_queues
                 .into_iter()
                 .flatten()
                 .min()

@@ -16,14 +16,14 @@ pub(crate) struct ItemSegment {
     pub(crate) id: u32,
     pub(crate) queue: Queue,
     pub(crate) used_bytes: u32,
-    pub(crate) expires: u32,
+    pub(crate) expires_at_s: u32,
     pub(crate) queue_position: u64,
     pub(crate) sequence: u64,
     pub(crate) generation: u64,
     pub(crate) base_time: u32,
 }
 
-/// The table and the counters from which uniques and orders are made.
+/// The table, and the counters from which uniques and positions are made.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SegmentsSnapshot {
     pub(crate) sequence: u64,
@@ -33,7 +33,7 @@ pub(crate) struct SegmentsSnapshot {
 }
 
 impl Segments {
-    /// What [`Segments::restore`] needs, and the live bytes of each segment of items; `None` while a worker writes, or
+    /// The input of [`Segments::restore`], and the live bytes of each segment of items; `None` while a worker writes, or
     /// `bytes_in_use`, which gets a segment, its live bytes and whether uploads have reserved some, returns `None`.
     pub(crate) fn snapshot(
         &self,
@@ -54,7 +54,7 @@ impl Segments {
                 id: view.id.0,
                 queue: view.queue,
                 used_bytes: meta.used_bytes.load(Ordering::Relaxed),
-                expires: view.expires,
+                expires_at_s: view.expires_at_s,
                 queue_position: view.queue_position,
                 sequence: origin.sequence.load(Ordering::Relaxed),
                 generation: view.generation,
@@ -71,7 +71,7 @@ impl Segments {
     }
 
     /// Fills an unused table; `lines` are the segments of the index. The live bytes follow by
-    /// [`Segments::adopt`].
+    /// [`Segments::restore_live_bytes`].
     pub(crate) fn restore(
         &self,
         snapshot: &SegmentsSnapshot,
@@ -92,10 +92,10 @@ impl Segments {
             return Err("the segments are not in order");
         }
         for segment in &snapshot.items {
-            self.restore_items(segment, snapshot)?;
+            self.restore_item_segment(segment, snapshot)?;
         }
         for id in lines {
-            self.claim(id, SegmentState::Lines)?;
+            self.claim_segment(id, SegmentState::Lines)?;
             self.index_lines_in_use.fetch_add(1, Ordering::Relaxed);
         }
         let mut pools = self.lock();
@@ -115,7 +115,7 @@ impl Segments {
         Ok(())
     }
 
-    fn restore_items(
+    fn restore_item_segment(
         &self,
         segment: &ItemSegment,
         snapshot: &SegmentsSnapshot,
@@ -135,12 +135,13 @@ impl Segments {
         if segment.generation > self.flushes.generation() {
             return Err("a segment is from after the last flush");
         }
-        let id = self.claim(segment.id, SegmentState::Sealed)?;
+        let id = self.claim_segment(segment.id, SegmentState::Sealed)?;
         let (meta, origin) = (self.meta(id), self.origin(id));
         meta.is_main
             .store(u32::from(segment.queue == Queue::Main), Ordering::Relaxed);
         meta.used_bytes.store(segment.used_bytes, Ordering::Relaxed);
-        meta.expires.store(segment.expires, Ordering::Relaxed);
+        meta.expires_at_s
+            .store(segment.expires_at_s, Ordering::Relaxed);
         meta.queue_position
             .store(segment.queue_position, Ordering::Relaxed);
         origin.sequence.store(segment.sequence, Ordering::Relaxed);
@@ -152,7 +153,7 @@ impl Segments {
     }
 
     /// Takes a segment of an unused table.
-    fn claim(&self, id: u32, state: SegmentState) -> Result<SegmentId, &'static str> {
+    fn claim_segment(&self, id: u32, state: SegmentState) -> Result<SegmentId, &'static str> {
         let meta = self.metas.get(id as usize);
         let meta = meta.ok_or("a segment is outside of the memory")?;
         if meta.state.swap(state as u32, Ordering::Relaxed) != SegmentState::Free as u32 {

@@ -4,7 +4,7 @@ use super::{Queue, SegmentMeta, SegmentState, Segments};
 use crate::memory::{Addr, SegmentId};
 use crate::sync::Ordering;
 
-/// One segment as a choice sees it.
+/// The numbers of one segment, as the choice of a victim uses them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SegmentView {
     pub(crate) id: SegmentId,
@@ -12,7 +12,7 @@ pub(crate) struct SegmentView {
     pub(crate) queue: Queue,
     pub(crate) live_bytes: usize,
     pub(crate) used_bytes: usize,
-    pub(crate) expires: u32,
+    pub(crate) expires_at_s: u32,
     pub(crate) queue_position: u64,
     pub(crate) generation: u64,
     pub(crate) is_pinned: bool,
@@ -40,14 +40,14 @@ impl Segments {
             queue: queue_of(meta),
             live_bytes: meta.live_bytes.load(Ordering::Relaxed) as usize,
             used_bytes: meta.used_bytes.load(Ordering::Relaxed) as usize,
-            expires: meta.expires.load(Ordering::Relaxed),
+            expires_at_s: meta.expires_at_s.load(Ordering::Relaxed),
             queue_position: meta.queue_position.load(Ordering::Relaxed),
             generation: origin.generation.load(Ordering::Relaxed),
             is_pinned: meta.pins.load(Ordering::Relaxed) != 0,
         }
     }
 
-    /// Queue and age of the segment of an address.
+    /// The queue of the segment of an address, and its position there.
     pub(crate) fn queue_and_position(&self, addr: Addr) -> (Queue, u64) {
         let meta = self.meta(self.arena.segment_of(addr));
         let queue_position = match meta.state.load(Ordering::Relaxed) {

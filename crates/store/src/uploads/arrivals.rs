@@ -25,7 +25,7 @@ pub(super) struct OpenUpload {
 /// The summary of a span of uploads.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RangeSummary {
-    /// The bytes that they hold.
+    /// The bytes that these uploads hold.
     pub(super) held_bytes: u64,
     /// Free bytes with which each could be completed after those of the span that are older.
     pub(super) needed_bytes: u64,
@@ -61,7 +61,7 @@ impl RangeSummary {
         }
     }
 
-    /// Both, `self` being the older one.
+    /// The summary of both, `self` being the older one.
     fn followed_by(&self, later: &RangeSummary) -> RangeSummary {
         let needed_later = later.needed_bytes.saturating_sub(self.held_bytes);
         RangeSummary {
@@ -121,28 +121,31 @@ impl UploadsByArrival {
     }
 
     /// Changes an upload that is open.
-    pub(super) fn change(&mut self, id: u64, change: impl FnOnce(&mut OpenUpload)) {
+    pub(super) fn update(&mut self, id: u64, update: impl FnOnce(&mut OpenUpload)) {
         if let Some(index) = self.index_of(id)
             && let Some(Some(upload)) = self.uploads.get_mut(index)
         {
-            change(upload);
+            update(upload);
             self.update_tree(index);
         }
     }
 
-    /// All of them.
+    /// The summary of all uploads.
     pub(super) fn summary(&self) -> RangeSummary {
         if self.tree.is_empty() {
-            return self.walk(0..self.ids.len());
+            return self.summarize_walk(0..self.ids.len());
         }
         self.node_summary(1)
     }
 
-    /// The older ones and the younger ones than `id`.
+    /// The summaries of the uploads older and younger than `id`.
     pub(super) fn summaries_around(&self, id: u64) -> Option<(RangeSummary, RangeSummary)> {
         let index = self.index_of(id)?;
         if self.tree.is_empty() {
-            return Some((self.walk(0..index), self.walk(index + 1..self.ids.len())));
+            return Some((
+                self.summarize_walk(0..index),
+                self.summarize_walk(index + 1..self.ids.len()),
+            ));
         }
         let (mut before, mut after) = (RangeSummary::EMPTY, RangeSummary::EMPTY);
         let mut node = self.tree.len() / 2 + index;
@@ -169,7 +172,7 @@ impl UploadsByArrival {
     }
 
     /// The summary that the tree would have of the uploads at `indexes`.
-    fn walk(&self, indexes: Range<usize>) -> RangeSummary {
+    fn summarize_walk(&self, indexes: Range<usize>) -> RangeSummary {
         let upload = self.uploads.get(indexes.clone()).unwrap_or_default();
         let summaries = indexes.zip(upload).filter_map(|(index, upload)| {
             self.count_step();

@@ -23,22 +23,22 @@ pub(crate) const PIECE_BYTES_MAX: usize = 128 << 10;
 /// query is unused.
 const LONG_WAIT_S: u32 = 2;
 
-/// Which uploads there are, how much they hold and lack.
+/// The open uploads, and how many bytes each holds and lacks.
 #[derive(Default)]
 pub(crate) struct Uploads {
     arrivals: Mutex<UploadsByArrival>,
-    /// What all hold; changed under the lock only.
+    /// The bytes that all uploads hold; changed under the lock only.
     held_bytes: AtomicU64,
 }
 
-/// The upload that has to go first, as [`crate::Store::idlest_upload`] finds it.
+/// The upload that has to be closed first, as [`crate::Store::idlest_upload`] finds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdleUpload {
-    /// Its name, as [`crate::Reservation::id`] gives it.
+    /// Its number, as [`crate::Reservation::id`] returns it.
     pub id: u64,
     /// Second of its last progress.
     pub last_progress: Seconds,
-    /// Whether it stands still for want of room, so by no fault of its sender.
+    /// Whether it makes no progress because there is no memory, and not because of its sender.
     pub is_waiting: bool,
 }
 
@@ -58,12 +58,12 @@ impl Uploads {
         })
     }
 
-    /// When one that holds anything had its last piece.
+    /// The second in which an upload that holds anything had its last piece.
     pub(crate) fn last_progress(&self) -> Option<Seconds> {
         self.lock().summary().latest_progress.map(Seconds)
     }
 
-    /// Enters an upload that lacks this many bytes.
+    /// Registers an upload that lacks this many bytes.
     pub(crate) fn begin(&self, missing_bytes: u64, now: Seconds) -> u64 {
         self.lock().add(OpenUpload {
             held_bytes: 0,
@@ -80,7 +80,7 @@ impl Uploads {
         let free_bytes = bytes_max.checked_sub(self.bytes() + bytes);
         let is_granted =
             free_bytes.is_some_and(|free_bytes| may_grant(&open, (id, bytes), free_bytes, now));
-        open.change(id, |upload| {
+        open.update(id, |upload| {
             upload.is_waiting = !is_granted;
             if is_granted {
                 upload.held_bytes += bytes;
@@ -93,7 +93,7 @@ impl Uploads {
 
     /// Returns the unused part of the bytes granted last.
     pub(crate) fn return_unused(&self, id: u64, bytes: u64) {
-        self.lock().change(id, |upload| {
+        self.lock().update(id, |upload| {
             upload.held_bytes = upload.held_bytes.saturating_sub(bytes);
             upload.missing_bytes += bytes;
             self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -101,7 +101,7 @@ impl Uploads {
     }
 
     pub(crate) fn record_progress(&self, id: u64, now: Seconds) {
-        self.lock().change(id, |upload| upload.last_progress = now);
+        self.lock().update(id, |upload| upload.last_progress = now);
     }
 
     pub(crate) fn end(&self, id: u64) {
@@ -117,8 +117,8 @@ impl Uploads {
     }
 }
 
-/// Whether the requester `(id, bytes)` may have its bytes where `free_bytes` are left then: all could still be completed one
-/// after the other, and no older one has waited for [`LONG_WAIT_S`].
+/// Whether the requester `(id, bytes)` may have its bytes where `free_bytes` are left then: all could still be
+/// completed one after the other, and no older one has waited for [`LONG_WAIT_S`].
 fn may_grant(
     open: &UploadsByArrival,
     (id, bytes): (u64, u64),
@@ -229,7 +229,7 @@ mod tests {
     }
 
     /// The rule as a walk over all uploads, in the order of their arrival.
-    fn keeps_completable(
+    fn grants_by_walk(
         uploads_by_arrival: &[(u64, OpenUpload)],
         requester: (u64, u64),
         mut free_bytes: u64,
@@ -255,7 +255,7 @@ mod tests {
         let uploads = Uploads::default();
         let mut uploads_by_arrival: Vec<(u64, OpenUpload)> = Vec::new();
         let mut state = 11_u64;
-        let mut draw = |below: u64| {
+        let mut random_below = |below: u64| {
             state = state
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
@@ -264,10 +264,10 @@ mod tests {
         let (mut granted, mut refused) = (0, 0);
         for round in 0..40_000 {
             let now = Seconds(5 + round / 50);
-            let index = draw(uploads_by_arrival.len().max(1) as u64) as usize;
-            match draw(8) {
+            let index = random_below(uploads_by_arrival.len().max(1) as u64) as usize;
+            match random_below(8) {
                 0 if uploads_by_arrival.len() < 200 => {
-                    let missing_bytes = 1 + draw(30);
+                    let missing_bytes = 1 + random_below(30);
                     let id = uploads.begin(missing_bytes, now);
                     uploads_by_arrival.push((id, uploads.lock().get(id).unwrap()));
                 }
@@ -282,10 +282,11 @@ mod tests {
                     uploads_by_arrival[index].1.missing_bytes += 1;
                 }
                 _ if !uploads_by_arrival.is_empty() => {
-                    let (id, bytes, bytes_max) = (uploads_by_arrival[index].0, 1 + draw(6), 60);
+                    let (id, bytes, bytes_max) =
+                        (uploads_by_arrival[index].0, 1 + random_below(6), 60);
                     let free_bytes = u64::checked_sub(bytes_max, uploads.bytes() + bytes);
                     let is_granted = free_bytes.is_some_and(|free_bytes| {
-                        keeps_completable(&uploads_by_arrival, (id, bytes), free_bytes, now)
+                        grants_by_walk(&uploads_by_arrival, (id, bytes), free_bytes, now)
                     });
                     assert_eq!(uploads.try_grant(id, bytes, bytes_max, now), is_granted);
                     let upload = &mut uploads_by_arrival[index].1;
@@ -341,12 +342,12 @@ mod tests {
         }
         let examined = uploads.lock().steps.get() - before;
         eprintln!(
-            "{} looks for each of {} uploads",
+            "{} examined for each of {} uploads",
             examined / 9_999,
             ids.len()
         );
         // Sixteen levels: one visit on the way up for each, two if something changed.
-        assert!(examined <= 9_999 * 60, "{examined} looks");
+        assert!(examined <= 9_999 * 60, "{examined} examined");
     }
 
     #[test]
@@ -363,6 +364,6 @@ mod tests {
             uploads.end(id);
         }
         let examined = uploads.lock().steps.get() - before;
-        assert!(examined <= 1_000 * 15, "{examined} looks");
+        assert!(examined <= 1_000 * 15, "{examined} examined");
     }
 }

@@ -24,16 +24,16 @@ use glasscache_store::{Config, Expiry, Item, Listing, PolicyKind, Seconds, Store
 use map::{Model, Rng, stored_item};
 use operations::operate;
 
-struct Shape {
+struct RunShape {
     memory_bytes: u64,
     keys: u64,
-    large: usize,
+    value_bytes_max: usize,
     steps: usize,
     evict: bool,
     policy: PolicyKind,
 }
 
-fn run_seed(seed: u64, shape: &Shape) {
+fn run_seed(seed: u64, shape: &RunShape) {
     let mut rng = Rng::from_seed(seed);
     let config = Config {
         memory_bytes: shape.memory_bytes,
@@ -52,15 +52,18 @@ fn run_seed(seed: u64, shape: &Shape) {
         may_evict: shape.memory_bytes < 32 << 20,
     };
     for step in 0..shape.steps {
-        let which = rng.below(2) as usize;
+        let worker_index = rng.below(2) as usize;
         // The other worker must not lag: memory that it might still read cannot be reused.
-        workers[1 - which].go_offline();
-        let (worker, bounds) = (&mut workers[which], (shape.keys, shape.large));
+        workers[1 - worker_index].go_offline();
+        let (worker, bounds) = (
+            &mut workers[worker_index],
+            (shape.keys, shape.value_bytes_max),
+        );
         operate(&mut rng, worker, &mut model, bounds);
         if rng.below(50) == 0 {
             model.now.0 += rng.below(4) as u32;
         }
-        workers[which].pass();
+        workers[worker_index].pass();
         if rng.below(20) == 0 {
             let now = model.now;
             for worker in &mut workers {
@@ -85,10 +88,7 @@ fn check_all(workers: &[Worker; 2], model: &mut Model) {
             None => assert!(found.is_none(), "found what had expired"),
             Some(entry) => {
                 let (value, flags, unique, expiry) = found.expect("peeked a moment ago");
-                assert!(
-                    entry.allows_unique(unique),
-                    "a unique that was told changed"
-                );
+                assert!(entry.allows_unique(unique), "an exposed unique changed");
                 (entry.unique, entry.is_unique_exposed) = (unique, true);
                 assert_eq!(
                     (value, flags, expiry),
@@ -97,10 +97,10 @@ fn check_all(workers: &[Worker; 2], model: &mut Model) {
             }
         }
     }
-    let mut scanned = HashMap::new();
+    let mut listed_items = HashMap::new();
     let mut listing = Listing::new(1, workers[0].store().counters().items);
     let mut visit = |item: &Item<'_>| {
-        let before = scanned.insert(item.key().to_vec(), item.unique());
+        let before = listed_items.insert(item.key().to_vec(), item.unique());
         assert_eq!(before, None, "listed twice");
     };
     while workers[0]
@@ -113,9 +113,9 @@ fn check_all(workers: &[Worker; 2], model: &mut Model) {
         .values()
         .filter(|e| !matches!(e.expiry, Expiry::At(at) if at <= now))
         .count();
-    assert_eq!(scanned.len(), alive, "the walk and the map differ");
+    assert_eq!(listed_items.len(), alive, "the walk and the map differ");
     let audit = workers[0].store().audit(&[&workers[0], &workers[1]]);
-    assert!(audit.items >= scanned.len());
+    assert!(audit.items >= listed_items.len());
     let counters = workers[0].store().counters();
     assert_eq!(
         counters.item_bytes as usize, audit.live_bytes,
@@ -139,17 +139,17 @@ fn seeds(default_runs: u64) -> Vec<u64> {
     (1..=runs).collect()
 }
 
-fn search(shape: &Shape, runs: u64) {
+fn search(shape: &RunShape, runs: u64) {
     for seed in seeds(runs) {
         let outcome = std::panic::catch_unwind(|| run_seed(seed, shape));
         assert!(outcome.is_ok(), "failed with MODEL_SEED={seed}");
     }
 }
 
-const ROOMY: Shape = Shape {
+const ROOMY: RunShape = RunShape {
     memory_bytes: 64 << 20,
     keys: 300,
-    large: 300_000,
+    value_bytes_max: 300_000,
     steps: 4000,
     evict: true,
     policy: PolicyKind::S3FifoSizeAware,
@@ -163,9 +163,9 @@ fn with_room_for_everything_the_store_equals_a_map() {
 #[test]
 fn small_items_in_a_growing_index_equal_a_map() {
     search(
-        &Shape {
+        &RunShape {
             keys: 20_000,
-            large: 60,
+            value_bytes_max: 60,
             steps: 40_000,
             ..ROOMY
         },
@@ -176,10 +176,10 @@ fn small_items_in_a_growing_index_equal_a_map() {
 #[test]
 fn under_eviction_a_hit_is_the_last_write() {
     search(
-        &Shape {
+        &RunShape {
             memory_bytes: 2 << 20,
             keys: 3000,
-            large: 100_000,
+            value_bytes_max: 100_000,
             steps: 12_000,
             ..ROOMY
         },
@@ -191,10 +191,10 @@ fn under_eviction_a_hit_is_the_last_write() {
 fn every_policy_obeys_the_same_rules() {
     for (policy, _) in PolicyKind::ALL {
         search(
-            &Shape {
+            &RunShape {
                 memory_bytes: 2 << 20,
                 keys: 4000,
-                large: 30_000,
+                value_bytes_max: 30_000,
                 steps: 10_000,
                 policy,
                 ..ROOMY
@@ -207,10 +207,10 @@ fn every_policy_obeys_the_same_rules() {
 #[test]
 fn a_store_of_one_mebibyte_works() {
     search(
-        &Shape {
+        &RunShape {
             memory_bytes: 1 << 20,
             keys: 2000,
-            large: 20_000,
+            value_bytes_max: 20_000,
             steps: 12_000,
             ..ROOMY
         },

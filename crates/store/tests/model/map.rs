@@ -90,7 +90,7 @@ impl Model {
         if self
             .entries
             .get(key)
-            .is_some_and(|e| matches!(e.expiry, Expiry::At(at) if at <= now))
+            .is_some_and(|e| matches!(e.expiry, Expiry::At(index) if index <= now))
         {
             self.entries.remove(key);
         }
@@ -127,17 +127,17 @@ impl Model {
     }
 }
 
-pub(crate) fn value_of(rng: &mut Rng, large: usize) -> Vec<u8> {
+pub(crate) fn value_of(rng: &mut Rng, value_bytes_max: usize) -> Vec<u8> {
     let bytes = match rng.below(20) {
         0 => 0,
         1..=9 => rng.below(40),
         10..=15 => rng.below(400),
         16..=18 => rng.below(6000),
-        _ => rng.below(large as u64),
+        _ => rng.below(value_bytes_max as u64),
     };
     let seed = rng.next();
     (0..bytes)
-        .map(|at| (seed.wrapping_mul(at + 1) >> 32) as u8)
+        .map(|index| (seed.wrapping_mul(index + 1) >> 32) as u8)
         .collect()
 }
 

@@ -17,18 +17,18 @@ fn read_hinted(rng: &mut Rng, worker: &Worker, key: &[u8], now: Seconds, old: Op
     let hinted = if is_misled { other } else { hash };
     let hint = worker.prefetch_item(hinted, worker.prefetch_bucket(hinted));
     let hint = worker.prefetch_next_line(hinted, hint);
-    let bare = worker.get_short(key, hint, now);
+    let short_value = worker.get_short(key, hint, now);
     let item = worker.get_hinted(key, hash, hint, now);
     assert_eq!(item.as_ref().map(Item::flags), old.map(|old| old.flags));
-    if let (Some(value), Some(item)) = (bare, item.as_ref()) {
+    if let (Some(value), Some(item)) = (short_value, item.as_ref()) {
         assert_eq!(Some(value), item.value());
         assert_eq!(old.map(|old| old.value.as_slice()), Some(value));
         assert_eq!((item.flags(), item.is_marked()), (0, false));
         assert_eq!(item.expiry(), Expiry::Never);
     }
     assert!(
-        bare.is_none() || item.is_some(),
-        "a bare read found what is not there"
+        short_value.is_none() || item.is_some(),
+        "a short read found what is not there"
     );
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn operate(
     rng: &mut Rng,
     worker: &mut Worker,
     model: &mut Model,
-    (keys, large): (u64, usize),
+    (keys, value_bytes_max): (u64, usize),
 ) {
     let key = format!("key-{}", rng.below(keys)).into_bytes();
     let hash = worker.store().hash(&key);
@@ -47,7 +47,7 @@ pub(crate) fn operate(
     }
     let old = model.live_entry(&key).cloned();
     match rng.below(20) {
-        0..=7 => write_once(rng, worker, model, &key, old, large),
+        0..=7 => write_once(rng, worker, model, &key, old, value_bytes_max),
         8..=10 => {
             read_hinted(rng, worker, &key, now, old.as_ref());
         }
@@ -64,10 +64,7 @@ pub(crate) fn operate(
             match found {
                 Some((item, _)) => {
                     let (unique, entry) = (item.unique(), model.entries.get_mut(&key).unwrap());
-                    assert!(
-                        old.allows_unique(unique),
-                        "touch inherited_marks the unique"
-                    );
+                    assert!(old.allows_unique(unique), "a touch keeps the unique");
                     assert_eq!(item.expiry(), expiry);
                     (entry.unique, entry.is_unique_exposed, entry.expiry) = (unique, true, expiry);
                 }
@@ -89,7 +86,10 @@ pub(crate) fn operate(
             let Some(old) = old else {
                 return assert_eq!(outcome, DeleteOutcome::NotFound);
             };
-            if options.required_cas.is_some_and(|c| c != old.unique) {
+            if options
+                .required_cas
+                .is_some_and(|required| required != old.unique)
+            {
                 return assert_eq!(outcome, DeleteOutcome::Exists);
             }
             assert_eq!(outcome, DeleteOutcome::Deleted);
@@ -131,7 +131,7 @@ pub(crate) fn operate(
             worker.store().flush_prefix(prefix, now).unwrap();
             model.entries.retain(|key, _| !key.starts_with(prefix));
         }
-        _ => upload_in_parts(rng, worker, model, &key, old, large),
+        _ => upload_in_parts(rng, worker, model, &key, old, value_bytes_max),
     }
 }
 
@@ -158,10 +158,10 @@ fn write_once(
     model: &mut Model,
     key: &[u8],
     old: Option<Entry>,
-    large: usize,
+    value_bytes_max: usize,
 ) {
     let now = model.now;
-    let value = value_of(rng, large.min(60_000));
+    let value = value_of(rng, value_bytes_max.min(60_000));
     let expiry = expiry_of(rng, now);
     let flags = [0, 1, 300, 70_000][rng.below(4) as usize];
     let mode = match rng.below(8) {
@@ -197,9 +197,11 @@ fn check_write(
 ) {
     let extends = matches!(options.mode, SetMode::Append | SetMode::Prepend);
     let replaces = matches!(options.mode, SetMode::Set | SetMode::Replace);
-    let mismatch = old
-        .as_ref()
-        .is_some_and(|o| options.required_cas.is_some_and(|c| c != o.unique));
+    let mismatch = old.as_ref().is_some_and(|old| {
+        options
+            .required_cas
+            .is_some_and(|required| required != old.unique)
+    });
     match outcome {
         SetOutcome::Stored(unique) => {
             assert!(!mismatch || options.mode == SetMode::Add);
@@ -236,7 +238,7 @@ fn check_write(
                 let store = worker.store();
                 let limit = u64::from(store.config().item_bytes_max).min(store.memory_bytes() / 2);
                 let value_bytes_max = limit as usize - 500;
-                assert!(old.is_none_or(|o| o.value.len() + value.len() > value_bytes_max));
+                assert!(old.is_none_or(|old| old.value.len() + value.len() > value_bytes_max));
             }
         },
         SetOutcome::TooLarge => panic!("no value here is over the limit"),
@@ -303,7 +305,7 @@ fn change_counter(
                     "padded to the old length"
                 );
             }
-            let flags = old.as_ref().map_or(0, |o| o.flags);
+            let flags = old.as_ref().map_or(0, |old| old.flags);
             record_write(
                 model,
                 key,
@@ -330,9 +332,9 @@ fn upload_in_parts(
     model: &mut Model,
     key: &[u8],
     old: Option<Entry>,
-    large: usize,
+    value_bytes_max: usize,
 ) {
-    let value = value_of(rng, large);
+    let value = value_of(rng, value_bytes_max);
     let mode = [SetMode::Set, SetMode::Append][usize::from(rng.below(4) == 0)];
     let options = SetOptions {
         mode,
@@ -347,7 +349,7 @@ fn upload_in_parts(
         .reserve(key, hash, value.len() as u32, &options, now)
         .unwrap();
     let mut sent = 0;
-    let gives_up = rng.below(8) == 0;
+    let is_abandoned = rng.below(8) == 0;
     while !reservation.is_complete() {
         let space = reservation.space(worker, now);
         assert!(!space.is_empty(), "no room for the next piece");
@@ -356,7 +358,7 @@ fn upload_in_parts(
         reservation.advance(len);
         sent += len;
         worker.pass();
-        if gives_up && rng.below(3) == 0 {
+        if is_abandoned && rng.below(3) == 0 {
             return;
         }
     }

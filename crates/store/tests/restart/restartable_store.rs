@@ -49,7 +49,7 @@ impl RestartableStore {
         }
     }
 
-    pub(crate) fn empty(&self) -> Arc<Store> {
+    pub(crate) fn make_empty(&self) -> Arc<Store> {
         Store::in_file(self.config.clone(), self.mapped()).unwrap()
     }
 
@@ -160,16 +160,16 @@ pub(crate) fn fill(store: &Arc<Store>) {
 }
 
 /// Changes bytes of the memory or of the snapshot, makes the checksums right again, and recovers: true if the store
-/// was accepted, and then it is whole and works. `below` chooses a number below its argument.
-pub(crate) fn damage(
+/// was accepted, and then it is whole and works. `random_below` chooses a number below its argument.
+pub(crate) fn recover_damaged(
     restartable_store: &RestartableStore,
     snapshot: &[u8],
     memory: &[u8],
-    mut below: impl FnMut(u64) -> u64,
+    mut random_below: impl FnMut(u64) -> u64,
 ) -> bool {
     let (mut snapshot, mut damaged) = (snapshot.to_vec(), memory.to_vec());
-    for _ in 0..=below(3) {
-        let is_snapshot = below(2) == 0;
+    for _ in 0..=random_below(3) {
+        let is_snapshot = random_below(2) == 0;
         let target = if is_snapshot {
             // Behind magic and version, before the checksum.
             let end = snapshot.len() - 8;
@@ -177,11 +177,11 @@ pub(crate) fn damage(
         } else {
             &mut damaged[..]
         };
-        let index = below(target.len() as u64) as usize;
-        let change = match below(4) {
-            0 => 1 << below(8),
+        let index = random_below(target.len() as u64) as usize;
+        let change = match random_below(4) {
+            0 => 1 << random_below(8),
             1 => 0xff,
-            _ => below(256) as u8,
+            _ => random_below(256) as u8,
         };
         target[index] ^= change;
     }

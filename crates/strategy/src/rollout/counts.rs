@@ -1,8 +1,9 @@
-//! What the requests of one group needed: sums, the distribution of their added time, and blocks of neighbours.
+//! Counts of the requests of one group: sums, the distribution of their added time, and blocks of neighbouring
+//! requests.
 //!
 //! Requests that follow one another resemble each other, so an interval must not take them for independent. Blocks of
-//! neighbours show how much more the figures vary than chance explains. Their number is bounded: when it is reached,
-//! each block is joined with the next one.
+//! neighbouring requests show how much more the figures vary than chance explains. Their number is bounded: when it is
+//! reached, each block is joined with the next one.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ const BLOCK_REQUESTS: u64 = 16;
 /// Number of buckets for each factor of two of the added time: a value differs from its bucket by 0.8 % at most.
 const BUCKET_BITS: u32 = 6;
 
-/// What one request needed.
+/// The cost of one request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RequestCost {
     /// Calls to the servers.
@@ -52,7 +53,7 @@ impl Block {
     }
 }
 
-/// What the requests of one group needed.
+/// The counts of the requests of one group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GroupCounts {
     /// Sums over all requests that did not fail.
@@ -121,13 +122,13 @@ impl GroupCounts {
             return;
         }
         if self.blocks.len() == BLOCKS_MAX {
-            let joined = self.blocks.chunks(2).map(|pair| {
+            let joined_pairs = self.blocks.chunks(2).map(|pair| {
                 pair.iter().fold(Block::default(), |mut sum, block| {
                     sum.add(*block);
                     sum
                 })
             });
-            self.blocks = joined.collect();
+            self.blocks = joined_pairs.collect();
             self.block_requests = block_requests * 2;
         }
         self.blocks.push(request);
@@ -167,8 +168,8 @@ fn bucket_of(ns: u64) -> u32 {
 /// The middle of a bucket.
 fn bucket_middle(bucket: u32) -> u64 {
     let shift = (bucket >> BUCKET_BITS).saturating_sub(1);
-    let first = u64::from(bucket - (shift << BUCKET_BITS)) << shift;
-    first + ((1 << shift) >> 1)
+    let lowest_ns = u64::from(bucket - (shift << BUCKET_BITS)) << shift;
+    lowest_ns + ((1 << shift) >> 1)
 }
 
 #[cfg(test)]
@@ -206,11 +207,11 @@ mod tests {
         let requests: u64 = counts.blocks().iter().map(|block| block.requests).sum();
         let calls: u64 = counts.blocks().iter().map(|block| block.calls).sum();
         assert_eq!((requests, calls), (10_000, counts.sum.calls));
-        let whole = &counts.blocks()[..counts.blocks().len() - 1];
+        let full_blocks = &counts.blocks()[..counts.blocks().len() - 1];
         assert!(
-            whole
+            full_blocks
                 .iter()
-                .all(|block| block.requests == whole[0].requests)
+                .all(|block| block.requests == full_blocks[0].requests)
         );
     }
 
@@ -230,15 +231,15 @@ mod tests {
 
     #[test]
     fn counts_of_two_processes_are_those_of_all_their_requests() {
-        let (mut all, mut one, mut other) = Default::default();
+        let (mut all, mut merged, mut other) = Default::default();
         for number in 0..100 {
             let cost = cost(number, u64::from(number) * 1000);
             GroupCounts::add(&mut all, &cost);
-            GroupCounts::add(if number < 48 { &mut one } else { &mut other }, &cost);
+            GroupCounts::add(if number < 48 { &mut merged } else { &mut other }, &cost);
         }
-        one.merge(&other);
-        assert_eq!(one.sum, all.sum);
-        assert!(one.added_ns_counts().eq(all.added_ns_counts()));
+        merged.merge(&other);
+        assert_eq!(merged.sum, all.sum);
+        assert!(merged.added_ns_counts().eq(all.added_ns_counts()));
         let parts = GroupCounts::from_parts(
             (all.sum, all.bytes, 0),
             all.added_ns_counts(),

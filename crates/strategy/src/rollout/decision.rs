@@ -1,9 +1,9 @@
-//! When a strategy misses its forecast or slows requests down, and what to do with a roll-out.
+//! Decides whether a strategy misses its forecast or slows requests down, and recommends what to do with a roll-out.
 //!
-//! A forecast has an interval for 2,000 requests of one process; of fewer requests figures vary more, by the square root
-//! of their number. Only more calls, keys or time than forecast count: less does no harm. The time of calls varies
-//! with the load of the day, too: a strategy whose requests wait longer than forecast, and still clearly shorter than those of
-//! the control group, has not missed.
+//! A forecast has an interval for 2,000 requests of one process; of fewer requests figures vary more, by the square
+//! root of their number. Only more calls, keys or time than forecast count: less does no harm. The time of calls varies
+//! with the load of the day, too: a strategy whose requests wait longer than forecast, and still clearly shorter than
+//! those of the control group, has not missed.
 
 use std::fmt;
 
@@ -21,10 +21,10 @@ const REQUESTS_OF_P95_MIN: u64 = 100;
 
 /// Counts within this fraction of the forecast, or this many calls or keys above it, have not missed it.
 const COUNT_TOLERANCE: (f64, f64) = (0.05, 0.1);
-/// Times likewise, in milliseconds: the fraction within which a replay counts a forecast as met.
+/// The same for times, in milliseconds: the fraction within which a replay counts a forecast as met.
 const TIME_TOLERANCE: (f64, f64) = (0.2, 0.1);
 
-/// Above this fraction of the processes, that strategies disabled themselves is more than chance.
+/// If the strategy disabled itself in more than this fraction of the processes, it is not chance.
 const DISABLED_FRACTION_MAX: f64 = 0.05;
 
 /// Why a strategy should not run.
@@ -76,8 +76,8 @@ pub fn find_regression(
     strategy: &GroupCounts,
     control: &GroupCounts,
 ) -> Option<Regression> {
-    let regression = |line| check_forecast(line, strategy, control);
-    let missed_forecast = forecast.iter().find_map(regression);
+    let check = |forecast: &Forecast| check_forecast(forecast, strategy, control);
+    let missed_forecast = forecast.iter().find_map(check);
     missed_forecast.or_else(|| check_against_control(strategy, control))
 }
 
@@ -126,8 +126,8 @@ fn check_forecast(
 
 fn check_against_control(strategy: &GroupCounts, control: &GroupCounts) -> Option<Regression> {
     let difference = Metric::AddedMean.difference(strategy, control)?;
-    let (relative_tolerance, least_ms) = TIME_TOLERANCE;
-    let tolerance = (Metric::AddedMean.value(control)? * relative_tolerance).max(least_ms);
+    let (relative_tolerance, tolerance_min_ms) = TIME_TOLERANCE;
+    let tolerance = (Metric::AddedMean.value(control)? * relative_tolerance).max(tolerance_min_ms);
     let is_slower = difference.low > 0.0 && difference.value > tolerance;
     is_slower.then_some(Regression::Control { difference })
 }
@@ -235,13 +235,13 @@ fn compare_times(strategy: &GroupCounts, control: &GroupCounts) -> (Action, Stri
     let times = METRICS.into_iter().filter(|metric| metric.is_time());
     let difference = |metric: Metric| Some((metric, metric.difference(strategy, control)?));
     let differences: Vec<(Metric, Estimate)> = times.filter_map(difference).collect();
-    let longer = differences
+    let longer_wait = differences
         .iter()
         .find(|(_, difference)| difference.low > 0.0);
-    let shorter = differences
+    let shorter_wait = differences
         .iter()
         .find(|(_, difference)| difference.high < 0.0);
-    match (longer, shorter) {
+    match (longer_wait, shorter_wait) {
         (Some((metric, difference)), _) => {
             let name = metric.name();
             let reason = format!(
@@ -282,7 +282,7 @@ mod tests {
             Metric::AddedP50,
             Metric::AddedP95,
         ];
-        let line = |metric: Metric| {
+        let forecast_of_metric = |metric: Metric| {
             let value = metric.value(&group).unwrap();
             Forecast {
                 figure: metric.name().to_owned(),
@@ -291,10 +291,10 @@ mod tests {
                 high: value * 1.1,
             }
         };
-        metrics.map(line).to_vec()
+        metrics.map(forecast_of_metric).to_vec()
     }
 
-    fn measured(strategy: GroupCounts, control: GroupCounts) -> RolloutMeasurements {
+    fn measurements_of(strategy: GroupCounts, control: GroupCounts) -> RolloutMeasurements {
         RolloutMeasurements {
             processes: 1,
             disabled: 0,
@@ -305,18 +305,21 @@ mod tests {
 
     #[test]
     fn the_bound_widens_with_the_root_of_fewer_requests_and_has_a_tolerance() {
-        let line = Forecast {
+        let forecast_of_metric = Forecast {
             figure: "calls".into(),
             value: 4.0,
             low: 3.0,
             high: 5.0,
         };
         for (requests, expected) in [(2000, 5.0), (500, 6.0), (1_000_000, 5.0)] {
-            assert!((forecast_bound(&line, Metric::Calls, requests) - expected).abs() < 1e-9);
+            assert!(
+                (forecast_bound(&forecast_of_metric, Metric::Calls, requests) - expected).abs()
+                    < 1e-9
+            );
         }
         let exact = Forecast {
             high: 4.0,
-            ..line.clone()
+            ..forecast_of_metric.clone()
         };
         assert!((forecast_bound(&exact, Metric::Calls, 2000) - 4.2).abs() < 1e-9);
         assert!((forecast_bound(&exact, Metric::AddedP50, 2000) - 4.8).abs() < 1e-9);
@@ -377,8 +380,8 @@ mod tests {
                 .to_string()
                 .contains("longer than the control group's")
         );
-        let equal = Traffic::typical().group(1000, &mut random);
-        assert_eq!(find_regression(&[], &equal, &control), None);
+        let equal_groups = Traffic::typical().group(1000, &mut random);
+        assert_eq!(find_regression(&[], &equal_groups, &control), None);
     }
 
     #[test]
@@ -387,18 +390,18 @@ mod tests {
         let lines = forecast_of(Traffic::typical(), &mut random);
         let strategy = Traffic::typical().group(3000, &mut random);
         let control = Traffic::typical().with_calls(3.0).group(3000, &mut random);
-        let both = measured(strategy.clone(), control.clone());
-        assert_eq!(recommend(&lines, &both).action, Action::Continue);
-        let reason = recommend(&lines, &both).reason;
+        let measurements = measurements_of(strategy.clone(), control.clone());
+        assert_eq!(recommend(&lines, &measurements).action, Action::Continue);
+        let reason = recommend(&lines, &measurements).reason;
         assert!(reason.contains("below the control group's"), "{reason}");
         let disabled = RolloutMeasurements {
             disabled: 1,
-            ..both
+            ..measurements
         };
         assert_eq!(recommend(&lines, &disabled).action, Action::RollBack);
-        let alone = measured(strategy, GroupCounts::default());
-        assert_eq!(recommend(&lines, &alone).action, Action::Continue);
-        assert_eq!(recommend(&[], &alone).action, Action::Wait);
+        let without_control = measurements_of(strategy, GroupCounts::default());
+        assert_eq!(recommend(&lines, &without_control).action, Action::Continue);
+        assert_eq!(recommend(&[], &without_control).action, Action::Wait);
     }
 
     #[test]
@@ -406,12 +409,12 @@ mod tests {
         let mut random = Random(8);
         let lines = forecast_of(Traffic::typical(), &mut random);
         let group = |requests, random: &mut Random| Traffic::typical().group(requests, random);
-        let few = measured(group(500, &mut random), group(4500, &mut random));
-        assert_eq!(recommend(&lines, &few).action, Action::Wait);
-        let equal = measured(group(5000, &mut random), group(5000, &mut random));
-        assert_eq!(recommend(&lines, &equal).action, Action::Wait);
-        let bad = Traffic::typical().with_calls(1.5).group(3000, &mut random);
-        let bad = measured(bad, group(3000, &mut random));
-        assert_eq!(recommend(&lines, &bad).action, Action::RollBack);
+        let few_requests = measurements_of(group(500, &mut random), group(4500, &mut random));
+        assert_eq!(recommend(&lines, &few_requests).action, Action::Wait);
+        let equal_groups = measurements_of(group(5000, &mut random), group(5000, &mut random));
+        assert_eq!(recommend(&lines, &equal_groups).action, Action::Wait);
+        let more_calls = Traffic::typical().with_calls(1.5).group(3000, &mut random);
+        let more_calls = measurements_of(more_calls, group(3000, &mut random));
+        assert_eq!(recommend(&lines, &more_calls).action, Action::RollBack);
     }
 }

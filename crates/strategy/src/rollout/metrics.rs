@@ -1,8 +1,8 @@
-//! The figures of a group of requests, each with an interval, and the difference between two groups.
+//! The metrics of a group of requests, each with an interval, and the difference between two groups.
 //!
 //! An interval covers the true metric in 99 of 100 cases. That of a mean comes from blocks of neighbouring requests
-//! (batch means). That of a percentile comes from ranks, whose spread is that of independent requests, widened by what the
-//! blocks vary more. The interval of a difference combines those of both groups (Zou and Donner 2008, MOVER).
+//! (batch means). That of a percentile comes from ranks, whose spread is that of independent requests, widened by what
+//! the blocks vary more. The interval of a difference combines those of both groups (Zou and Donner 2008, MOVER).
 
 use super::counts::{Block, GroupCounts};
 
@@ -213,13 +213,13 @@ mod tests {
         let group = group_of((1..=1000).map(|number| number * 10));
         assert_eq!(Metric::Calls.value(&group), Some(1.0));
         assert_eq!(Metric::Keys.value(&group), Some(3.0));
-        let near = |metric: Metric, expected: f64| {
+        let assert_near = |metric: Metric, expected: f64| {
             let value = metric.value(&group).unwrap();
             assert!((value / expected - 1.0).abs() < 0.01, "{metric:?} {value}");
         };
-        near(Metric::AddedMean, 5.005);
-        near(Metric::AddedP50, 5.0);
-        near(Metric::AddedP95, 9.5);
+        assert_near(Metric::AddedMean, 5.005);
+        assert_near(Metric::AddedP50, 5.0);
+        assert_near(Metric::AddedP95, 9.5);
         assert_eq!(Metric::AddedP95.value(&GroupCounts::default()), None);
     }
 
@@ -234,19 +234,19 @@ mod tests {
     #[test]
     fn intervals_cover_the_figures_of_correlated_requests_in_95_of_100_groups() {
         let mut random = Random(11);
-        let truth = Traffic::typical().group(400_000, &mut random);
-        let mut outside = [0; METRICS.len()];
+        let true_group = Traffic::typical().group(400_000, &mut random);
+        let mut misses_by_metric = [0; METRICS.len()];
         for _ in 0..300 {
             let group = Traffic::typical().group(2000, &mut random);
-            for (metric, outside) in METRICS.iter().zip(&mut outside) {
+            for (metric, misses) in METRICS.iter().zip(&mut misses_by_metric) {
                 let estimate = metric.estimate(&group).unwrap();
-                let value = metric.value(&truth).unwrap();
-                *outside += usize::from(value < estimate.low || value > estimate.high);
+                let value = metric.value(&true_group).unwrap();
+                *misses += usize::from(value < estimate.low || value > estimate.high);
             }
         }
         assert!(
-            outside.iter().all(|&block| block <= 15),
-            "{outside:?} of 300"
+            misses_by_metric.iter().all(|&misses| misses <= 15),
+            "{misses_by_metric:?} of 300"
         );
     }
 

@@ -1,9 +1,9 @@
 //! The roll-out in one process: requests get their group, are counted, and decide whether the strategy stays enabled.
 //!
 //! A process that starts is not what the forecast describes: its near cache fills first, and its fixed set is loaded.
-//! These requests are left out, but at most the first half of the 2,000 within which a bad strategy is disabled. Later
-//! windows of 2,000 requests are evaluated as well. One of some hundred windows misses its forecast by chance, and a
-//! process has thousands a day, so after the first window it takes several in succession.
+//! These requests are not counted, but at most the first half of the 2,000 within which a bad strategy is disabled.
+//! Later windows of 2,000 requests are evaluated as well. One of some hundred windows misses its forecast by chance,
+//! and a process has thousands a day, so after the first window it takes several in succession.
 
 use super::counts::{GroupCounts, RequestCost};
 use super::decision::{REQUESTS_COMPARED, Regression, find_regression};
@@ -13,7 +13,7 @@ use crate::file::Forecast;
 /// The first window is evaluated each time this many requests have ended.
 const CHECK_REQUESTS: u64 = 500;
 
-/// From here on a window counts requests whether the process is warm or not.
+/// After this many requests a window counts all others, whether the process is warm or not.
 const WARM_UP_MAX: u64 = REQUESTS_COMPARED / 2;
 
 /// A window ends with this many requests of the strategy at least, if it runs in a small share.
@@ -46,7 +46,7 @@ pub struct ProcessRollout {
     forecast: Vec<Forecast>,
     share: RolloutShare,
     /// Whether the strategy may disable itself.
-    is_rollout: bool,
+    may_disable_itself: bool,
     /// A random number of this process.
     process_seed: u64,
     next_request: u64,
@@ -69,13 +69,13 @@ struct Window {
 }
 
 impl ProcessRollout {
-    /// The roll-out of a strategy with this forecast; `process_seed` is a random number of this process. Without a share all
-    /// requests run the strategy, and it stays enabled whatever they need.
+    /// The roll-out of a strategy with this forecast; `process_seed` is a random number of this process. Without a
+    /// share all requests run the strategy, and it stays enabled whatever they need.
     pub fn new(forecast: Vec<Forecast>, share: Option<RolloutShare>, process_seed: u64) -> Self {
         Self {
             forecast,
             share: share.unwrap_or_default(),
-            is_rollout: share.is_some(),
+            may_disable_itself: share.is_some(),
             process_seed,
             next_request: 0,
             groups: Groups::default(),
@@ -103,13 +103,14 @@ impl ProcessRollout {
         }
     }
 
-    /// Whether no request of this process runs the strategy: it was disabled, or the process is one of the control group.
+    /// Whether no request of this process runs the strategy: it was disabled, or the process is one of the control
+    /// group.
     pub fn is_control_process(&self) -> bool {
         self.group_outside_requests() == Some(Group::Control)
     }
 
-    /// Counts a request that has ended. `is_warm`: the fixed set is loaded and the near cache full, or known to the caller to
-    /// be as it stays. Returns why the strategy is disabled, if this request has decided that.
+    /// Counts a request that has ended. `is_warm`: the fixed set is loaded and the near cache full, or known to the
+    /// caller to be as it stays. Returns why the strategy is disabled, if this request has decided that.
     pub fn end_request(
         &mut self,
         group: Group,
@@ -124,7 +125,7 @@ impl ProcessRollout {
         } else {
             self.warm_up_requests += 1;
         }
-        let can_decide = self.is_rollout && self.disable_reason.is_none();
+        let can_decide = self.may_disable_itself && self.disable_reason.is_none();
         if !can_decide || !self.window.requests.is_multiple_of(CHECK_REQUESTS) {
             return None;
         }
@@ -160,7 +161,8 @@ impl ProcessRollout {
         None
     }
 
-    /// Leaves the requests of this window out, for what the process kept is gone and has to be fetched again.
+    /// Discards the counts of this window, because the values that the process kept are gone and have to be fetched
+    /// again.
     pub fn reset_window(&mut self) {
         self.window.groups = Groups::default();
     }
@@ -206,7 +208,7 @@ mod tests {
     /// Runs of each kind.
     const RUNS: u64 = 100;
 
-    fn line(metric: &str, value: f64, margin: f64) -> Forecast {
+    fn forecast_of(metric: &str, value: f64, margin: f64) -> Forecast {
         Forecast {
             figure: metric.to_owned(),
             value,
@@ -222,13 +224,13 @@ mod tests {
         let samples: Vec<_> = (0..200)
             .map(|_| Traffic::typical().group(2000, &mut random))
             .collect();
-        let of_metric = |metric: Metric| {
+        let forecast_of_metric = |metric: Metric| {
             let value = metric.value(&group).unwrap();
             let errors = samples
                 .iter()
                 .map(|sample| (metric.value(sample).unwrap() - value).powi(2));
             let deviation = (errors.sum::<f64>() / samples.len() as f64).sqrt();
-            line(metric.name(), value, 3.5 * deviation)
+            forecast_of(metric.name(), value, 3.5 * deviation)
         };
         [
             Metric::Calls,
@@ -236,7 +238,7 @@ mod tests {
             Metric::AddedP50,
             Metric::AddedP95,
         ]
-        .map(of_metric)
+        .map(forecast_of_metric)
         .to_vec()
     }
 
@@ -267,10 +269,10 @@ mod tests {
 
     fn disabled_runs(share: f64, strategy: Traffic) -> usize {
         let control = Traffic::typical().with_calls(3.0);
-        let first = process_rollout(share);
+        let new_process = process_rollout(share);
         let is_disabled = |&seed: &u64| {
             let random = &mut Random(seed * 7919 + 1);
-            disabled_after(&mut first.clone(), 2000, (strategy, control), random).is_some()
+            disabled_after(&mut new_process.clone(), 2000, (strategy, control), random).is_some()
         };
         (0..RUNS).filter(is_disabled).count()
     }
@@ -304,9 +306,10 @@ mod tests {
             disabled_after(&mut process_rollout, 200_000, groups, random),
             None
         );
-        let now_slower = (Traffic::typical().with_calls(1.8), control);
-        let after = disabled_after(&mut process_rollout, 20_000, now_slower, random).unwrap();
-        assert_eq!(after, 6000, "three windows");
+        let slower_groups = (Traffic::typical().with_calls(1.8), control);
+        let requests_until_disabled =
+            disabled_after(&mut process_rollout, 20_000, slower_groups, random).unwrap();
+        assert_eq!(requests_until_disabled, 6000, "three windows");
     }
 
     #[test]
@@ -357,15 +360,15 @@ mod tests {
     #[test]
     fn requests_of_a_cold_process_are_left_out_up_to_half_a_window() {
         let mut process_rollout = process_rollout(1.0);
-        let mut bad = Traffic::typical().with_calls(3.0);
+        let mut slow_traffic = Traffic::typical().with_calls(3.0);
         let mut random = Random(2);
-        let after = (1..=2000).find(|_| {
+        let requests_until_disabled = (1..=2000).find(|_| {
             let group = process_rollout.begin_request();
-            let cost = bad.draw_request(&mut random);
+            let cost = slow_traffic.draw_request(&mut random);
             process_rollout.end_request(group, &cost, false).is_some()
         });
         assert_eq!(
-            (after, process_rollout.warm_up_requests()),
+            (requests_until_disabled, process_rollout.warm_up_requests()),
             (Some(1500), 1000)
         );
         assert_eq!(process_rollout.groups().strategy.sum.requests, 500);
@@ -374,16 +377,26 @@ mod tests {
     #[test]
     fn a_window_whose_values_were_cleared_begins_its_counts_anew() {
         let mut process_rollout = process_rollout(1.0);
-        let bad = Traffic::typical().with_calls(3.0);
+        let slow_traffic = Traffic::typical().with_calls(3.0);
         let mut random = Random(2);
         assert_eq!(
-            disabled_after(&mut process_rollout, 499, (bad, bad), &mut random),
+            disabled_after(
+                &mut process_rollout,
+                499,
+                (slow_traffic, slow_traffic),
+                &mut random
+            ),
             None
         );
         process_rollout.reset_window();
-        let good = Traffic::typical();
+        let typical_traffic = Traffic::typical();
         assert_eq!(
-            disabled_after(&mut process_rollout, 1501, (good, good), &mut random),
+            disabled_after(
+                &mut process_rollout,
+                1501,
+                (typical_traffic, typical_traffic),
+                &mut random
+            ),
             None
         );
     }
@@ -391,11 +404,12 @@ mod tests {
     #[test]
     fn a_small_share_decides_when_it_has_enough_requests() {
         let mut process_rollout = process_rollout(0.01);
-        let bad = (
+        let slow_traffic = (
             Traffic::typical().with_calls(3.0),
             Traffic::typical().with_calls(3.0),
         );
-        let after = disabled_after(&mut process_rollout, 20_000, bad, &mut Random(3)).unwrap();
-        assert!(after <= 5000, "{after}");
+        let requests_until_disabled =
+            disabled_after(&mut process_rollout, 20_000, slow_traffic, &mut Random(3)).unwrap();
+        assert!(requests_until_disabled <= 5000, "{requests_until_disabled}");
     }
 }

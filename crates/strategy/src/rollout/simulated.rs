@@ -1,4 +1,4 @@
-//! Simulated requests for the tests: their number of calls changes from spell to spell, and calls have a tail.
+//! Simulated requests for the tests: their number of calls changes from period to period, and some calls take long.
 
 use super::counts::{GroupCounts, RequestCost};
 

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use glasscache_client::engine::operation::{
     Calculate, Delete, Get, GetAndTouch, Operation, Touch, Value, store_outcome,
 };
-use glasscache_client::engine::{Counter, StepReply, Steps, interpret};
+use glasscache_client::engine::{Counter, StepOutcome, Steps, interpret};
 use glasscache_client::pipeline::{Pipeline, Reply};
 use glasscache_client::write_outcome::{WriteOutcome, write_outcome_of_code};
 use glasscache_client::{Error, StoreMode, WireKey};
@@ -342,11 +342,11 @@ fn handle_counter_reply(
     };
     let result = step.read(reply, context.pipeline, context.server);
     match &result {
-        Ok(StepReply::Number(number)) => check_number_reply(key, bit, *number, context),
-        Ok(StepReply::WriteOutcome(outcome)) => {
+        Ok(StepOutcome::Number(number)) => check_number_reply(key, bit, *number, context),
+        Ok(StepOutcome::WriteOutcome(outcome)) => {
             context.set_known_outcome(0, known_outcome_of(*outcome));
         }
-        Ok(StepReply::ItemBytesMax(_)) => {}
+        Ok(StepOutcome::ItemBytesMax(_)) => {}
         Err(_) => context.set_known_outcome(0, KnownOutcome::NotDone),
     }
     let error = result.clone().err();

@@ -10,7 +10,7 @@ fn failure(decision: RetryDecision) -> Failure {
     Failure { error, decision }
 }
 
-fn unsent_partitions(requests: &BulkRequests) -> Vec<(usize, usize)> {
+fn unsent_requests(requests: &BulkRequests) -> Vec<(usize, usize)> {
     requests.unsent().collect()
 }
 
@@ -21,12 +21,12 @@ fn a_request_waits_for_three_connections_and_not_beyond_its_deadline() {
     let mut requests = BulkRequests::new([7, 8].into_iter());
     for _ in 0..CONNECTIONS_MAX {
         let times = (now, deadline);
-        let begun = requests.begin_attempt(0, false, times, || Error::Closed);
-        assert!(begun.is_none());
-        assert_eq!(unsent_partitions(&requests), [(0, 7), (1, 8)]);
+        let attempt = requests.begin_attempt(0, false, times, || Error::Closed);
+        assert!(attempt.is_none());
+        assert_eq!(unsent_requests(&requests), [(0, 7), (1, 8)]);
     }
-    let begun = requests.begin_attempt(0, false, (now, deadline), || Error::Closed);
-    assert!(begun.is_none());
+    let attempt = requests.begin_attempt(0, false, (now, deadline), || Error::Closed);
+    assert!(attempt.is_none());
     let too_late = requests.begin_attempt(1, true, (deadline, deadline), || Error::Closed);
     assert!(too_late.is_none() && requests.have_ended());
     let errors = requests.results().iter().map(|result| &result.error);
@@ -38,12 +38,12 @@ fn a_request_whose_connection_was_stale_is_sent_again_as_a_retry() {
     let now = Instant::now();
     let times = (now, now + Duration::from_secs(1));
     let mut requests = BulkRequests::new([7].into_iter());
-    let first = requests.begin_attempt(0, true, times, || Error::Closed);
-    assert!(!first.unwrap().is_retry && unsent_partitions(&requests).is_empty());
+    let first_attempt = requests.begin_attempt(0, true, times, || Error::Closed);
+    assert!(!first_attempt.unwrap().is_retry && unsent_requests(&requests).is_empty());
     requests.record_failure(0, failure(RetryDecision::Retry));
-    assert_eq!(unsent_partitions(&requests), [(0, 7)]);
-    let second = requests.begin_attempt(0, true, times, || Error::Closed);
-    assert!(second.unwrap().is_retry);
+    assert_eq!(unsent_requests(&requests), [(0, 7)]);
+    let second_attempt = requests.begin_attempt(0, true, times, || Error::Closed);
+    assert!(second_attempt.unwrap().is_retry);
     requests.record_failure(0, failure(RetryDecision::Fail(HealthEffect::Bad)));
     assert!(requests.have_ended());
 }
@@ -59,7 +59,7 @@ fn a_call_ends_with_the_last_reply_to_each_request() {
     assert!(requests.have_ended());
     let results = requests.results().iter();
     let results: Vec<_> = results
-        .map(|it| (it.reply_count, it.error.is_some()))
+        .map(|result| (result.reply_count, result.error.is_some()))
         .collect();
     assert_eq!(results, [(2, false), (1, false), (0, true)]);
 }
@@ -69,10 +69,10 @@ fn a_refusal_ends_its_request_and_no_other() {
     let now = Instant::now();
     let times = (now, now + Duration::from_secs(1));
     let mut requests = BulkRequests::new([7, 8].into_iter());
-    let begun = requests.begin_attempt(0, true, times, || Error::Closed);
-    assert!(begun.is_some());
+    let attempt = requests.begin_attempt(0, true, times, || Error::Closed);
+    assert!(attempt.is_some());
     requests.record_reply_result(0, Err(Error::Closed), false);
-    assert_eq!(unsent_partitions(&requests), [(1, 8)]);
+    assert_eq!(unsent_requests(&requests), [(1, 8)]);
     requests.record_reply_result(1, Ok(()), true);
     assert!(!requests.have_ended(), "its last reply is to come");
     requests.record_reply_result(0, Ok(()), true);
@@ -86,9 +86,9 @@ fn replies_behind_a_refusal_count_for_no_key() {
     let mut requests = BulkRequests::new([7].into_iter());
     let replies = [Ok(()), Err(Error::Closed), Ok(()), Ok(())];
     let mut indices = Vec::new();
-    for (number, reply) in replies.into_iter().enumerate() {
+    for (reply_number, reply) in replies.into_iter().enumerate() {
         indices.push(requests.next_reply_index(0));
-        requests.record_reply_result(0, reply, number == 3);
+        requests.record_reply_result(0, reply, reply_number == 3);
     }
     assert_eq!(indices, [Some(0), Some(1), None, None]);
     assert_eq!(requests.results()[0].reply_count, 1);

@@ -14,7 +14,7 @@ use crate::pipeline::Reply;
 pub struct Ticket(pub(super) u64);
 
 impl Ticket {
-    /// What precedes the first call: the request that shows whether the server knows meta commands.
+    /// The requests that precede the first call: login and probe.
     pub const OPENING: Self = Self(0);
 }
 
@@ -25,7 +25,7 @@ pub struct Attempt {
     pub started: Instant,
     /// When it must end.
     pub deadline: Instant,
-    /// Another connection had gone stale before.
+    /// The call was tried before, on a connection that had gone stale.
     pub is_retry: bool,
 }
 

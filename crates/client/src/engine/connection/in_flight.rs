@@ -1,4 +1,4 @@
-//! The requests in flight on a connection: their owners, and what is uncertain should no reply come.
+//! The requests in flight on a connection: who receives their replies, and which keys are uncertain if none comes.
 
 use super::{Attempt, Ticket};
 use crate::engine::pending_writes::PendingWrites;
@@ -10,7 +10,7 @@ use crate::near::NearWriteGuard;
 pub(super) enum ReplyReceiver {
     /// A call.
     Call(Ticket, Attempt),
-    /// None: the call is past its deadline. Its replies are still read.
+    /// Nothing: the call is past its deadline. Its replies are still read.
     Abandoned,
     /// Quiet writes, which it acknowledges.
     Acknowledgement(Box<PendingWrites>),
@@ -28,7 +28,7 @@ pub(super) struct InFlightRequest {
     /// No reply of it was returned to the driver yet.
     pub(super) awaits_first_reply: bool,
     pub(super) is_repeatable: bool,
-    /// Quiet writes that were gathered elsewhere.
+    /// Quiet writes from the write buffer.
     pub(super) was_buffered: bool,
     /// What is uncertain until its reply; reads have none.
     pub(super) uncertain: Option<Box<UncertainOnLoss>>,

@@ -17,7 +17,7 @@ impl Connection {
         attempt: Attempt,
     ) -> Option<ConnectionEvent> {
         if let Some(refusal) = refusal {
-            // Not the server's own trouble, but no call on it can succeed: the probe finds out when one can.
+            // The server is well, but no call to it can succeed: the probe finds out when one can.
             self.server.health.apply_effect(HealthEffect::Bad);
             let error = Error::LoginRefused {
                 server: self.server.name.clone(),
@@ -32,7 +32,7 @@ impl Connection {
         std::mem::take(&mut self.must_report_ready).then_some(ConnectionEvent::Ready)
     }
 
-    /// The password of a login could not be had.
+    /// Ends the opening because the password could not be obtained.
     pub(super) fn fail_login(&mut self, reason: String) {
         let context = Context {
             server: self.server.name.clone(),

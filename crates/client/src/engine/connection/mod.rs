@@ -26,7 +26,7 @@ use super::pending_writes::PendingWrites;
 use super::server::ServerState;
 use super::uncertain::{OwnedKey, keys_left_uncertain, write_removals};
 use crate::error::Error;
-use crate::pipeline::{BinaryExpect, ExpectedReply, Pipeline};
+use crate::pipeline::{ExpectedBinaryReply, ExpectedReply, Pipeline};
 use crate::request::{CommandSet, Request, RequestWriter, write_binary_noop};
 
 /// Quiet writes after which a connection requests an acknowledgement.
@@ -36,7 +36,7 @@ const UNACKNOWLEDGED_WRITES_MAX: u32 = 1000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ConnectionStage {
-    /// The transport is being made.
+    /// The transport is being connected.
     Connecting,
     /// The user and the password were sent.
     LoggingIn,
@@ -50,7 +50,7 @@ enum ConnectionStage {
     Closed,
 }
 
-/// One connection, as far as it is not a socket.
+/// The state of one connection, without its socket.
 #[derive(Debug)]
 pub struct Connection {
     server: Arc<ServerState>,
@@ -68,7 +68,7 @@ pub struct Connection {
     /// Requests for acknowledgement in flight.
     acknowledgements_in_flight: usize,
     failed_calls: VecDeque<(Ticket, Box<Failure>)>,
-    /// A reply was returned that [`Self::release`] gives up.
+    /// A reply was returned that [`Self::release`] has not released yet.
     has_unreleased_reply: bool,
     /// It has served an earlier call, so that its peer may have closed it meanwhile.
     is_reused: bool,
@@ -79,8 +79,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A connection that is being made. `opaque` is the first one that it uses, `value_bytes_max` the longest value
-    /// that it reads.
+    /// A connection that is not connected yet. `opaque` is the first one that it uses, `value_bytes_max` the longest
+    /// value that it reads.
     pub fn new(server: Arc<ServerState>, value_bytes_max: u64, opaque: u32) -> Self {
         let body_end: &[u8] = match server.command_set() {
             Some(CommandSet::Binary) => b"",
@@ -106,13 +106,14 @@ impl Connection {
         }
     }
 
-    /// What is known of the server.
+    /// The state of the server, shared by its connections.
     pub fn server(&self) -> &Arc<ServerState> {
         &self.server
     }
 
-    /// Notes that the transport is connected. A server with an unknown command set is probed, unless the
-    /// connection before was closed on the probe ([`RetryDecision::RetryClassic`](crate::engine::retry::RetryDecision)): then it `presumes_classic`.
+    /// Notes that the transport is connected. A server with an unknown command set is probed, unless the connection
+    /// before was closed on the probe ([`RetryDecision::RetryClassic`](crate::engine::retry::RetryDecision)): then it
+    /// `presumes_classic`.
     ///
     /// Before that it logs in, if the server has a login.
     pub fn handle_connected(&mut self, presumes_classic: bool, attempt: Attempt) {
@@ -126,7 +127,7 @@ impl Connection {
         let login_result = if server.command_set() == Some(CommandSet::Binary) {
             let opaque = self.next_opaque();
             let opcode = opcode::SASL_AUTH;
-            let expected = BinaryExpect::Status { opaque, opcode };
+            let expected = ExpectedBinaryReply::Status { opaque, opcode };
             self.pipeline.expect(ExpectedReply::Binary(expected));
             login.write_binary(&mut self.output.bytes, opaque)
         } else {
@@ -134,7 +135,7 @@ impl Connection {
             login.write(&mut self.output.bytes)
         };
         let receiver = ReplyReceiver::Call(Ticket::OPENING, attempt);
-        self.push(InFlightRequest::new(receiver, begin_offset).into_repeatable());
+        self.push_in_flight(InFlightRequest::new(receiver, begin_offset).into_repeatable());
         if let Err(reason) = login_result {
             self.fail_login(reason);
         }
@@ -151,7 +152,7 @@ impl Connection {
         self.output.bytes.extend_from_slice(b"mn\r\n");
         self.pipeline.expect(ExpectedReply::Probe);
         let receiver = ReplyReceiver::Call(Ticket::OPENING, attempt);
-        self.push(InFlightRequest::new(receiver, begin_offset).into_repeatable());
+        self.push_in_flight(InFlightRequest::new(receiver, begin_offset).into_repeatable());
     }
 
     fn become_ready(&mut self) {
@@ -239,23 +240,23 @@ impl Connection {
         self.write_with_body(requests, attempt, Output::leave_body_to_driver)
     }
 
-    /// Writes the requests, and with `push` the body of a single one that the encoder left out.
+    /// Writes the requests, and passes the body of a single one, which the encoder left out, to `add_body`.
     fn write_with_body(
         &mut self,
         requests: &[Request<'_>],
         attempt: Attempt,
-        push: fn(&mut Output, &[u8]),
+        add_body: fn(&mut Output, &[u8]),
     ) -> Result<Option<Ticket>, Error> {
-        let ticket = self.write(requests, attempt)?;
+        let ticket = self.write_call(requests, attempt)?;
         if let [request] = requests
             && let Some(body) = request.external_body()
         {
-            push(&mut self.output, body);
+            add_body(&mut self.output, body);
         }
         Ok(ticket)
     }
 
-    fn write(
+    fn write_call(
         &mut self,
         requests: &[Request<'_>],
         attempt: Attempt,
@@ -314,8 +315,8 @@ impl Connection {
         Ok(Some(ticket))
     }
 
-    /// Writes the removal of uncertain keys, and requests an acknowledgement for it and the quiet writes so far. Returns
-    /// the keys if the command set has no such request: then the reply to the next call confirms them.
+    /// Writes the removal of uncertain keys, and requests an acknowledgement for it and the quiet writes so far.
+    /// Returns the keys if the command set has no such request: then the reply to the next call confirms them.
     fn remove_uncertain(&mut self, command_set: CommandSet) -> Vec<OwnedKey> {
         let mut removals = self.server.uncertain.take_all();
         if !removals.is_empty() {
@@ -378,7 +379,7 @@ impl Connection {
         opaque
     }
 
-    /// Writes quiet writes that were gathered elsewhere, and requests their acknowledgement.
+    /// Submits quiet writes from the write buffer, and requests their acknowledgement.
     pub fn submit_buffered_writes(&mut self, bytes: &[u8], pending: PendingWrites) {
         self.output.discard_sent();
         self.remove_uncertain(self.command_set());
@@ -430,7 +431,7 @@ impl Connection {
         if self.command_set() == CommandSet::Binary {
             let opaque = self.next_opaque();
             write_binary_noop(&mut self.output.bytes, opaque);
-            let expected = BinaryExpect::Quiet {
+            let expected = ExpectedBinaryReply::Quiet {
                 first_opaque,
                 count,
                 noop_opaque: opaque,
@@ -455,10 +456,10 @@ impl Connection {
             };
             entry.uncertain = Some(Box::new(uncertain));
         }
-        self.push(entry);
+        self.push_in_flight(entry);
     }
 
-    fn push(&mut self, mut entry: InFlightRequest) {
+    fn push_in_flight(&mut self, mut entry: InFlightRequest) {
         entry.end_offset = self.appended_bytes();
         self.in_flight.push_back(entry);
     }

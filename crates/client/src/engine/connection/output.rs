@@ -1,4 +1,4 @@
-//! What is to be sent on a connection, and how much of it was.
+//! The output of a connection: bytes to be sent, and how many of them were sent.
 
 /// Room that an idle connection keeps for requests.
 const RETAINED_CAPACITY_MAX: usize = 1 << 20;

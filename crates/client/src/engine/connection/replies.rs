@@ -61,7 +61,7 @@ impl Connection {
         }
     }
 
-    /// Delivers a whole reply to the oldest call in flight; `None`: it was the connection's own.
+    /// Delivers a complete reply to the oldest call in flight; `None`: the connection itself had requested it.
     fn deliver_reply(&mut self, reply: Reply) -> Option<ConnectionEvent> {
         let Some(entry) = self.in_flight.front_mut() else {
             self.pipeline.release();
@@ -216,8 +216,8 @@ impl Connection {
         self.server.health.apply_effect(health_effect);
     }
 
-    /// Ends a call whose quiet writes were submitted from the byte `begin_offset` on and could not all be sent: its caller gets
-    /// the error, so they do not count as lost. To be called before [`Self::handle_disconnect`].
+    /// Ends a call whose quiet writes were submitted from the byte `begin_offset` on and could not all be sent: its
+    /// caller gets the error, so they do not count as lost. To be called before [`Self::handle_disconnect`].
     pub fn fail_quiet(
         &mut self,
         requests: &[Request<'_>],
@@ -235,8 +235,8 @@ impl Connection {
         failure
     }
 
-    /// Notes that the transport is gone: closed by the peer in order, or else by an error. `reason` goes into the errors of
-    /// callers.
+    /// Notes that the transport is gone: closed by the peer in order, or else by an error. `reason` goes into the
+    /// errors of callers.
     pub fn handle_disconnect(&mut self, is_orderly: bool, reason: &str) {
         let was_closing = matches!(
             self.stage,
@@ -306,7 +306,7 @@ impl Connection {
         let is_opening = matches!(entry.receiver, ReplyReceiver::Call(Ticket::OPENING, _));
         let sent_bytes = self.sent_bytes();
         let request = FailedRequest {
-            // A peer that closes on the login is none that does not know meta commands.
+            // A peer that closes during the login may still know meta commands.
             stage: if is_opening
                 && !self
                     .pipeline

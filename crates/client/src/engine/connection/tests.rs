@@ -107,9 +107,9 @@ fn a_server_that_closes_on_the_probe_counts_as_classic_once_it_replies() {
     connection.handle_connected(false, attempt_within(SECOND));
     mark_sent(&mut connection);
     connection.handle_disconnect(true, "closed");
-    let (ticket, _, next) = expect_failure(connection.poll());
+    let (ticket, _, decision) = expect_failure(connection.poll());
     assert_eq!(
-        (ticket, next),
+        (ticket, decision),
         (Ticket::OPENING, RetryDecision::RetryClassic)
     );
     let mut connection = Connection::new(server.clone(), 1000, 1);
@@ -156,14 +156,16 @@ fn a_call_of_several_requests_gets_all_its_replies() {
     mark_sent(&mut connection);
     connection.feed(b"HD O1 ka\r\nNF O2 kb\r\n");
     for _ in 0..2 {
-        assert!(matches!(connection.poll(), ConnectionEvent::Reply(it, _) if Some(it) == ticket));
+        assert!(
+            matches!(connection.poll(), ConnectionEvent::Reply(replied_ticket, _) if Some(replied_ticket) == ticket)
+        );
     }
     assert_eq!(connection.poll(), ConnectionEvent::NeedsBytes(1));
     assert!(!connection.is_ready_for_reuse());
     connection.handle_disconnect(true, "closed");
-    let (_, _, next) = expect_failure(connection.poll());
+    let (_, _, decision) = expect_failure(connection.poll());
     assert_eq!(
-        next,
+        decision,
         RetryDecision::Fail(HealthEffect::Bad),
         "a part of the reply was received"
     );
@@ -229,10 +231,10 @@ fn a_stale_connection_is_replaced_and_a_new_one_is_not() {
         submit(&mut connection, request);
         mark_sent(&mut connection);
         connection.handle_disconnect(false, "reset");
-        let (_, error, next) = expect_failure(connection.poll());
+        let (_, error, decision) = expect_failure(connection.poll());
         assert!(matches!(error, Error::Unavailable(context, _)
             if context.retry_is_safe == is_read));
-        assert_eq!(next == RetryDecision::Retry, is_retried);
+        assert_eq!(decision == RetryDecision::Retry, is_retried);
         assert_eq!(server.uncertain.take_all().is_empty(), is_read);
         assert!(connection.must_close());
     }
@@ -247,8 +249,8 @@ fn a_second_attempt_is_the_last() {
     connection.submit(&[get(b"a")], attempt).unwrap();
     mark_sent(&mut connection);
     connection.handle_disconnect(true, "closed");
-    let (_, _, next) = expect_failure(connection.poll());
-    assert_eq!(next, RetryDecision::Fail(HealthEffect::Bad));
+    let (_, _, decision) = expect_failure(connection.poll());
+    assert_eq!(decision, RetryDecision::Fail(HealthEffect::Bad));
 }
 
 #[test]
@@ -288,9 +290,9 @@ fn a_removal_in_flight_is_repeated_by_the_next_call_if_its_connection_is_closing
         submit(&mut late, get(b"b"));
         assert_eq!(mark_sent(&mut late), bytes);
         late.tick(Instant::now() + SECOND);
-        let mut next = open(&server);
-        submit(&mut next, get(b"b"));
-        assert_eq!(mark_sent(&mut next), bytes, "{command_set:?}");
+        let mut decision = open(&server);
+        submit(&mut decision, get(b"b"));
+        assert_eq!(mark_sent(&mut decision), bytes, "{command_set:?}");
     }
 }
 
@@ -374,14 +376,14 @@ fn a_server_that_sends_more_than_refusals_of_quiet_writes_breaks_the_protocol() 
 
 #[test]
 fn a_quiet_write_fails_once_at_most() {
-    let not_stored = |opaque| {
+    let not_stored_response = |opaque| {
         let mut response = vec![0x81, 0x11, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, opaque];
         response.resize(24, 0);
         response
     };
     for (command_set, failure) in [
         (CommandSet::Meta, b"NS O1\r\n".to_vec()),
-        (CommandSet::Binary, not_stored(1)),
+        (CommandSet::Binary, not_stored_response(1)),
     ] {
         let server = Arc::new(ServerState::new("s".to_owned()));
         server.learn_command_set(command_set);
@@ -432,12 +434,12 @@ fn a_call_unsupported_by_the_command_set_leaves_no_output() {
     };
     let keys = items.map(|item| item.key);
     for request in [store, Request::DeleteMany { keys: &keys }] {
-        let failed = connection.submit(&[request], attempt_within(SECOND));
-        assert!(matches!(failed, Err(Error::Unsupported { .. })));
+        let failure = connection.submit(&[request], attempt_within(SECOND));
+        assert!(matches!(failure, Err(Error::Unsupported { .. })));
         // Removed once more by the next call, because no reply to this one will confirm it.
-        let again = server.uncertain.take_all();
-        assert_eq!(again, [key(b"a").into()]);
-        server.uncertain.add(again);
+        let keys_taken_again = server.uncertain.take_all();
+        assert_eq!(keys_taken_again, [key(b"a").into()]);
+        server.uncertain.add(keys_taken_again);
     }
     server.uncertain.take_all();
     submit(&mut connection, get(b"c"));
@@ -473,7 +475,7 @@ fn a_failed_quiet_write_is_either_reported_or_counted() {
     let server = server();
     for is_sent in [false, true] {
         let mut connection = open(&server);
-        let (begin, requests) = (connection.appended_bytes(), [set(b"a", true)]);
+        let (begin_offset, requests) = (connection.appended_bytes(), [set(b"a", true)]);
         connection
             .submit(&requests, attempt_within(SECOND))
             .unwrap();
@@ -483,7 +485,7 @@ fn a_failed_quiet_write_is_either_reported_or_counted() {
         let failure = connection.fail_quiet(
             &requests,
             attempt_within(SECOND),
-            begin,
+            begin_offset,
             NoReplyReason::Deadline,
         );
         assert!(matches!(failure.error, Error::Deadline(context)
@@ -509,12 +511,12 @@ fn buffered_writes_of_which_nothing_was_sent_are_returned_for_a_retry() {
             connection.mark_sent(1);
         }
         connection.handle_disconnect(true, "closed");
-        let (_, _, next) = expect_failure(connection.poll());
-        assert_eq!(next, RetryDecision::Retry);
+        let (_, _, decision) = expect_failure(connection.poll());
+        assert_eq!(decision, RetryDecision::Retry);
         let unsent = connection.take_unsent_buffered_writes();
         assert_eq!(unsent.is_some(), !is_sent);
-        let lost = server.noreply_failures.swap(0, Ordering::Relaxed);
-        assert_eq!(lost, u64::from(is_sent));
+        let lost_count = server.noreply_failures.swap(0, Ordering::Relaxed);
+        assert_eq!(lost_count, u64::from(is_sent));
         unsent.into_iter().for_each(PendingWrites::drop_uncounted);
         server.uncertain.take_all();
     }
@@ -529,9 +531,9 @@ fn a_reply_that_does_not_fit_ends_all_calls() {
     mark_sent(&mut connection);
     connection.feed(b"VALUE x 0 1\r\n1\r\nEND\r\n");
     for _ in 0..2 {
-        let (_, error, next) = expect_failure(connection.poll());
+        let (_, error, decision) = expect_failure(connection.poll());
         assert!(matches!(error, Error::Protocol { .. }));
-        assert_eq!(next, RetryDecision::Fail(HealthEffect::None));
+        assert_eq!(decision, RetryDecision::Fail(HealthEffect::None));
     }
     assert!(connection.must_close() && !connection.is_ready_for_reuse());
     assert_eq!(server.faults.load(Ordering::Relaxed), 1);
@@ -557,10 +559,10 @@ fn a_request_unsupported_by_classic_text_leaves_no_output() {
     server.learn_command_set(CommandSet::Classic);
     let mut connection = open(&server);
     let inspect = Request::Inspect { key: key(b"a") };
-    let failed = connection.submit(&[inspect], attempt_within(SECOND));
-    assert!(matches!(failed, Err(Error::Unsupported { .. })));
+    let failure = connection.submit(&[inspect], attempt_within(SECOND));
+    assert!(matches!(failure, Err(Error::Unsupported { .. })));
     assert!(connection.is_idle() && connection.accepts_requests());
-    let failed = connection.submit(&[get(b"a"), inspect], attempt_within(SECOND));
-    assert!(matches!(failed, Err(Error::Unsupported { .. })));
+    let failure = connection.submit(&[get(b"a"), inspect], attempt_within(SECOND));
+    assert!(matches!(failure, Err(Error::Unsupported { .. })));
     assert!(connection.must_close());
 }

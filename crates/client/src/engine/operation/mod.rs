@@ -54,9 +54,9 @@ pub trait Operation {
         self.request().class()
     }
 
-    /// What the reply means.
+    /// Interprets the reply.
     fn read(&self, reply: Reply, pipeline: &Pipeline, server: &str) -> Result<Self::Output, Error>;
 
     /// The result of a quiet request, which has no reply.
-    fn without_reply(&self) -> Self::Output;
+    fn quiet_output(&self) -> Self::Output;
 }

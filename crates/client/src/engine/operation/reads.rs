@@ -11,7 +11,7 @@ use crate::request::Request;
 /// Reads a value.
 #[derive(Debug, Clone, Copy)]
 pub struct Get<'a> {
-    /// Under this key.
+    /// The key.
     pub key: WireKey<'a>,
     /// With its CAS unique.
     pub cas: bool,
@@ -20,16 +20,16 @@ pub struct Get<'a> {
 /// Reads a value and sets its expiry.
 #[derive(Debug, Clone, Copy)]
 pub struct GetAndTouch<'a> {
-    /// Under this key.
+    /// The key.
     pub key: WireKey<'a>,
-    /// As on the wire.
+    /// The exptime, as on the wire.
     pub exptime: i64,
 }
 
 /// Reads a value and what the server knows of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Inspect<'a> {
-    /// Under this key.
+    /// The key.
     pub key: WireKey<'a>,
 }
 
@@ -51,7 +51,7 @@ impl Operation for Get<'_> {
         Ok(value_of_reply(reply, pipeline, server)?.map(Value::from))
     }
 
-    fn without_reply(&self) -> Self::Output {
+    fn quiet_output(&self) -> Self::Output {
         None
     }
 }
@@ -74,7 +74,7 @@ impl Operation for GetAndTouch<'_> {
         Ok(value_of_reply(reply, pipeline, server)?.map(Value::from))
     }
 
-    fn without_reply(&self) -> Self::Output {
+    fn quiet_output(&self) -> Self::Output {
         None
     }
 }
@@ -95,7 +95,7 @@ impl Operation for Inspect<'_> {
         Ok(received.and_then(|received| Some((received.into(), received.meta?))))
     }
 
-    fn without_reply(&self) -> Self::Output {
+    fn quiet_output(&self) -> Self::Output {
         None
     }
 }

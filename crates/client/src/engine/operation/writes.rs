@@ -14,11 +14,11 @@ use crate::write_outcome::WriteOutcome;
 /// Stores a value.
 #[derive(Debug, Clone, Copy)]
 pub struct Store<'a> {
-    /// On which condition.
+    /// The condition under which it is stored.
     pub mode: StoreMode,
     /// Key, flags and bytes.
     pub item: Item<'a>,
-    /// As on the wire.
+    /// The exptime, as on the wire.
     pub exptime: i64,
     /// Whether it is quiet: no reply is requested.
     pub noreply: bool,
@@ -27,7 +27,7 @@ pub struct Store<'a> {
 /// Removes a key; whether it was there.
 #[derive(Debug, Clone, Copy)]
 pub struct Delete<'a> {
-    /// This one.
+    /// The key.
     pub key: WireKey<'a>,
     /// Whether it is quiet: no reply is requested.
     pub noreply: bool,
@@ -36,9 +36,9 @@ pub struct Delete<'a> {
 /// Gives a key a new expiry; whether it was there.
 #[derive(Debug, Clone, Copy)]
 pub struct Touch<'a> {
-    /// This one.
+    /// The key.
     pub key: WireKey<'a>,
-    /// As on the wire.
+    /// The exptime, as on the wire.
     pub exptime: i64,
     /// Whether it is quiet: no reply is requested.
     pub noreply: bool,
@@ -47,7 +47,7 @@ pub struct Touch<'a> {
 /// Adds to or subtracts from a number; `None` if there is none, or if it is quiet.
 #[derive(Debug, Clone, Copy)]
 pub struct Calculate<'a> {
-    /// Under this key.
+    /// The key.
     pub key: WireKey<'a>,
     /// How much, in which direction, and what a missing number becomes.
     pub arithmetic: Arithmetic,
@@ -75,7 +75,7 @@ impl Operation for Store<'_> {
         store_outcome(reply, self.item.key, self.item.body.len(), server)
     }
 
-    fn without_reply(&self) -> WriteOutcome {
+    fn quiet_output(&self) -> WriteOutcome {
         WriteOutcome::Done
     }
 }
@@ -98,7 +98,7 @@ impl Operation for Delete<'_> {
         Ok(write_outcome_of_reply(reply, server)? == WriteOutcome::Done)
     }
 
-    fn without_reply(&self) -> bool {
+    fn quiet_output(&self) -> bool {
         true
     }
 }
@@ -122,7 +122,7 @@ impl Operation for Touch<'_> {
         Ok(write_outcome_of_reply(reply, server)? == WriteOutcome::Done)
     }
 
-    fn without_reply(&self) -> bool {
+    fn quiet_output(&self) -> bool {
         true
     }
 }
@@ -146,13 +146,14 @@ impl Operation for Calculate<'_> {
         number_of_reply(reply, pipeline, server)
     }
 
-    fn without_reply(&self) -> Option<u64> {
+    fn quiet_output(&self) -> Option<u64> {
         None
     }
 }
 
 impl<'a> Store<'a> {
-    /// A write; from [`QUIET_BYTES_MAX`] on it is never quiet, so that a value that is too large is never dropped silently.
+    /// A write; from [`QUIET_BYTES_MAX`] on it is never quiet, so that a value that is too large is never dropped
+    /// silently.
     pub fn new(mode: StoreMode, item: Item<'a>, exptime: i64, noreply: bool) -> Self {
         Self {
             mode,

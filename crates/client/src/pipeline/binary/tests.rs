@@ -12,7 +12,7 @@ use glasscache_protocol::text::request::StoreMode;
 use super::super::{Fault, Pipeline, Reply, ReplyProgress};
 use crate::request::{CommandSet, Item, Request, RequestWriter, Unsupported};
 
-/// Where opaques begin; those of a batch pass over the end of their range.
+/// The first opaque, so near the end of the range that those of a batch wrap around.
 const FIRST_OPAQUE: u32 = u32::MAX - 1;
 
 fn id(opcode: u8, index: u32) -> RequestId {
@@ -54,15 +54,15 @@ fn push_value(out: &mut Vec<u8>, index: u32, key: &[u8], body: &[u8]) {
 }
 
 /// A reply, and its values with the index of their key.
-type Parsed = Result<(Reply, Vec<(usize, Vec<u8>)>), Fault>;
+type ParseResult = Result<(Reply, Vec<(usize, Vec<u8>)>), Fault>;
 
 /// The reply, which must be the same however its bytes are cut.
-fn reply_to(request: Request<'_>, reply: &[u8]) -> Parsed {
-    let read = |piece_bytes: usize| {
+fn reply_to(request: Request<'_>, reply: &[u8]) -> ParseResult {
+    let parse_in_pieces = |piece_bytes: usize| {
         let (mut pipeline, _) = pipeline_expecting(request);
-        for part in reply.chunks(piece_bytes) {
+        for piece in reply.chunks(piece_bytes) {
             match pipeline.poll()? {
-                ReplyProgress::Incomplete(_) => pipeline.feed(part),
+                ReplyProgress::Incomplete(_) => pipeline.feed(piece),
                 progress => panic!("{progress:?} before the end"),
             }
         }
@@ -76,9 +76,13 @@ fn reply_to(request: Request<'_>, reply: &[u8]) -> Parsed {
         assert!(pipeline.is_clean());
         Ok((reply, values))
     };
-    let whole = read(reply.len());
+    let whole = parse_in_pieces(reply.len());
     for piece_bytes in [1, 7, 24, 25] {
-        assert_eq!(read(piece_bytes), whole, "pieces of {piece_bytes}");
+        assert_eq!(
+            parse_in_pieces(piece_bytes),
+            whole,
+            "pieces of {piece_bytes}"
+        );
     }
     whole
 }
@@ -124,10 +128,10 @@ fn a_value_of_another_key_or_opaque_or_twice_is_a_fault() {
         keys,
         cas: false,
     };
-    let fault = |index: u32, name: &[u8], times: usize| {
+    let fault = |index: u32, key: &[u8], count: usize| {
         let mut reply = Vec::new();
-        for _ in 0..times {
-            push_value(&mut reply, index, name, b"v");
+        for _ in 0..count {
+            push_value(&mut reply, index, key, b"v");
         }
         write_success(&mut reply, id(opcode::NOOP, 2), 0);
         let (mut pipeline, _) = pipeline_expecting(request);
@@ -145,8 +149,8 @@ fn a_single_read_is_a_value_a_miss_or_a_refusal() {
         key: key(b"a"),
         cas: true,
     };
-    let (mut pipeline, sent) = pipeline_expecting(request);
-    assert_eq!(sent.len(), 25);
+    let (mut pipeline, request_bytes) = pipeline_expecting(request);
+    assert_eq!(request_bytes.len(), 25);
     let mut hit = Vec::new();
     push_value(&mut hit, 0, b"a", b"body");
     pipeline.feed(&hit);
@@ -295,8 +299,8 @@ fn a_negative_exptime_is_a_time_of_the_past_and_keys_go_as_they_are() {
         exptime: -1,
         noreply: false,
     };
-    let (_, sent) = pipeline_expecting(touch);
-    assert_eq!(&sent[24..], b"\x00\x27\x8d\x01a b");
+    let (_, request_bytes) = pipeline_expecting(touch);
+    assert_eq!(&request_bytes[24..], b"\x00\x27\x8d\x01a b");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A connection in the pool, on which quiet writes may not be acknowledged yet.
+//! The check of an idle connection before another call uses it; its quiet writes may not be acknowledged yet.
 
 use std::os::fd::AsFd;
 
@@ -10,11 +10,11 @@ use super::{SocketConnection, receive_bytes};
 use crate::engine::connection::ConnectionEvent;
 
 impl SocketConnection {
-    /// Whether an idle connection is still good: not closed by the peer, and without unsolicited bytes.
+    /// Whether an idle connection can be used again: not closed by the peer, and without unsolicited bytes.
     ///
     /// Acknowledgements that have come are taken. Error lines of quiet writes without an `mn` after them are left
     /// to the next call.
-    pub(crate) fn is_still_idle(&mut self) -> bool {
+    pub(crate) fn is_reusable(&mut self) -> bool {
         if self.state_machine.acknowledgements_in_flight() > 0 && !self.take_acknowledgements() {
             return false;
         }
@@ -22,7 +22,7 @@ impl SocketConnection {
             return true;
         }
         if let Some(tls) = &mut self.tls {
-            return tls.is_still_idle(self.fd.as_fd());
+            return tls.has_no_pending_data(self.fd.as_fd());
         }
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
         let no_timeout = Timespec {
@@ -37,9 +37,9 @@ impl SocketConnection {
         loop {
             match self.state_machine.poll() {
                 ConnectionEvent::NeedsBytes(missing_bytes) => {
-                    let room = self.state_machine.receive_space(missing_bytes);
+                    let buffer = self.state_machine.receive_space(missing_bytes);
                     let flags = RecvFlags::DONTWAIT;
-                    match receive_bytes(&self.fd, self.tls.as_deref_mut(), room, flags) {
+                    match receive_bytes(&self.fd, self.tls.as_deref_mut(), buffer, flags) {
                         Ok(0) => return false,
                         Ok(bytes) => self.state_machine.mark_received(bytes),
                         Err(error) => return error == Errno::AGAIN,

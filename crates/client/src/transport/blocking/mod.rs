@@ -1,7 +1,7 @@
 //! One connection on a blocking socket, where each wait ends at the call's deadline.
 //!
 //! A round trip should cost two system calls, so the first wait is a plain `recv` under a socket
-//! time-out that is never longer than what is left of the call. What is left after an early
+//! time-out that is never longer than the rest of the call's time. What remains after an early
 //! time-out is waited for by `poll`. Nothing here ever waits per read.
 
 mod idle_check;
@@ -62,20 +62,20 @@ pub(crate) enum WaitLimit {
     NoWait,
 }
 
-/// A connection: its socket, and what the engine decides of it.
+/// A connection: its socket, and the engine's state machine.
 #[derive(Debug)]
 pub(crate) struct SocketConnection {
     fd: Socket,
     /// With TLS, what encrypts and decrypts.
     tls: Option<Box<TlsSession>>,
     pub(crate) state_machine: Connection,
-    /// The process that made it; no other one may use it.
+    /// The process that connected it; no other one may use it.
     pub(crate) process: Process,
     pub(crate) idle_since: Instant,
-    /// The thread that gave it back last.
-    pub(crate) thread: usize,
+    /// The thread that returned it last.
+    pub(crate) last_thread_id: usize,
     /// The last reply was a large value: the next is expected to be one, so only its head is received
-    /// into the pipeline, and the rest without a copy to where it belongs.
+    /// into the pipeline, and the rest directly into its target.
     pub(crate) expects_large: bool,
     receive_timeout: Option<Duration>,
 }
@@ -93,7 +93,7 @@ impl SocketConnection {
             state_machine: Connection::new(server.clone(), value_bytes_max, random_opaque()),
             process: Process::current(),
             idle_since: now,
-            thread: 0,
+            last_thread_id: 0,
             expects_large: false,
             receive_timeout: None,
         }
@@ -109,9 +109,9 @@ impl SocketConnection {
     }
 
     /// Continues the handshake as far as the socket allows; without TLS there is none.
-    pub(crate) fn handshake(&mut self) -> Result<(), WaitError> {
+    pub(crate) fn continue_handshake(&mut self) -> Result<(), WaitError> {
         match &mut self.tls {
-            Some(tls) => Ok(tls.handshake(self.fd.as_fd())?),
+            Some(tls) => Ok(tls.continue_handshake(self.fd.as_fd())?),
             None => Ok(()),
         }
     }
@@ -198,12 +198,12 @@ impl SocketConnection {
             RecvFlags::DONTWAIT
         };
         let is_head = self.expects_large && self.state_machine.pipeline().has_no_reply_bytes();
-        let room = self.state_machine.receive_space(missing_bytes);
-        let room = match room.get_mut(..HEAD_BYTES) {
+        let buffer = self.state_machine.receive_space(missing_bytes);
+        let buffer = match buffer.get_mut(..HEAD_BYTES) {
             Some(head) if is_head => head,
-            _ => room,
+            _ => buffer,
         };
-        match receive_bytes(&self.fd, self.tls.as_deref_mut(), room, flags)? {
+        match receive_bytes(&self.fd, self.tls.as_deref_mut(), buffer, flags)? {
             0 => Err(WaitError::Closed(None)),
             bytes => {
                 self.state_machine.mark_received(bytes);
@@ -260,16 +260,16 @@ impl SocketConnection {
     }
 }
 
-/// Receives into `room`, decrypted if there is TLS; 0 is the end of the stream.
+/// Receives into `buffer`, decrypted if there is TLS; 0 is the end of the stream.
 fn receive_bytes(
     fd: &Socket,
     tls: Option<&mut TlsSession>,
-    room: &mut [u8],
+    buffer: &mut [u8],
     flags: RecvFlags,
 ) -> Result<usize, Errno> {
     match tls {
-        Some(tls) => tls.receive(fd.as_fd(), room, flags),
-        None => recv(fd, room, flags).map(|(bytes, _)| bytes),
+        Some(tls) => tls.receive(fd.as_fd(), buffer, flags),
+        None => recv(fd, buffer, flags).map(|(bytes, _)| bytes),
     }
 }
 

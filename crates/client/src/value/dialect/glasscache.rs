@@ -1,4 +1,4 @@
-//! This client's own dialect: every type, each with a tight form.
+//! This client's own dialect: it stores every type, each in a compact form.
 //!
 //! Flags: `0x9c` in the top byte, which no other client uses; then four bits of compression, four bits of version
 //! (0), a parameter of the type, and the type. Plain bytes carry flags 0, since the server keeps no flags that are
@@ -17,7 +17,8 @@ use crate::value::{packed_arrays, typed};
 
 pub(super) const GLASSCACHE: Glasscache = Glasscache { marks_bytes: false };
 
-/// The same, for a cache that still holds another dialect's values: there flags 0 belong to the other client, so bytes are marked.
+/// For a cache that still holds another dialect's values: flags 0 belong to the other client there, so bytes are
+/// marked.
 pub(super) const MIGRATING: Glasscache = Glasscache { marks_bytes: true };
 
 pub(super) struct Glasscache {
@@ -53,7 +54,7 @@ pub(crate) const MANIFEST_FLAGS: u32 = DIALECT_MARK | MANIFEST;
 const NUMPY: u32 = 0x80;
 
 /// Compression by its number in the flags; 0 is none.
-const COMPRESSIONS: [(u32, Method); 4] = [
+const COMPRESSION_NUMBERS: [(u32, Method); 4] = [
     (1, Method::Zlib),
     (2, Method::Zstd),
     (3, Method::Lz4),
@@ -67,7 +68,7 @@ pub(super) fn is_glasscache(flags: u32) -> bool {
 /// The flags of a value that is stored with its compute info.
 pub(super) const COMPUTE_INFO_FLAGS: u32 = DIALECT_MARK | COMPUTE_INFO;
 
-/// Whether a value is read without unpacking it or calling another reader: text, numbers and the like.
+/// Whether a value is decoded without unpacking it or calling another decoder: text, numbers and the like.
 pub(super) fn is_cheap_to_decode(flags: u32) -> bool {
     let compression_number = flags >> COMPRESSION_SHIFT & 0xf;
     flags == 0 || is_glasscache(flags) && compression_number == 0 && flags & 0xff <= NONE
@@ -109,7 +110,7 @@ impl DialectFormat for Glasscache {
                 scratch.reserve(array.bytes.len() + 24);
                 write_header(array, scratch);
                 scratch.extend_from_slice(array.bytes);
-                WrittenValue::in_scratch(DIALECT_MARK | parameter_of(array) << 8 | ARRAY)
+                WrittenValue::in_scratch(DIALECT_MARK | array_parameter(array) << 8 | ARRAY)
             }
             ValueRef::Json(bytes) => WrittenValue::unchanged(DIALECT_MARK | JSON, bytes),
             ValueRef::RawJson(bytes) => WrittenValue::unchanged(DIALECT_MARK | RAW_JSON, bytes),
@@ -136,11 +137,11 @@ impl DialectFormat for Glasscache {
         scratch.reserve(header_bytes + measured.packed_bytes_max);
         write_header(array, scratch);
         measured.pack(scratch);
-        Some(DIALECT_MARK | parameter_of(array) << 8 | PACKED_ARRAY)
+        Some(DIALECT_MARK | array_parameter(array) << 8 | PACKED_ARRAY)
     }
 
     fn compression_for_method(&self, method: Method) -> Option<(u32, CompressionFormat)> {
-        let (compression_number, _) = COMPRESSIONS
+        let (compression_number, _) = COMPRESSION_NUMBERS
             .iter()
             .find(|(_, candidate)| *candidate == method)?;
         Some((
@@ -151,7 +152,7 @@ impl DialectFormat for Glasscache {
 
     fn compression_of_flags(&self, flags: u32) -> Option<CompressionFormat> {
         let compression_number = flags >> COMPRESSION_SHIFT & 0xf;
-        let (_, method) = COMPRESSIONS
+        let (_, method) = COMPRESSION_NUMBERS
             .iter()
             .find(|(candidate, _)| is_glasscache(flags) && *candidate == compression_number)?;
         Some(CompressionFormat::without_frame(*method))
@@ -172,7 +173,7 @@ impl DialectFormat for Glasscache {
             );
         }
         let compression_number = flags >> COMPRESSION_SHIFT & 0xf;
-        if flags & VERSION_MASK != 0 || compression_number as usize > COMPRESSIONS.len() {
+        if flags & VERSION_MASK != 0 || compression_number as usize > COMPRESSION_NUMBERS.len() {
             return refuse("a form of a later version of this client");
         }
         let parameter = flags >> 8 & 0xff;
@@ -224,7 +225,7 @@ fn decode_float<'b>(body: &[u8]) -> Result<Decoded<'b>, ValueRefusal> {
     Ok(Decoded::Float(f64::from_le_bytes(bytes)))
 }
 
-fn parameter_of(array: &Array<'_>) -> u32 {
+fn array_parameter(array: &Array<'_>) -> u32 {
     u32::from(array.typecode & 0x7f) | if array.is_numpy { NUMPY } else { 0 }
 }
 
@@ -255,7 +256,7 @@ struct ArrayHeader {
 
 /// The header of an array, and what follows it.
 fn read_header(body: &[u8]) -> Option<(ArrayHeader, &[u8])> {
-    let (header, mut rest) = body.split_first_chunk::<2>()?;
+    let (header, mut remaining) = body.split_first_chunk::<2>()?;
     let [itemsize, dimensions] = *header;
     let is_swapped = dimensions & SWAPPED_BYTE_ORDER != 0;
     let dimensions = dimensions & !SWAPPED_BYTE_ORDER;
@@ -263,7 +264,7 @@ fn read_header(body: &[u8]) -> Option<(ArrayHeader, &[u8])> {
         return None;
     }
     let shape = (0..dimensions)
-        .map(|_| read_varint(&mut rest))
+        .map(|_| read_varint(&mut remaining))
         .collect::<Option<Vec<u64>>>()?;
     let element_count = shape
         .iter()
@@ -274,7 +275,7 @@ fn read_header(body: &[u8]) -> Option<(ArrayHeader, &[u8])> {
         shape,
         element_count,
     };
-    Some((header, rest))
+    Some((header, remaining))
 }
 
 fn read_packed_array(
@@ -282,10 +283,15 @@ fn read_packed_array(
     body: &[u8],
     bytes_max: usize,
 ) -> Option<DecodedArray<'static>> {
-    let (header, rest) = read_header(body)?;
+    let (header, remaining) = read_header(body)?;
     let (typecode, itemsize) = ((parameter & 0x7f) as u8, header.itemsize);
-    let elements =
-        packed_arrays::unpack_array(rest, typecode, itemsize, header.element_count, bytes_max)?;
+    let elements = packed_arrays::unpack_array(
+        remaining,
+        typecode,
+        itemsize,
+        header.element_count,
+        bytes_max,
+    )?;
     Some(DecodedArray {
         typecode,
         is_numpy: parameter & NUMPY != 0,
@@ -298,15 +304,15 @@ fn read_packed_array(
 }
 
 fn read_array(parameter: u32, body: Cow<'_, [u8]>) -> Option<DecodedArray<'_>> {
-    let (header, rest) = read_header(&body)?;
+    let (header, remaining) = read_header(&body)?;
     if header
         .element_count
         .checked_mul(u64::from(header.itemsize))?
-        != rest.len() as u64
+        != remaining.len() as u64
     {
         return None;
     }
-    let start = body.len() - rest.len();
+    let start = body.len() - remaining.len();
     Some(DecodedArray {
         typecode: (parameter & 0x7f) as u8,
         is_numpy: parameter & NUMPY != 0,

@@ -1,8 +1,8 @@
 //! Dialects: the flags and forms of the client that a codec follows.
 //!
-//! Each dialect is a [`DialectFormat`] in a file of its own family: how it writes a type, how it marks compression, how it
-//! reads both back. Compressing itself is the codec's business. The facts come from each client's own source and were
-//! checked against the running clients (`make dialects`).
+//! Each dialect is a [`DialectFormat`] in a file of its own family: how it writes a type, how it marks compression, how
+//! it reads both back. Compressing itself is the codec's business. The facts come from each client's own source and
+//! were checked against the running clients (`make dialects`).
 
 mod dalli;
 mod glasscache;
@@ -166,10 +166,10 @@ pub(super) trait DialectFormat: Sync {
     ) -> Result<Decoded<'b>, ValueRefusal>;
 }
 
-/// What reading is allowed to do.
+/// Limits for reading a body.
 #[derive(Clone, Copy)]
 pub(super) struct ReadLimits {
-    /// Pickles are handed on.
+    /// Whether pickles are returned.
     pub(super) pickle: bool,
     /// Bytes that an expanding form may take.
     pub(super) bytes_max: usize,
@@ -230,7 +230,7 @@ impl CompressionFormat {
     }
 }
 
-/// What surrounds a compressed stream.
+/// What a compressed stream is framed by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Frame {
     /// Nothing.

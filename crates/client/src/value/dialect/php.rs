@@ -2,7 +2,7 @@
 //!
 //! Numbers and booleans are text, false is the empty text. A compressed body has its plain length before it. The upper
 //! sixteen bits are the application's own and are ignored. PHP's serialize and igbinary build objects and are refused,
-//! but for the null that PHP writes as a serialised value.
+//! except the null, which PHP writes as a serialised value.
 
 use std::borrow::Cow;
 

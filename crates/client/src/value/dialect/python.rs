@@ -25,7 +25,7 @@ const MAGICLESS_ZSTD: CompressionFormat = CompressionFormat {
     frame: Frame::Magicless,
 };
 
-/// What sets the Python clients apart.
+/// The flags of one Python client, as far as the clients differ.
 pub(super) struct Python {
     /// Flags of text and of bytes: 16 and 0, or 0 and 16.
     str_flags: u32,

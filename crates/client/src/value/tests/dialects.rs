@@ -6,19 +6,25 @@ use super::*;
 fn pickles_are_read_and_written_only_by_name() {
     let pickle = b"\x80\x05]\x94.";
     for dialect in [Dialect::Pymemcache, Dialect::Pylibmc, Dialect::Bmemcached] {
-        let refused = decode(dialect, 1, pickle).unwrap_err();
-        assert!(refused.to_string().contains("pickle=True"), "{refused}");
+        let error = decode(dialect, 1, pickle).unwrap_err();
+        assert!(error.to_string().contains("pickle=True"), "{error}");
         assert!(codec_of(dialect).encode(&ValueRef::Pickle(pickle)).is_err());
-        let allowed = Codec::new(CodecOptions {
+        let pickling_codec = Codec::new(CodecOptions {
             pickle: true,
             ..CodecOptions::of(dialect)
         })
         .unwrap();
         assert_eq!(
-            allowed.decode(1, pickle).unwrap().0,
+            pickling_codec.decode(1, pickle).unwrap().0,
             Decoded::Pickle(pickle.into())
         );
-        assert_eq!(allowed.encode(&ValueRef::Pickle(pickle)).unwrap().flags, 1);
+        assert_eq!(
+            pickling_codec
+                .encode(&ValueRef::Pickle(pickle))
+                .unwrap()
+                .flags,
+            1
+        );
     }
 }
 
@@ -31,38 +37,41 @@ fn objects_of_other_languages_are_refused_by_name() {
         (Dialect::PeclMemcache, 1, b"a:0:{}", "PHP serialize"),
         (Dialect::Spymemcached, 1, b"\xac\xed\0\x05", "Java object"),
     ];
-    for (dialect, flags, bytes, word) in cases {
-        let refused = decode(dialect, flags, bytes).unwrap_err();
-        assert!(refused.to_string().contains(word), "{refused}");
+    for (dialect, flags, bytes, expected_word) in cases {
+        let error = decode(dialect, flags, bytes).unwrap_err();
+        assert!(error.to_string().contains(expected_word), "{error}");
     }
 }
 
 #[test]
 fn foreign_flags_are_refused_by_the_own_dialect() {
     for flags in [1, 2, 16, 0x10, 768, 2048] {
-        let refused = decode(Dialect::Glasscache, flags, b"x").unwrap_err();
+        let error = decode(Dialect::Glasscache, flags, b"x").unwrap_err();
         assert!(
-            refused.to_string().contains("another client's flags"),
-            "{refused}"
+            error.to_string().contains("another client's flags"),
+            "{error}"
         );
     }
-    let later = decode(Dialect::Glasscache, 0x9c01_0001, b"x").unwrap_err();
-    assert!(later.to_string().contains("later version"), "{later}");
+    let later_version_error = decode(Dialect::Glasscache, 0x9c01_0001, b"x").unwrap_err();
+    assert!(
+        later_version_error.to_string().contains("later version"),
+        "{later_version_error}"
+    );
 }
 
 #[test]
 fn spymemcached_numbers_have_no_leading_zeros() {
     let codec = codec_of(Dialect::Spymemcached);
-    let wire = |number| {
+    let encode_int = |number| {
         codec
             .encode(&ValueRef::Int(number))
-            .map(|e| (e.flags, e.bytes.into_owned()))
+            .map(|encoded| (encoded.flags, encoded.bytes.into_owned()))
             .unwrap()
     };
-    assert_eq!(wire(42), (512, vec![0x2a]));
-    assert_eq!(wire(-7), (512, vec![0xff, 0xff, 0xff, 0xf9]));
-    assert_eq!(wire(0), (512, vec![]));
-    assert_eq!(wire(1 << 40).0, 768);
+    assert_eq!(encode_int(42), (512, vec![0x2a]));
+    assert_eq!(encode_int(-7), (512, vec![0xff, 0xff, 0xff, 0xf9]));
+    assert_eq!(encode_int(0), (512, vec![]));
+    assert_eq!(encode_int(1 << 40).0, 768);
     assert_eq!(
         decode(Dialect::Spymemcached, 1280, &[0xff]),
         Ok(Decoded::Int(-1))
@@ -95,14 +104,14 @@ fn migrating_reads_the_old_and_writes_our_own() {
         migrating.decode(0, b"old").unwrap().0,
         Decoded::Str("old".into())
     );
-    let new = migrating.encode(&ValueRef::Bytes(b"new")).unwrap();
-    assert_ne!(new.flags, 0, "flags 0 are still the old client's text");
+    let encoded = migrating.encode(&ValueRef::Bytes(b"new")).unwrap();
+    assert_ne!(encoded.flags, 0, "flags 0 are still the old client's text");
     assert_eq!(
-        migrating.decode(new.flags, &new.bytes).unwrap().0,
+        migrating.decode(encoded.flags, &encoded.bytes).unwrap().0,
         Decoded::Bytes(b"new"[..].into())
     );
     assert_eq!(
-        decode(Dialect::Glasscache, new.flags, &new.bytes),
+        decode(Dialect::Glasscache, encoded.flags, &encoded.bytes),
         Ok(Decoded::Bytes(b"new"[..].into()))
     );
 }
@@ -120,30 +129,30 @@ fn caller_flags_are_written_and_read() {
 
 #[test]
 fn contradicting_options_are_refused_with_an_error_message() {
-    let bad = |options| Codec::new(options).unwrap_err().to_string();
-    let gzip = Some(Compression::new(Method::Gzip));
+    let options_error = |options| Codec::new(options).unwrap_err().to_string();
+    let gzip_compression = Some(Compression::new(Method::Gzip));
     assert_eq!(
-        bad(CodecOptions {
-            compression: gzip,
+        options_error(CodecOptions {
+            compression: gzip_compression,
             ..CodecOptions::of(Dialect::Pylibmc)
         }),
         "codec: dialect pylibmc has no mark for gzip"
     );
-    let level = Some(Compression {
+    let compression_with_level_23 = Some(Compression {
         level: 23,
         ..Compression::new(Method::Zstd)
     });
     assert_eq!(
-        bad(CodecOptions {
-            compression: level,
+        options_error(CodecOptions {
+            compression: compression_with_level_23,
             ..CodecOptions::default()
         }),
         "codec: level 23 of zstd: -7 to 22"
     );
-    let from = Some(Dialect::Dalli);
+    let source_dialect = Some(Dialect::Dalli);
     assert!(
-        bad(CodecOptions {
-            migrate_from: from,
+        options_error(CodecOptions {
+            migrate_from: source_dialect,
             ..CodecOptions::of(Dialect::Raw)
         })
         .contains("writes the own")
@@ -152,9 +161,9 @@ fn contradicting_options_are_refused_with_an_error_message() {
 
 #[test]
 fn each_dialect_and_method_has_one_name() {
-    for (dialect, word) in DIALECTS {
-        assert_eq!(word.parse(), Ok(dialect));
-        assert_eq!(dialect.to_string(), word);
+    for (dialect, name) in DIALECTS {
+        assert_eq!(name.parse(), Ok(dialect));
+        assert_eq!(dialect.to_string(), name);
     }
     assert!("pymemcached".parse::<Dialect>().is_err());
     assert_eq!(Method::from_name("quicklz"), Some(Method::QuickLz));

@@ -23,14 +23,19 @@ fn own_containers_arrays_and_lists_come_back() {
     };
     let encoded = codec.encode(&ValueRef::Array(array)).unwrap();
     assert!(encoded.bytes.len() < 100, "zeros and ones compress");
-    let Decoded::Array(back) = codec.decode(encoded.flags, &encoded.bytes).unwrap().0 else {
+    let Decoded::Array(decoded) = codec.decode(encoded.flags, &encoded.bytes).unwrap().0 else {
         panic!()
     };
     assert_eq!(
-        (back.typecode, back.is_numpy, back.itemsize, &back.shape[..]),
+        (
+            decoded.typecode,
+            decoded.is_numpy,
+            decoded.itemsize,
+            &decoded.shape[..]
+        ),
         (b'd', true, 8, &shape[..])
     );
-    assert_eq!(back.bytes(), bytes);
+    assert_eq!(decoded.bytes(), bytes);
 
     for value in [
         ValueRef::Json(b"[1]"),
@@ -42,7 +47,9 @@ fn own_containers_arrays_and_lists_come_back() {
             encoded.bytes,
             codec
                 .encode_unchanged(&value)
-                .map_or(encoded.bytes.clone(), |(_, same)| same.into())
+                .map_or(encoded.bytes.clone(), |(_, unchanged_bytes)| {
+                    unchanged_bytes.into()
+                })
         );
         assert!(codec.decode(encoded.flags, &encoded.bytes).is_ok());
     }
@@ -51,23 +58,27 @@ fn own_containers_arrays_and_lists_come_back() {
 #[test]
 fn typed_values_come_back_whole_and_are_refused_otherwise() {
     let codec = codec_of(Dialect::Glasscache);
-    let whole = [9, 2, 3, 14, 6, 1, b'a'];
-    let encoded = codec.encode(&ValueRef::Typed(&whole)).unwrap();
+    let complete_value = [9, 2, 3, 14, 6, 1, b'a'];
+    let encoded = codec.encode(&ValueRef::Typed(&complete_value)).unwrap();
     assert_eq!(
         (encoded.flags, &encoded.bytes[..]),
-        (0x9c00_000d, &whole[..])
+        (0x9c00_000d, &complete_value[..])
     );
     assert_eq!(
-        codec.decode(encoded.flags, &whole).unwrap().0,
-        Decoded::Typed(whole[..].into())
+        codec.decode(encoded.flags, &complete_value).unwrap().0,
+        Decoded::Typed(complete_value[..].into())
     );
-    for wrong in [&whole[..6], &[whole.as_slice(), &[0]].concat()] {
-        assert!(codec.encode(&ValueRef::Typed(wrong)).is_err());
-        let refused = codec.decode(encoded.flags, wrong);
-        assert!(matches!(refused, Err(ValueError::Unreadable { .. })));
+    for malformed in [
+        &complete_value[..6],
+        &[complete_value.as_slice(), &[0]].concat(),
+    ] {
+        assert!(codec.encode(&ValueRef::Typed(malformed)).is_err());
+        let result = codec.decode(encoded.flags, malformed);
+        assert!(matches!(result, Err(ValueError::Unreadable { .. })));
     }
-    let php = super::codec_of(Dialect::PhpMemcached).encode(&ValueRef::Typed(&whole));
-    assert!(matches!(php, Err(ValueError::Unwritable { .. })));
+    let php_result =
+        super::codec_of(Dialect::PhpMemcached).encode(&ValueRef::Typed(&complete_value));
+    assert!(matches!(php_result, Err(ValueError::Unwritable { .. })));
 }
 
 #[test]
@@ -85,21 +96,25 @@ fn plain_bytes_are_neither_copied_nor_flagged() {
 
 #[test]
 fn a_value_that_compression_hardly_shortens_stays_plain() {
-    let step = |word: &mut u64| {
-        *word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        Some((*word >> 56) as u8)
+    let next_byte = |random_state: &mut u64| {
+        *random_state = random_state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        Some((*random_state >> 56) as u8)
     };
-    let noise: Vec<u8> = (0..4000).scan(7u64, |word, _| step(word)).collect();
+    let noise: Vec<u8> = (0..4000)
+        .scan(7u64, |random_state, _| next_byte(random_state))
+        .collect();
     for method in [Method::Zlib, Method::Zstd, Method::Lz4, Method::QuickLz] {
         let encoded = compressing_codec(Dialect::Glasscache, method)
             .encode(&ValueRef::Bytes(&noise))
-            .map(|e| e.bytes.len());
+            .map(|encoded| encoded.bytes.len());
         assert_eq!(encoded, Ok(4000), "{method:?}");
     }
-    let short = codec_of(Dialect::Glasscache)
+    let short_length = codec_of(Dialect::Glasscache)
         .encode(&ValueRef::Str(&text_of_length(1000)))
-        .map(|e| e.bytes.len());
-    assert_eq!(short, Ok(1000));
+        .map(|encoded| encoded.bytes.len());
+    assert_eq!(short_length, Ok(1000));
 }
 
 /// An array of one dimension, as Python's `array` has it.
@@ -118,14 +133,14 @@ fn array<'v>(typecode: u8, itemsize: u8, shape: &'v [u64; 1], bytes: &'v [u8]) -
 fn round_trip(value: Array<'_>) -> (usize, Vec<u8>) {
     let codec = codec_of(Dialect::Glasscache);
     let encoded = codec.encode(&ValueRef::Array(value)).unwrap();
-    let Decoded::Array(back) = codec.decode(encoded.flags, &encoded.bytes).unwrap().0 else {
+    let Decoded::Array(decoded) = codec.decode(encoded.flags, &encoded.bytes).unwrap().0 else {
         panic!()
     };
     assert_eq!(
-        (back.typecode, &back.shape[..]),
+        (decoded.typecode, &decoded.shape[..]),
         (value.typecode, value.shape)
     );
-    (encoded.bytes.len(), back.bytes().to_vec())
+    (encoded.bytes.len(), decoded.bytes().to_vec())
 }
 
 #[test]
@@ -138,9 +153,9 @@ fn arrays_of_ids_take_the_bits_of_the_greatest() {
         (b'q', 8, &eight_byte_ids),
         (b'I', 4, &four_byte_ids),
     ] {
-        let (wire_bytes, back) = round_trip(array(typecode, itemsize, &[20_000], bytes));
+        let (wire_bytes, decoded) = round_trip(array(typecode, itemsize, &[20_000], bytes));
         assert!(wire_bytes < 20_000 * 27 / 8, "{wire_bytes}");
-        assert_eq!(&back, bytes);
+        assert_eq!(&decoded, bytes);
     }
 }
 
@@ -148,9 +163,9 @@ fn arrays_of_ids_take_the_bits_of_the_greatest() {
 fn an_array_that_repeats_itself_is_compressed_and_not_packed() {
     let numbers = (0..20_000u64).map(|i| (i % 100).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 4);
     let bytes: Vec<u8> = numbers.flat_map(u64::to_le_bytes).collect();
-    let (wire_bytes, back) = round_trip(array(b'q', 8, &[20_000], &bytes));
+    let (wire_bytes, decoded) = round_trip(array(b'q', 8, &[20_000], &bytes));
     assert!(wire_bytes < 10_000, "{wire_bytes}");
-    assert_eq!(back, bytes);
+    assert_eq!(decoded, bytes);
 }
 
 #[test]
@@ -162,24 +177,24 @@ fn a_packed_array_whose_numbers_do_not_fit_its_element_is_refused() {
     let codec = codec_of(Dialect::Glasscache);
     let encoded = codec.encode(&ValueRef::Array(array(b'I', 4, &[1000], &bytes)));
     let encoded = encoded.unwrap();
-    let mut wrong = encoded.bytes.to_vec();
-    wrong[0] = 2; // bytes of an element
+    let mut malformed = encoded.bytes.to_vec();
+    malformed[0] = 2; // bytes of an element
     let flags = encoded.flags & !0x7f00 | u32::from(b'H') << 8;
     assert!(codec.decode(encoded.flags, &encoded.bytes).is_ok());
     assert!(matches!(
-        codec.decode(flags, &wrong),
+        codec.decode(flags, &malformed),
         Err(ValueError::Unreadable { .. })
     ));
-    assert!(codec.decode(encoded.flags, &wrong[..200]).is_err());
+    assert!(codec.decode(encoded.flags, &malformed[..200]).is_err());
 }
 
 proptest! {
     #[test]
     fn arrays_of_whole_numbers_come_back(
-        seed in prop::collection::vec(any::<u64>(), 1..300), shift in 0u32..64, kind in 0usize..8,
+        seed in prop::collection::vec(any::<u64>(), 1..300), shift in 0u32..64, element_type_index in 0usize..8,
     ) {
         let (typecode, itemsize) =
-            [(b'h', 2), (b'H', 2), (b'i', 4), (b'I', 4), (b'l', 8), (b'L', 8), (b'q', 8), (b'B', 1)][kind];
+            [(b'h', 2), (b'H', 2), (b'i', 4), (b'I', 4), (b'l', 8), (b'L', 8), (b'q', 8), (b'B', 1)][element_type_index];
         let mut bytes = Vec::new();
         for number in seed.iter().cycle().take(2000).map(|number| number >> shift) {
             bytes.extend_from_slice(&number.to_le_bytes()[..usize::from(itemsize)]);
@@ -198,8 +213,8 @@ fn a_manifest_has_flags_of_its_own_and_no_other_dialect_writes_one() {
     assert_eq!(decoded, Decoded::Manifest(b"manifest"[..].into()));
     for (dialect, _) in DIALECTS {
         if dialect != Dialect::Glasscache {
-            let refused = super::codec_of(dialect).encode(&ValueRef::Manifest(b"manifest"));
-            assert!(refused.is_err(), "{dialect}");
+            let result = super::codec_of(dialect).encode(&ValueRef::Manifest(b"manifest"));
+            assert!(result.is_err(), "{dialect}");
         }
     }
 }
@@ -217,20 +232,23 @@ fn a_value_with_compute_info_reads_as_the_value() {
         ValueRef::Int(7),
         ValueRef::None,
     ] {
-        let inner = codec.encode(&value).unwrap();
+        let encoded_value = codec.encode(&value).unwrap();
         let (flags, body) = codec
-            .with_compute_info(compute_info, inner.flags, &inner.bytes)
+            .with_compute_info(compute_info, encoded_value.flags, &encoded_value.bytes)
             .unwrap();
         assert_eq!(
             codec.decode(flags, &body).unwrap().0,
-            codec.decode(inner.flags, &inner.bytes).unwrap().0
+            codec
+                .decode(encoded_value.flags, &encoded_value.bytes)
+                .unwrap()
+                .0
         );
         assert_eq!(
             codec.compute_info(flags, &body),
-            Some((compute_info, inner.flags, &inner.bytes[..]))
+            Some((compute_info, encoded_value.flags, &encoded_value.bytes[..]))
         );
-        let cut = codec.decode(flags, &body[..15]);
-        assert!(matches!(cut, Err(ValueError::Unreadable { .. })));
+        let cut_result = codec.decode(flags, &body[..15]);
+        assert!(matches!(cut_result, Err(ValueError::Unreadable { .. })));
         let nested = codec.with_compute_info(compute_info, flags, &body).unwrap();
         assert!(codec.decode(nested.0, &nested.1).is_err());
     }

@@ -6,34 +6,34 @@ use super::*;
 fn a_decompression_bomb_is_refused_at_the_limit() {
     let zeros = vec![0; 1 << 20];
     let methods = [Method::Zlib, Method::Zstd, Method::Lz4, Method::QuickLz];
-    let php =
+    let php_methods =
         [Method::Zlib, Method::Zstd, Method::FastLz].map(|method| (Dialect::PhpMemcached, method));
-    let own = methods.map(|method| (Dialect::Glasscache, method));
-    for (dialect, method) in own
+    let own_dialect_methods = methods.map(|method| (Dialect::Glasscache, method));
+    for (dialect, method) in own_dialect_methods
         .into_iter()
-        .chain(php)
+        .chain(php_methods)
         .chain([(Dialect::Spymemcached, Method::Gzip)])
     {
         let writer = compressing_codec(dialect, method);
         let encoded = writer.encode(&ValueRef::Bytes(&zeros)).unwrap();
         assert!(encoded.bytes.len() < 20_000, "{method:?}");
-        for (limit, is_read) in [(zeros.len(), true), (zeros.len() - 1, false)] {
+        for (limit, is_accepted) in [(zeros.len(), true), (zeros.len() - 1, false)] {
             let options = CodecOptions {
                 decompressed_bytes_max: limit,
                 ..*writer.options()
             };
-            let read = Codec::new(options)
+            let decode_result = Codec::new(options)
                 .unwrap()
                 .decode(encoded.flags, &encoded.bytes)
                 .map(|_| ());
             assert_eq!(
-                read.is_ok(),
-                is_read,
-                "{dialect} {method:?} {limit} {read:?}"
+                decode_result.is_ok(),
+                is_accepted,
+                "{dialect} {method:?} {limit} {decode_result:?}"
             );
             assert!(
-                is_read || matches!(read, Err(ValueError::TooLarge { .. })),
-                "{dialect} {method:?} {read:?}"
+                is_accepted || matches!(decode_result, Err(ValueError::TooLarge { .. })),
+                "{dialect} {method:?} {decode_result:?}"
             );
         }
     }
@@ -45,11 +45,11 @@ fn a_cut_or_lengthened_stream_is_refused() {
     for method in [Method::Zlib, Method::Zstd, Method::Lz4, Method::QuickLz] {
         let codec = compressing_codec(Dialect::Glasscache, method);
         let encoded = codec.encode(&ValueRef::Str(&text)).unwrap();
-        let cut = &encoded.bytes[..encoded.bytes.len() - 3];
-        let refused = codec.decode(encoded.flags, cut);
+        let cut_stream = &encoded.bytes[..encoded.bytes.len() - 3];
+        let decode_result = codec.decode(encoded.flags, cut_stream);
         assert!(
-            matches!(refused, Err(ValueError::Unreadable { .. })),
-            "{method:?} {refused:?}"
+            matches!(decode_result, Err(ValueError::Unreadable { .. })),
+            "{method:?} {decode_result:?}"
         );
     }
 }
@@ -69,9 +69,9 @@ fn a_zstd_frame_without_its_length_is_read() {
         decompressed_bytes_max: 8999,
         ..CodecOptions::default()
     };
-    let refused = Codec::new(options)
+    let decode_result = Codec::new(options)
         .unwrap()
         .decode(flags, &frame)
         .map(|_| ());
-    assert!(matches!(refused, Err(ValueError::TooLarge { .. })));
+    assert!(matches!(decode_result, Err(ValueError::TooLarge { .. })));
 }

@@ -1,4 +1,5 @@
-//! Round trips of every dialect and method, what is refused, and bombs; `tests/dialects` compares with the real clients.
+//! Round trips of every dialect and method, what is refused, and bombs; `tests/dialects` compares with the real
+//! clients.
 
 mod dialects;
 mod glasscache;
@@ -31,12 +32,12 @@ fn decode(dialect: Dialect, flags: u32, bytes: &[u8]) -> Result<Decoded<'_>, Val
 }
 
 fn text_of_length(len: usize) -> String {
-    let rows = (0..len / 8).flat_map(|i| ["row 00", ["1 ", "2 ", "3 "][i % 3]]);
+    let rows = (0..len / 8).flat_map(|row| ["row 00", ["1 ", "2 ", "3 "][row % 3]]);
     rows.collect()
 }
 
-/// Whether `decoded` is `any_value_ref` as far as this dialect can represent it.
-fn is_same(dialect: Dialect, value: &ValueRef<'_>, decoded: &Decoded<'_>) -> bool {
+/// Whether `decoded` equals `value` as far as this dialect can represent it.
+fn is_same_value(dialect: Dialect, value: &ValueRef<'_>, decoded: &Decoded<'_>) -> bool {
     let has_one_string_type = matches!(dialect, Dialect::PhpMemcached | Dialect::PeclMemcache);
     match (value, decoded) {
         (ValueRef::Str(a), Decoded::Str(b)) => a == b,
@@ -96,34 +97,38 @@ fn any_value() -> impl Strategy<Value = AnyValue> {
 
 proptest! {
     #[test]
-    fn decode_undoes_encode_in_every_dialect(any in any_value(), which in 0..DIALECTS.len(), packed in any::<bool>()) {
-        let dialect = DIALECTS[which].0;
+    fn decode_undoes_encode_in_every_dialect(owned_value in any_value(), dialect_index in 0..DIALECTS.len(), is_compressed in any::<bool>()) {
+        let dialect = DIALECTS[dialect_index].0;
         let methods = [Method::Zlib, Method::Zstd, Method::Gzip, Method::FastLz, Method::Lz4, Method::QuickLz];
-        for method in methods.into_iter().filter(|_| packed) {
+        for method in methods.into_iter().filter(|_| is_compressed) {
             let options = CodecOptions { compression: Some(Compression::new(method)), ..CodecOptions::of(dialect) };
             if Codec::new(options).is_err() { continue }
-            check_round_trip(&compressing_codec(dialect, method), dialect, &any)?;
+            check_round_trip(&compressing_codec(dialect, method), dialect, &owned_value)?;
         }
-        check_round_trip(&codec_of(dialect), dialect, &any)?;
+        check_round_trip(&codec_of(dialect), dialect, &owned_value)?;
     }
 
     #[test]
-    fn any_flags_and_bytes_are_read_or_refused(flags in any::<u32>(), low in any::<u8>(),
+    fn any_flags_and_bytes_are_read_or_refused(flags in any::<u32>(), low_byte in any::<u8>(),
             bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         for (dialect, _) in DIALECTS {
             let options = CodecOptions { decompressed_bytes_max: 4096, ..CodecOptions::of(dialect) };
             let codec = Codec::new(options).unwrap();
-            for flags in [flags, u32::from(low), u32::from(low) << 8, flags & 0xff_ffff | 0x9c00_0000] {
-                if let Ok((Decoded::Bytes(read), _)) = codec.decode(flags, &bytes) {
-                    prop_assert!(read.len() <= 4096);
+            for flags in [flags, u32::from(low_byte), u32::from(low_byte) << 8, flags & 0xff_ffff | 0x9c00_0000] {
+                if let Ok((Decoded::Bytes(decoded_bytes), _)) = codec.decode(flags, &bytes) {
+                    prop_assert!(decoded_bytes.len() <= 4096);
                 }
             }
         }
     }
 }
 
-fn check_round_trip(codec: &Codec, dialect: Dialect, any: &AnyValue) -> Result<(), TestCaseError> {
-    let value = any.value();
+fn check_round_trip(
+    codec: &Codec,
+    dialect: Dialect,
+    owned_value: &AnyValue,
+) -> Result<(), TestCaseError> {
+    let value = owned_value.value();
     let Ok(encoded) = codec.encode(&value) else {
         prop_assert!(matches!(
             dialect,
@@ -133,7 +138,7 @@ fn check_round_trip(codec: &Codec, dialect: Dialect, any: &AnyValue) -> Result<(
     };
     let (decoded, costs) = codec.decode(encoded.flags, &encoded.bytes).unwrap();
     prop_assert!(
-        is_same(dialect, &value, &decoded),
+        is_same_value(dialect, &value, &decoded),
         "{dialect}: {value:?} came back as {decoded:?}"
     );
     prop_assert_eq!(costs.wire_bytes, encoded.bytes.len());

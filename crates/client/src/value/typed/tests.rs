@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 const BYTES_MAX: usize = 1 << 20;
 
-fn any_leaf() -> impl Strategy<Value = Typed<'static>> {
+fn any_scalar() -> impl Strategy<Value = Typed<'static>> {
     let time = (
         0u8..24,
         0u8..60,
@@ -58,10 +58,10 @@ fn any_leaf() -> impl Strategy<Value = Typed<'static>> {
 
 /// Containers of every kind around leaves.
 fn any_value() -> impl Strategy<Value = Typed<'static>> {
-    any_leaf().prop_recursive(4, 40, 6, |inner| {
-        (prop::collection::vec(inner, 0..6), 0usize..7).prop_map(|(mut items, kind)| {
+    any_scalar().prop_recursive(4, 40, 6, |item| {
+        (prop::collection::vec(item, 0..6), 0usize..7).prop_map(|(mut items, container_index)| {
             let count = items.len();
-            let token = match kind {
+            let token = match container_index {
                 0 => Token::List(count),
                 1 => Token::Tuple(count),
                 2 => Token::Set(count),
@@ -95,10 +95,10 @@ fn nested_lists(depth: usize) -> Vec<u8> {
 
 #[test]
 fn nesting_is_read_to_the_bound_and_no_deeper() {
-    for (depth, is_read) in [(0, true), (DEPTH_MAX, true), (DEPTH_MAX + 1, false)] {
+    for (depth, is_accepted) in [(0, true), (DEPTH_MAX, true), (DEPTH_MAX + 1, false)] {
         let bytes = nested_lists(depth);
-        assert_eq!(is_complete(&bytes, BYTES_MAX), is_read, "{depth}");
-        assert_eq!(Typed::parse(&bytes, BYTES_MAX).is_some(), is_read);
+        assert_eq!(is_complete(&bytes, BYTES_MAX), is_accepted, "{depth}");
+        assert_eq!(Typed::parse(&bytes, BYTES_MAX).is_some(), is_accepted);
     }
     assert!(!is_complete(&nested_lists(1_000_000), usize::MAX));
 }
@@ -189,10 +189,10 @@ proptest! {
     }
 
     #[test]
-    fn a_cut_value_is_refused(value in any_value(), cut in any::<prop::sample::Index>()) {
+    fn a_cut_value_is_refused(value in any_value(), cut_offset in any::<prop::sample::Index>()) {
         let bytes = value.to_bytes();
-        let cut = cut.index(bytes.len());
-        prop_assert!(!is_complete(&bytes[..cut], BYTES_MAX));
+        let cut_offset = cut_offset.index(bytes.len());
+        prop_assert!(!is_complete(&bytes[..cut_offset], BYTES_MAX));
     }
 
     #[test]

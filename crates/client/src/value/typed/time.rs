@@ -29,7 +29,7 @@ pub struct Time<'b> {
     pub microsecond: u32,
     /// Whether this is the second of two equal wall clock times, when a clock was set back.
     pub is_second_fold: bool,
-    /// Where it is that time.
+    /// Its time zone.
     pub zone: Zone<'b>,
 }
 
@@ -59,13 +59,13 @@ const ZONE_NAIVE: u8 = 0;
 const ZONE_FIXED: u8 = 1;
 const ZONE_FIXED_WITH_NAME: u8 = 2;
 const ZONE_NAMED: u8 = 3;
-/// Set together with the kind of zone.
+/// Bit of the zone tag for the second of two equal wall clock times.
 const SECOND_FOLD: u8 = 0x80;
 
 const DAY_S: u32 = 86_400;
 const SECOND_US: u32 = 1_000_000;
 const OFFSET_US_MAX: u64 = DAY_S as u64 * SECOND_US as u64;
-/// `datetime.timedelta` holds no more.
+/// Most days of a `datetime.timedelta`.
 const DAYS_MAX: u64 = 999_999_999;
 
 impl Date {

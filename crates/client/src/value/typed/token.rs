@@ -1,4 +1,4 @@
-//! One tag with its payload, written and read.
+//! The tokens of typed values: one tag with its payload each, written and read.
 
 use super::BYTES_PER_VALUE;
 use super::time::{Date, Delta, Time, read_bytes, read_text, write_bytes, write_text};
@@ -31,7 +31,7 @@ pub enum Token<'b> {
     Set(usize),
     /// An immutable set of this many items.
     FrozenSet(usize),
-    /// So many pairs of a key and a value, in the order of insertion.
+    /// A dict of this many pairs of a key and a value, in the order of insertion.
     Dict(usize),
     /// A day.
     Date(Date),
@@ -142,7 +142,7 @@ impl<'b> Token<'b> {
             TRUE => Self::Bool(true),
             INT => Self::Int(unzigzag(read_varint(input)?)),
             BIG_INT => Self::BigInt(read_bytes(input)?),
-            FLOAT => Self::Float(f64::from_le_bytes(read_chunk(input)?)),
+            FLOAT => Self::Float(f64::from_le_bytes(read_fixed_bytes(input)?)),
             STR => Self::Str(read_text(input)?),
             BYTES => Self::Bytes(read_bytes(input)?),
             BYTE_ARRAY => Self::ByteArray(read_bytes(input)?),
@@ -156,7 +156,7 @@ impl<'b> Token<'b> {
             DATE_TIME => Self::DateTime(Date::read(input)?, Time::read(input)?),
             DELTA => Self::Delta(Delta::read(input)?),
             DECIMAL => Self::Decimal(read_text(input)?),
-            UUID => Self::Uuid(read_chunk(input)?),
+            UUID => Self::Uuid(read_fixed_bytes(input)?),
             ENUM => Self::Enum(read_text(input)?),
             RECORD => Self::Record(read_text(input)?, read_count(input, 2)?),
             _ => return None,
@@ -181,10 +181,10 @@ impl<'b> Token<'b> {
     }
 }
 
-fn read_chunk<const BYTES: usize>(input: &mut &[u8]) -> Option<[u8; BYTES]> {
-    let (chunk, remaining) = input.split_first_chunk()?;
+fn read_fixed_bytes<const BYTES: usize>(input: &mut &[u8]) -> Option<[u8; BYTES]> {
+    let (fixed_bytes, remaining) = input.split_first_chunk()?;
     *input = remaining;
-    Some(*chunk)
+    Some(*fixed_bytes)
 }
 
 /// A count of items, each of which takes at least `item_bytes_min`: a short text cannot claim a long list.

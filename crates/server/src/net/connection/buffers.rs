@@ -61,17 +61,17 @@ impl Buffers {
 }
 
 /// How much input was received.
-pub(super) struct Received {
-    pub(super) filled: usize,
-    /// The socket filled the whole buffer: it may have more.
+pub(super) struct ReceivedInput {
+    pub(super) filled_bytes: usize,
+    /// Whether the socket filled the whole buffer, so that it may have more.
     pub(super) is_full: bool,
 }
 
-impl Received {
+impl ReceivedInput {
     /// This many bytes, and the socket had no more.
-    pub(super) fn not_full(filled: usize) -> Received {
-        Received {
-            filled,
+    pub(super) fn not_full(filled_bytes: usize) -> ReceivedInput {
+        ReceivedInput {
+            filled_bytes,
             is_full: false,
         }
     }

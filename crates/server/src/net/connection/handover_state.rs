@@ -1,7 +1,7 @@
 //! A connection that passes to the next process with its unparsed input and its unsent output.
 //!
-//! Only copies are made, so that the connection goes on if the next process does not take over. TLS, uploads, watchers,
-//! listings and logins that are being verified stay behind.
+//! Only copies are made, so that the connection continues if the next process does not take over. TLS, uploads,
+//! watchers, listings and logins that are being verified stay behind.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,7 +28,7 @@ pub(crate) struct InheritedState {
     is_closing: bool,
 }
 
-/// What its [`ConnectionInfo`] is made of.
+/// The fields of its [`ConnectionInfo`].
 pub(crate) struct InheritedInfo {
     /// The index of the listener that accepted it, in the previous process.
     pub(crate) listener: usize,
@@ -56,21 +56,21 @@ impl InheritedState {
 
     /// Reads what [`Connection::hand_over`] wrote.
     pub(crate) fn read(
-        from: &mut FieldReader<'_>,
+        reader: &mut FieldReader<'_>,
         rules: LoginRules,
     ) -> Option<(InheritedState, InheritedInfo)> {
         let info = InheritedInfo {
-            listener: from.u32()? as usize,
-            last_command_s: from.u32()?,
-            has_proxy_header: from.bool()?,
-            proxied_client: from.address()?.first().copied(),
+            listener: reader.u32()? as usize,
+            last_command_s: reader.u32()?,
+            has_proxy_header: reader.bool()?,
+            proxied_client: reader.address()?.first().copied(),
         };
         let state = InheritedState {
-            is_closing: from.bool()?,
-            input: from.bytes()?.to_vec(),
-            output: from.bytes()?.to_vec(),
-            session: Session::read(
-                from,
+            is_closing: reader.bool()?,
+            input: reader.bytes()?.to_vec(),
+            output: reader.bytes()?.to_vec(),
+            session: Session::read_fields(
+                reader,
                 rules.requires_login,
                 rules.previous_required_login,
                 rules.protocols,
@@ -90,14 +90,14 @@ impl Connection {
     ) -> Connection {
         let mut connection = Connection::new(stream, info, state.session);
         connection.pending_input = PendingInput::copy_of(&state.input, memory);
-        connection.pending_output = PendingOutput::copied(state.output, memory);
+        connection.pending_output = PendingOutput::from_copy(state.output, memory);
         connection.is_closing = state.is_closing;
         connection
     }
 
     /// Appends what the next process needs to continue the connection; false, and nothing appended, if it stays behind.
     /// Its bytes are subtracted from `bytes_left`, and must not exceed them.
-    pub(crate) fn hand_over(&self, to: &mut FieldWriter, bytes_left: &mut usize) -> bool {
+    pub(crate) fn hand_over(&self, writer: &mut FieldWriter, bytes_left: &mut usize) -> bool {
         let input = self.pending_input.bytes().unwrap_or_default();
         let output_bytes = self
             .pending_output
@@ -109,15 +109,15 @@ impl Connection {
             return false;
         }
         *bytes_left -= bytes;
-        to.u32(self.info.listener_index as u32);
-        to.u32(self.info.last_command_s.load(Ordering::Relaxed));
-        to.bool(self.info.has_proxy_header);
-        to.address(self.info.proxied_client());
-        to.bool(self.is_closing);
-        to.bytes(input);
+        writer.u32(self.info.listener_index as u32);
+        writer.u32(self.info.last_command_s.load(Ordering::Relaxed));
+        writer.bool(self.info.has_proxy_header);
+        writer.address(self.info.proxied_client());
+        writer.bool(self.is_closing);
+        writer.bytes(input);
         let output = self.pending_output.as_ref();
-        to.bytes(&output.map_or_else(Vec::new, |output| output.unsent()));
-        self.session.write_state(to);
+        writer.bytes(&output.map_or_else(Vec::new, |output| output.unsent()));
+        self.session.write_state(writer);
         true
     }
 
@@ -141,8 +141,8 @@ impl Connection {
     /// Makes the pending lines of a watcher its last output. One that did not take what it was sent loses them.
     pub(crate) fn queue_final_watch_lines(&mut self, shared: &Shared) {
         if self.pending_output.is_none() {
-            let lines = shared.watchers.drain_final_lines(self.info.id.serial);
-            self.pending_output = PendingOutput::copied(lines, &shared.memory);
+            let lines = shared.watchers.take_final_lines(self.info.id.serial);
+            self.pending_output = PendingOutput::from_copy(lines, &shared.memory);
         }
     }
 

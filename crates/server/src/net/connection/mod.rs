@@ -16,12 +16,12 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use self::buffers::Received;
+use self::buffers::ReceivedInput;
 pub(crate) use self::buffers::{Buffers, InputSource, READ_AHEAD_BYTES};
 pub(crate) use self::handover_state::{InheritedInfo, InheritedState, LoginRules};
 use self::pending::PendingInput;
 use self::receiving::peek;
-use crate::net::send::{self, PendingOutput, Sent};
+use crate::net::send::{self, PendingOutput, SendOutcome};
 use crate::net::stream::Stream;
 use crate::session::command_log;
 use crate::session::context::Context;
@@ -228,7 +228,7 @@ impl Connection {
             && !(self.is_closing || self.is_uploader || self.is_parked || self.is_queued)
     }
 
-    /// It was read ahead: its input is already received, or the connection is closed.
+    /// Serves a connection that was read ahead: its input is already received, or it is closed.
     pub(crate) fn serve_read_ahead(
         &mut self,
         received: Result<Option<&[u8]>, CloseReason>,
@@ -243,7 +243,7 @@ impl Connection {
         }
     }
 
-    /// The socket is readable.
+    /// Serves a connection whose socket is readable.
     pub(crate) fn on_readable(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> NextStep {
         self.read_interest = Interest::Input;
         match self.mode {
@@ -255,15 +255,15 @@ impl Connection {
         }
     }
 
-    /// The socket is writable, or the connection may use its next quota.
+    /// Continues a connection whose socket is writable, or that may use its next quota.
     pub(crate) fn resume(&mut self, context: &Context<'_>, buffers: &mut Buffers) -> NextStep {
         self.read_interest = Interest::Input;
         if let Some(pending_output) = &mut self.pending_output {
             match pending_output.send(&mut self.stream, context) {
-                Sent::All => self.pending_output = None,
-                Sent::QuotaUsed => return NextStep::RequeueAfterSmallRequests,
-                Sent::Partial => return NextStep::Wait,
-                Sent::Failed => return NextStep::Close(CloseReason::Error),
+                SendOutcome::All => self.pending_output = None,
+                SendOutcome::QuotaUsed => return NextStep::RequeueAfterSmallRequests,
+                SendOutcome::Partial => return NextStep::Wait,
+                SendOutcome::Failed => return NextStep::Close(CloseReason::Error),
             }
         }
         match self.stream.flush(context.counters) {
@@ -312,7 +312,7 @@ impl Connection {
         let mut pending_input = PendingInput::default();
         let received = match source {
             InputSource::ReadAhead(input) if input.len() < READ_AHEAD_BYTES => {
-                Ok(Received::not_full(input.len()))
+                Ok(ReceivedInput::not_full(input.len()))
             }
             InputSource::ReadAhead(input) => self.receive_after_read_ahead(input, context, buffers),
             InputSource::Socket if is_uploading => {
@@ -327,11 +327,11 @@ impl Connection {
             InputSource::Socket => self.receive_commands(context, buffers),
             InputSource::PendingInput => {
                 pending_input = std::mem::take(&mut self.pending_input);
-                Ok(Received::not_full(pending_input.len()))
+                Ok(ReceivedInput::not_full(pending_input.len()))
             }
         };
-        let Received {
-            mut filled,
+        let ReceivedInput {
+            mut filled_bytes,
             mut is_full,
         } = match received {
             Ok(received) => received,
@@ -342,7 +342,7 @@ impl Connection {
         let mut command_bytes = 0;
         let next_step = loop {
             let input = input_outside_buffer.unwrap_or(&buffers.input);
-            let input = input.get(used..filled).unwrap_or_default();
+            let input = input.get(used..filled_bytes).unwrap_or_default();
             let mut out = Output::new(std::mem::take(&mut buffers.output));
             let progress = self.session.run(input, context, &mut out);
             used += progress.used_bytes;
@@ -352,7 +352,7 @@ impl Connection {
             budget = budget.saturating_sub(out.len());
             let send_outcome = self.send(&mut out, context);
             buffers.return_output_buffer(out.into_bytes());
-            if send_outcome == Sent::Failed {
+            if send_outcome == SendOutcome::Failed {
                 break NextStep::Close(CloseReason::Error);
             }
             if let RunEnd::NeedsBytes(bytes) = progress.run_end {
@@ -368,12 +368,13 @@ impl Connection {
             }
             // If the head of a large value filled the buffer there is more to receive: no wait is needed.
             let begins_upload = std::mem::take(&mut is_full) && self.session.upload_mut().is_some();
-            if !begins_upload || next_step != NextStep::Wait || send_outcome != Sent::All {
+            if !begins_upload || next_step != NextStep::Wait || send_outcome != SendOutcome::All {
                 break next_step;
             }
             match self.receive_upload(&mut budget, context, buffers) {
-                Ok(received_after) => {
-                    (input_outside_buffer, used, filled) = (None, 0, received_after.filled);
+                Ok(received_input) => {
+                    (input_outside_buffer, used, filled_bytes) =
+                        (None, 0, received_input.filled_bytes);
                 }
                 Err(next_step) => return next_step,
             }
@@ -382,13 +383,13 @@ impl Connection {
             self.pending_input = pending_input;
         } else {
             let input = input_outside_buffer.unwrap_or(&buffers.input);
-            let rest = input.get(used..filled).unwrap_or_default();
-            self.pending_input = PendingInput::copy_of(rest, &context.shared.memory);
+            let unparsed_input = input.get(used..filled_bytes).unwrap_or_default();
+            self.pending_input = PendingInput::copy_of(unparsed_input, &context.shared.memory);
         }
         self.reserve_for_incomplete(next_step, command_bytes, context)
     }
 
-    /// How a connection continues that has received more than it was served: no event of the socket reports that.
+    /// Requeues a connection whose stream holds received bytes: no event of the socket reports them.
     pub(crate) fn requeue_if_received(&self, next_step: NextStep) -> NextStep {
         let is_ready = self.stream.has_received()
             && next_step == NextStep::Wait
@@ -445,13 +446,13 @@ impl Connection {
         let mut receive_max = RECV_BYTES;
         loop {
             let target = buffers.input.get_mut(..receive_max).unwrap_or_default();
-            let filled = match peek(self.stream.socket(), target, context.counters) {
-                Ok(Some(filled)) => filled,
+            let filled_bytes = match peek(self.stream.socket(), target, context.counters) {
+                Ok(Some(filled_bytes)) => filled_bytes,
                 Ok(None) => return NextStep::Wait,
                 Err(reason) => return NextStep::Close(reason),
             };
             let mut out = Output::new(std::mem::take(&mut buffers.output));
-            let input = buffers.input.get(..filled).unwrap_or_default();
+            let input = buffers.input.get(..filled_bytes).unwrap_or_default();
             let Progress {
                 used_bytes: used,
                 run_end,
@@ -459,19 +460,19 @@ impl Connection {
             let send_outcome = self.send(&mut out, context);
             buffers.return_output_buffer(out.into_bytes());
             let is_consumed = self.consume(used, context, buffers);
-            if send_outcome == Sent::Failed || !is_consumed {
+            if send_outcome == SendOutcome::Failed || !is_consumed {
                 return NextStep::Close(CloseReason::Error);
             }
-            let is_unfinished =
-                matches!(run_end, RunEnd::NeedsInput | RunEnd::NeedsBytes(_)) && used < filled;
-            if !is_unfinished || send_outcome != Sent::All {
+            let is_unfinished = matches!(run_end, RunEnd::NeedsInput | RunEnd::NeedsBytes(_))
+                && used < filled_bytes;
+            if !is_unfinished || send_outcome != SendOutcome::All {
                 return self.continue_after_peek(run_end, send_outcome, context);
             }
             if used > 0 {
                 // Once more with the incomplete command at the start.
                 return NextStep::Requeue;
             }
-            if filled < receive_max || receive_max == INPUT_BYTES {
+            if filled_bytes < receive_max || receive_max == INPUT_BYTES {
                 return self.wait_for_rest(&run_end, context);
             }
             receive_max = INPUT_BYTES;
@@ -482,13 +483,13 @@ impl Connection {
     fn continue_after_peek(
         &mut self,
         run_end: RunEnd,
-        sent: Sent,
+        send_outcome: SendOutcome,
         context: &Context<'_>,
     ) -> NextStep {
         let is_parked = matches!(run_end, RunEnd::WaitForMemory(_));
         // The socket has to be checked before each slice, so only one slice is made.
         let next_step = self
-            .next_step_after(run_end, sent, 0, context)
+            .next_step_after(run_end, send_outcome, 0, context)
             .unwrap_or(NextStep::Requeue);
         if is_parked {
             self.read_interest = Interest::Nothing;
@@ -533,15 +534,15 @@ impl Connection {
     fn next_step_after(
         &mut self,
         run_end: RunEnd,
-        sent: Sent,
+        send_outcome: SendOutcome,
         budget: usize,
         context: &Context<'_>,
     ) -> Option<NextStep> {
         // Pending output goes first.
-        let unsent = match sent {
-            Sent::Partial => Some(NextStep::Wait),
-            Sent::QuotaUsed => Some(NextStep::RequeueAfterSmallRequests),
-            Sent::All | Sent::Failed => None,
+        let unsent = match send_outcome {
+            SendOutcome::Partial => Some(NextStep::Wait),
+            SendOutcome::QuotaUsed => Some(NextStep::RequeueAfterSmallRequests),
+            SendOutcome::All | SendOutcome::Failed => None,
         };
         match run_end {
             RunEnd::Close(_) if unsent.is_some() => {
@@ -572,14 +573,14 @@ impl Connection {
     }
 
     /// Sends the output of a run and keeps the rest as pending.
-    fn send(&mut self, out: &mut Output<'_>, context: &Context<'_>) -> Sent {
+    fn send(&mut self, out: &mut Output<'_>, context: &Context<'_>) -> SendOutcome {
         let (send_outcome, pending_output) = send::send_output(&mut self.stream, out, context);
         self.pending_output = pending_output;
         if out.release_held_values() {
             context.shared.memory.record_release();
         }
-        if send_outcome == Sent::All && self.stream.has_unsent() {
-            return Sent::Partial;
+        if send_outcome == SendOutcome::All && self.stream.has_unsent() {
+            return SendOutcome::Partial;
         }
         send_outcome
     }

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use super::buffers::{Buffers, RECV_BYTES_LOGIN, RECV_BYTES_UPLOADER, Received};
+use super::buffers::{Buffers, RECV_BYTES_LOGIN, RECV_BYTES_UPLOADER, ReceivedInput};
 use super::pending::PendingInput;
 use super::{Connection, NextStep};
 use crate::session::context::Context;
@@ -20,29 +20,29 @@ impl Connection {
         &mut self,
         context: &Context<'_>,
         buffers: &mut Buffers,
-    ) -> Result<Received, NextStep> {
-        let filled = self.copy_pending_input(buffers);
-        let receive_max = match filled {
+    ) -> Result<ReceivedInput, NextStep> {
+        let filled_bytes = self.copy_pending_input(buffers);
+        let receive_max = match filled_bytes {
             _ if self.awaits_login() => RECV_BYTES_LOGIN,
             0 if std::mem::take(&mut self.is_uploader) => RECV_BYTES_UPLOADER,
             0 => RECV_BYTES,
             _ if context.pressure == Pressure::High => RECV_BYTES_UPLOADER,
             _ => INPUT_BYTES,
         };
-        let target = buffers.input.get_mut(filled..).unwrap_or_default();
+        let target = buffers.input.get_mut(filled_bytes..).unwrap_or_default();
         let bytes = target.len().min(receive_max);
         if bytes == 0 {
             // The buffer is full of commands: these are served first.
-            return Ok(Received::not_full(filled));
+            return Ok(ReceivedInput::not_full(filled_bytes));
         }
         let target = target.get_mut(..bytes).unwrap_or_default();
         match self.stream.receive(target, context.counters) {
-            Ok(Some(received)) => Ok(Received {
-                filled: filled + received,
+            Ok(Some(received)) => Ok(ReceivedInput {
+                filled_bytes: filled_bytes + received,
                 is_full: received == bytes,
             }),
             Ok(None) => {
-                let input = buffers.input.get(..filled).unwrap_or_default();
+                let input = buffers.input.get(..filled_bytes).unwrap_or_default();
                 self.pending_input = PendingInput::copy_of(input, &context.shared.memory);
                 Err(NextStep::Wait)
             }
@@ -55,7 +55,7 @@ impl Connection {
         &mut self,
         context: &Context<'_>,
         pending_input: &mut PendingInput,
-    ) -> Result<Received, NextStep> {
+    ) -> Result<ReceivedInput, NextStep> {
         let Some(target) = self.pending_input.buffer_mut() else {
             return Err(NextStep::Wait);
         };
@@ -68,7 +68,7 @@ impl Connection {
             return Err(NextStep::Wait);
         }
         *pending_input = std::mem::take(&mut self.pending_input);
-        Ok(Received::not_full(pending_input.len()))
+        Ok(ReceivedInput::not_full(pending_input.len()))
     }
 
     /// Copies the read-ahead input into the buffer, and receives more after it if there is more.
@@ -77,17 +77,17 @@ impl Connection {
         input: &[u8],
         context: &Context<'_>,
         buffers: &mut Buffers,
-    ) -> Result<Received, NextStep> {
+    ) -> Result<ReceivedInput, NextStep> {
         let Some((target, tail)) = buffers.input.split_at_mut_checked(input.len()) else {
             return Err(NextStep::Close(CloseReason::Error));
         };
         target.copy_from_slice(input);
         let tail = tail.get_mut(..RECV_BYTES).unwrap_or_default();
         // Input before the end of the stream is served first; the socket reports its end again.
-        let more = self.stream.receive(tail, context.counters).unwrap_or(None);
-        Ok(Received {
-            filled: input.len() + more.unwrap_or(0),
-            is_full: more == Some(RECV_BYTES),
+        let received_after = self.stream.receive(tail, context.counters).unwrap_or(None);
+        Ok(ReceivedInput {
+            filled_bytes: input.len() + received_after.unwrap_or(0),
+            is_full: received_after == Some(RECV_BYTES),
         })
     }
 
@@ -98,10 +98,10 @@ impl Connection {
         budget: &mut usize,
         context: &Context<'_>,
         buffers: &mut Buffers,
-    ) -> Result<Received, NextStep> {
+    ) -> Result<ReceivedInput, NextStep> {
         self.is_uploader = true;
         while let Some(reservation) = self.session.upload_mut() {
-            let missing = reservation.missing_bytes() as usize;
+            let missing_bytes = reservation.missing_bytes() as usize;
             let space = reservation.space(context.store, context.now);
             if space.is_empty() {
                 // No memory in the store: the bytes go to the session, which handles that.
@@ -111,14 +111,14 @@ impl Connection {
             // end of the stream.
             let bytes = space.len().min((*budget).max(RECV_BYTES_UPLOADER));
             let space = space.get_mut(..bytes).unwrap_or_default();
-            let target = space.len();
-            let tail = match context.pressure {
-                _ if target != missing => 0,
+            let target_bytes = space.len();
+            let tail_bytes = match context.pressure {
+                _ if target_bytes != missing_bytes => 0,
                 // Bytes of the next command stay in the socket.
                 Pressure::High => 2,
                 _ => RECV_BYTES_UPLOADER,
             };
-            let tail = buffers.input.get_mut(..tail).unwrap_or_default();
+            let tail = buffers.input.get_mut(..tail_bytes).unwrap_or_default();
             let received = self
                 .stream
                 .receive_vectored(space, tail, context.counters)
@@ -126,17 +126,17 @@ impl Connection {
             let Some(received) = received else {
                 return Err(NextStep::Wait);
             };
-            reservation.advance(received.min(target));
+            reservation.advance(received.min(target_bytes));
             *budget = budget.saturating_sub(received);
-            if received > target {
-                return Ok(Received::not_full(received - target));
+            if received > target_bytes {
+                return Ok(ReceivedInput::not_full(received - target_bytes));
             }
             // The socket had no more, or others have to be served.
-            if received < target || *budget == 0 {
+            if received < target_bytes || *budget == 0 {
                 break;
             }
         }
-        Ok(Received::not_full(0))
+        Ok(ReceivedInput::not_full(0))
     }
 }
 

@@ -4,7 +4,7 @@ use glasscache_protocol::replies;
 
 use super::buffers::Buffers;
 use super::{Connection, Interest, Mode, NextStep};
-use crate::net::send::Sent;
+use crate::net::send::SendOutcome;
 use crate::session::context::Context;
 use crate::session::output::Output;
 use crate::shared::connection_info::{CloseReason, STATE_WATCHING};
@@ -19,7 +19,7 @@ impl Connection {
             .shared
             .watchers
             .add(serial, filter, context.waker.clone());
-        context.shared.refresh_is_observed();
+        context.shared.update_is_observed();
         let reply: &[u8] = if is_added {
             replies::OK
         } else {
@@ -35,7 +35,7 @@ impl Connection {
         context: &Context<'_>,
         _buffers: &mut Buffers,
     ) -> NextStep {
-        let lines = context.shared.watchers.drain_lines(self.info.id.serial);
+        let lines = context.shared.watchers.take_lines(self.info.id.serial);
         if lines.is_empty() {
             NextStep::Wait
         } else {
@@ -44,10 +44,10 @@ impl Connection {
     }
 
     pub(super) fn send_bytes(&mut self, bytes: Vec<u8>, context: &Context<'_>) -> NextStep {
-        match self.send(&mut Output::rendered(bytes), context) {
-            Sent::Failed => NextStep::Close(CloseReason::Error),
-            Sent::QuotaUsed => NextStep::RequeueAfterSmallRequests,
-            Sent::All | Sent::Partial => NextStep::Wait,
+        match self.send(&mut Output::from_rendered(bytes), context) {
+            SendOutcome::Failed => NextStep::Close(CloseReason::Error),
+            SendOutcome::QuotaUsed => NextStep::RequeueAfterSmallRequests,
+            SendOutcome::All | SendOutcome::Partial => NextStep::Wait,
         }
     }
 
@@ -72,16 +72,16 @@ impl Connection {
             }
         }
         let mut out = Output::new(std::mem::take(&mut buffers.output));
-        let is_done = dump.run(context, &mut out);
+        let is_done = dump.append_slice(context, &mut out);
         if is_done {
             self.mode = Mode::Serve;
         }
-        let sent = self.send(&mut out, context);
+        let send_outcome = self.send(&mut out, context);
         buffers.return_output_buffer(out.into_bytes());
-        match sent {
-            Sent::Failed => NextStep::Close(CloseReason::Error),
-            Sent::Partial => NextStep::Wait,
-            Sent::All | Sent::QuotaUsed => NextStep::Requeue,
+        match send_outcome {
+            SendOutcome::Failed => NextStep::Close(CloseReason::Error),
+            SendOutcome::Partial => NextStep::Wait,
+            SendOutcome::All | SendOutcome::QuotaUsed => NextStep::Requeue,
         }
     }
 

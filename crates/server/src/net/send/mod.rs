@@ -21,7 +21,7 @@ pub(crate) const UNSHARED_QUOTA_BYTES: usize = 16 << 20;
 
 /// The result of a send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sent {
+pub(crate) enum SendOutcome {
     /// Everything was sent.
     All,
     /// Its quota was sent; the socket accepts more.
@@ -49,7 +49,7 @@ pub(crate) fn send_output(
     stream: &mut Stream,
     out: &Output<'_>,
     context: &Context<'_>,
-) -> (Sent, Option<Box<PendingOutput>>) {
+) -> (SendOutcome, Option<Box<PendingOutput>>) {
     let mut sent_bytes = 0;
     let mut quota_end = context.quota_bytes;
     while sent_bytes < out.len() {
@@ -70,22 +70,22 @@ pub(crate) fn send_output(
                 return (
                     pending_output
                         .as_ref()
-                        .map_or(Sent::Failed, |_| Sent::Partial),
+                        .map_or(SendOutcome::Failed, |_| SendOutcome::Partial),
                     pending_output,
                 );
             }
             Err(Errno::INTR) => {}
-            Err(_) => return (Sent::Failed, None),
+            Err(_) => return (SendOutcome::Failed, None),
         }
         if sent_bytes >= quota_end && sent_bytes < out.len() {
             if let Some(pending_output) =
                 PendingOutput::new(out, sent_bytes, WaitReason::Quota, context)
             {
-                return (Sent::QuotaUsed, Some(pending_output));
+                return (SendOutcome::QuotaUsed, Some(pending_output));
             }
             // Output that cannot be kept has to be sent at once.
             quota_end = sent_bytes + context.quota_bytes;
         }
     }
-    (Sent::All, None)
+    (SendOutcome::All, None)
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use glasscache_store::HeldValue;
 use rustix::io::Errno;
 
-use super::Sent;
+use super::SendOutcome;
 use crate::net::stream::Stream;
 use crate::session::context::Context;
 use crate::session::output::{Output, OutputPart};
@@ -62,10 +62,10 @@ impl PendingOutput {
     pub(super) fn new(
         out: &Output<'_>,
         sent_bytes: usize,
-        reason: WaitReason,
+        wait_reason: WaitReason,
         context: &Context<'_>,
     ) -> Option<Box<PendingOutput>> {
-        if reason == WaitReason::Quota && context.pressure != Pressure::Low {
+        if wait_reason == WaitReason::Quota && context.pressure != Pressure::Low {
             // The remaining memory is for output that waits for its socket.
             return None;
         }
@@ -81,7 +81,7 @@ impl PendingOutput {
                 OutputPart::Bytes(bytes) => {
                     let skipped = skip.min(bytes.len());
                     skip -= skipped;
-                    pending_output.copy(bytes.get(skipped..).unwrap_or_default(), 0);
+                    pending_output.append_copy(bytes.get(skipped..).unwrap_or_default(), 0);
                 }
                 OutputPart::Value(item) => {
                     let length = item.value_bytes() as usize;
@@ -98,10 +98,10 @@ impl PendingOutput {
                         pending_output
                             .parts
                             .push_back(PendingPart::HeldValue(held_value));
-                    } else if reason == WaitReason::Quota {
+                    } else if wait_reason == WaitReason::Quota {
                         return None;
                     } else {
-                        pending_output.copy_pieces(item.pieces(), skipped, length - skipped);
+                        pending_output.append_copies(item.pieces(), skipped, length - skipped);
                     }
                 }
             }
@@ -111,7 +111,10 @@ impl PendingOutput {
     }
 
     /// Output of a previous process; `None` if there is none.
-    pub(crate) fn copied(bytes: Vec<u8>, memory: &Arc<PeerMemory>) -> Option<Box<PendingOutput>> {
+    pub(crate) fn from_copy(
+        bytes: Vec<u8>,
+        memory: &Arc<PeerMemory>,
+    ) -> Option<Box<PendingOutput>> {
         (!bytes.is_empty()).then(|| {
             Box::new(PendingOutput {
                 charge: memory.charge(bytes.capacity()),
@@ -198,7 +201,7 @@ impl PendingOutput {
     }
 
     /// Copies `bytes`, which `following_bytes` bytes will follow: memory is reserved for both at once.
-    fn copy(&mut self, bytes: &[u8], following_bytes: usize) {
+    fn append_copy(&mut self, bytes: &[u8], following_bytes: usize) {
         if bytes.is_empty() {
             return;
         }
@@ -212,7 +215,7 @@ impl PendingOutput {
     }
 
     /// Copies `slices` without their first `skip` bytes, which leaves `remaining_bytes`.
-    fn copy_pieces<'p>(
+    fn append_copies<'p>(
         &mut self,
         slices: impl Iterator<Item = &'p [u8]>,
         mut skip: usize,
@@ -223,16 +226,16 @@ impl PendingOutput {
             skip -= skipped;
             let slice = slice.get(skipped..).unwrap_or_default();
             remaining_bytes = remaining_bytes.saturating_sub(slice.len());
-            self.copy(slice, remaining_bytes);
+            self.append_copy(slice, remaining_bytes);
         }
     }
 
     /// Sends what the socket accepts now, up to its quota.
-    pub(crate) fn send(&mut self, stream: &mut Stream, context: &Context<'_>) -> Sent {
+    pub(crate) fn send(&mut self, stream: &mut Stream, context: &Context<'_>) -> SendOutcome {
         let mut quota_left = context.quota_bytes;
         while !self.parts.is_empty() {
             if quota_left == 0 {
-                return Sent::QuotaUsed;
+                return SendOutcome::QuotaUsed;
             }
             let has_more = self.has_more_than(quota_left);
             match stream.send_pieces(&self.gather(quota_left), has_more, context.counters) {
@@ -240,12 +243,12 @@ impl PendingOutput {
                     quota_left = quota_left.saturating_sub(bytes);
                     self.advance(bytes);
                 }
-                Err(Errno::AGAIN) => return Sent::Partial,
+                Err(Errno::AGAIN) => return SendOutcome::Partial,
                 Err(Errno::INTR) => {}
-                Err(_) => return Sent::Failed,
+                Err(_) => return SendOutcome::Failed,
             }
         }
-        Sent::All
+        SendOutcome::All
     }
 
     /// The next `bytes_max` bytes.
@@ -265,12 +268,12 @@ impl PendingOutput {
     /// The next `bytes` have been sent.
     fn advance(&mut self, bytes: usize) {
         self.sent_bytes += bytes;
-        while let Some(first) = self.parts.front().map(PendingPart::len)
-            && first <= self.sent_bytes
+        while let Some(first_part_bytes) = self.parts.front().map(PendingPart::len)
+            && first_part_bytes <= self.sent_bytes
         {
-            self.sent_bytes -= first;
+            self.sent_bytes -= first_part_bytes;
             if let Some(PendingPart::HeldValue(held_value)) = self.parts.pop_front() {
-                self.held_bytes = self.held_bytes.saturating_sub(first);
+                self.held_bytes = self.held_bytes.saturating_sub(first_part_bytes);
                 drop(held_value);
                 self.charge.record_release();
             }

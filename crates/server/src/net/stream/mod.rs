@@ -12,7 +12,7 @@ use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 
-pub(crate) use self::tls::{Handshake, TlsStream};
+pub(crate) use self::tls::{HandshakeProgress, TlsStream};
 use crate::session::send_vector::SendVector;
 use crate::shared::connection_info::CloseReason;
 use crate::shared::counters::Counters;

@@ -36,13 +36,13 @@ pub(crate) struct TlsStream {
     has_grown: bool,
     /// Why nothing more is received; reported after the decrypted bytes.
     end_reason: Option<CloseReason>,
-    /// For what is kept in memory.
+    /// The charge for the bytes kept in memory.
     charge: Charge,
 }
 
-/// How far a handshake is.
+/// The progress of a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Handshake {
+pub(crate) enum HandshakeProgress {
     /// The client's next bytes, or space in the socket, are needed.
     InProgress,
     /// The client closed before it sent anything, as checks of a port do.
@@ -69,26 +69,26 @@ impl TlsStream {
         &self.socket
     }
 
-    /// Goes on with the handshake as far as the socket allows; the error is the reason of a failure.
-    pub(crate) fn handshake(&mut self) -> Result<Handshake, String> {
+    /// Continues the handshake as far as the socket allows; the error is the reason of a failure.
+    pub(crate) fn continue_handshake(&mut self) -> Result<HandshakeProgress, String> {
         loop {
             match self.write_records() {
                 Ok(()) => {}
-                Err(Errno::AGAIN) => return Ok(Handshake::InProgress),
+                Err(Errno::AGAIN) => return Ok(HandshakeProgress::InProgress),
                 Err(error) => return Err(error.to_string()),
             }
             if !self.session.is_handshaking() {
                 let is_full = self.session.handshake_kind() != Some(HandshakeKind::Resumed);
                 self.incomplete_bytes = 0;
                 self.update_charge();
-                return Ok(Handshake::Complete { is_full });
+                return Ok(HandshakeProgress::Complete { is_full });
             }
             match self.session.read_tls(&mut Socket(&self.socket)) {
-                Ok(0) if self.incomplete_bytes == 0 => return Ok(Handshake::ClientClosed),
+                Ok(0) if self.incomplete_bytes == 0 => return Ok(HandshakeProgress::ClientClosed),
                 Ok(0) => return Err("the client closed the connection".to_owned()),
-                Ok(read) => self.incomplete_bytes += read,
+                Ok(read_bytes) => self.incomplete_bytes += read_bytes,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    return Ok(Handshake::InProgress);
+                    return Ok(HandshakeProgress::InProgress);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.to_string()),
@@ -225,9 +225,9 @@ impl TlsStream {
     /// had none.
     fn read_records(&mut self, counters: &Counters) -> Result<usize, CloseReason> {
         counters.recv_calls.bump();
-        let read = match self.session.read_tls(&mut Socket(&self.socket)) {
+        let read_bytes = match self.session.read_tls(&mut Socket(&self.socket)) {
             Ok(0) => return Err(CloseReason::Normal),
-            Ok(read) => read,
+            Ok(read_bytes) => read_bytes,
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
             {
@@ -240,11 +240,11 @@ impl TlsStream {
             return Err(CloseReason::TlsRecord);
         };
         self.decrypted_bytes = state.plaintext_bytes_to_read();
-        self.has_grown |= self.incomplete_bytes + read > 2 * READ_BYTES;
+        self.has_grown |= self.incomplete_bytes + read_bytes > 2 * READ_BYTES;
         self.incomplete_bytes = if self.decrypted_bytes > 0 {
             0
         } else {
-            self.incomplete_bytes + read
+            self.incomplete_bytes + read_bytes
         };
         if state.tls_bytes_to_write() > 0 {
             // A reply of the protocol itself; what does not fit now is sent before the next output.
@@ -253,7 +253,7 @@ impl TlsStream {
         if state.peer_has_closed() {
             self.end_reason = Some(CloseReason::Normal);
         }
-        Ok(read)
+        Ok(read_bytes)
     }
 
     fn write_records(&mut self) -> Result<(), Errno> {

@@ -46,10 +46,10 @@ const RETRIES_AT_ONCE: usize = 4;
 
 /// The deferred connections of a worker.
 pub(super) struct Deferred {
-    /// Each at most once, and the reason for which it is served.
+    /// The queued connections, each at most once, with the reason for which it is served.
     queue: VecDeque<(u64, ServeReason)>,
     /// Connections that wait for memory that others hold.
-    parked: Parked,
+    parked_uploads: ParkedUploads,
     /// When they were last queued.
     parked_tried_at: Instant,
     /// The number of releases of upload memory at that time.
@@ -58,15 +58,15 @@ pub(super) struct Deferred {
     waiting_writes: VecDeque<u64>,
     /// When they were last queued.
     writes_tried_at: Instant,
-    /// One of them is new, or got its segment.
+    /// Whether one of them is new, or got its segment.
     must_try_writes: bool,
     /// Connections that wait for memory that peers may hold, oldest first.
     memory_queue: VecDeque<u64>,
-    /// The first in line has to be checked without an event: it is new, or more may be granted.
+    /// Whether the first in line has to be checked without an event: it is new, or more may be granted.
     must_check_memory: bool,
     /// The number of releases when they were last checked, and in which second that was.
     memory_releases_seen: (u64, u32),
-    /// One that waited got memory, so the next may get some too.
+    /// Whether one that waited got memory, so that the next may get some too.
     has_progress: bool,
     /// When the iteration began.
     iteration_began_at: Instant,
@@ -74,12 +74,12 @@ pub(super) struct Deferred {
     small_request_at: Instant,
 }
 
-/// Connections that wait for memory that others hold, oldest first.
+/// Connections that wait for upload memory that others hold, oldest first.
 #[derive(Default)]
-struct Parked {
-    /// Those with a part of their value, by the number of the upload.
+struct ParkedUploads {
+    /// Uploads that have a part of their value, by their number.
     begun_uploads: BTreeMap<u64, u64>,
-    /// Those that wait to begin, by a number of their own.
+    /// Uploads that wait to begin, by the number in which they were queued.
     waiting_uploads: BTreeMap<u64, u64>,
     last_queue_number: u64,
 }
@@ -89,7 +89,7 @@ impl Deferred {
         let now = Instant::now();
         Deferred {
             queue: VecDeque::new(),
-            parked: Parked::default(),
+            parked_uploads: ParkedUploads::default(),
             parked_tried_at: now,
             releases_seen: 0,
             waiting_writes: VecDeque::new(),
@@ -109,7 +109,7 @@ impl Deferred {
     }
 
     /// Records that a small request was served in this iteration.
-    pub(super) fn note_small_request(&mut self) {
+    pub(super) fn record_small_request(&mut self) {
         self.small_request_at = self.iteration_began_at;
     }
 
@@ -135,7 +135,7 @@ impl Deferred {
 
     /// Queues a connection that used a quota of its transfer: as the next one, because alternating transfers cost a
     /// third more, until it has used [`QUOTAS_MAX`].
-    pub(super) fn add_first(&mut self, slot_key: u64, connection: &mut Connection) {
+    pub(super) fn add_to_front(&mut self, slot_key: u64, connection: &mut Connection) {
         connection.quotas_used += 1;
         if connection.quotas_used >= QUOTAS_MAX {
             connection.quotas_used = 0;
@@ -169,7 +169,7 @@ impl Deferred {
         self.must_check_memory && !self.memory_queue.is_empty()
     }
 
-    /// Whether there is work that needs no wait.
+    /// Whether there is work for which nothing has to be waited for.
     pub(super) fn has_ready_work(&self) -> bool {
         !self.queue.is_empty()
             || (self.has_progress && self.has_parked())
@@ -189,7 +189,8 @@ impl Deferred {
 
     /// Whether a connection waits for memory.
     pub(super) fn has_parked(&self) -> bool {
-        !self.parked.begun_uploads.is_empty() || !self.parked.waiting_uploads.is_empty()
+        !self.parked_uploads.begun_uploads.is_empty()
+            || !self.parked_uploads.waiting_uploads.is_empty()
     }
 }
 
@@ -262,17 +263,19 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(slot_key) else {
             return;
         };
-        let parked = &mut self.deferred.parked;
+        let parked_uploads = &mut self.deferred.parked_uploads;
         if let Some(id) = connection.upload_id() {
             // It waited to begin, and has begun.
             self.deferred.has_progress |= connection.upload_queue_number.take().is_some();
-            parked.begun_uploads.insert(id, slot_key);
+            parked_uploads.begun_uploads.insert(id, slot_key);
         } else {
             let queue_number = *connection.upload_queue_number.get_or_insert_with(|| {
-                parked.last_queue_number += 1;
-                parked.last_queue_number
+                parked_uploads.last_queue_number += 1;
+                parked_uploads.last_queue_number
             });
-            parked.waiting_uploads.insert(queue_number, slot_key);
+            parked_uploads
+                .waiting_uploads
+                .insert(queue_number, slot_key);
         }
         connection.is_retry = false;
         connection.segment_wait_since = None;
@@ -311,11 +314,14 @@ impl Worker {
             return;
         }
         self.deferred.writes_tried_at = now;
-        let mut retried = 0;
+        let mut retried_count = 0;
         while let Some(&slot_key) = self.deferred.waiting_writes.front() {
-            let waiting = self.connections.get_mut(slot_key).filter(|c| c.is_parked);
+            let waiting = self
+                .connections
+                .get_mut(slot_key)
+                .filter(|connection| connection.is_parked);
             if let Some(connection) = waiting {
-                if retried >= RETRIES_AT_ONCE && !self.deferred.may_refuse(connection) {
+                if retried_count >= RETRIES_AT_ONCE && !self.deferred.may_refuse(connection) {
                     return;
                 }
                 connection.is_parked = false;
@@ -323,7 +329,7 @@ impl Worker {
                 self.shared.parked_connections.subtract(1);
                 self.deferred
                     .add(slot_key, connection, ServeReason::Writable);
-                retried += 1;
+                retried_count += 1;
             }
             self.deferred.waiting_writes.pop_front();
         }
@@ -338,10 +344,13 @@ impl Worker {
         if std::mem::take(&mut connection.is_parked) {
             // Something else woke it. A key that stays in the queue is skipped when it is first.
             if let Some(queue_number) = queue_number {
-                self.deferred.parked.waiting_uploads.remove(&queue_number);
+                self.deferred
+                    .parked_uploads
+                    .waiting_uploads
+                    .remove(&queue_number);
             }
             if let Some(id) = connection.upload_id() {
-                self.deferred.parked.begun_uploads.remove(&id);
+                self.deferred.parked_uploads.begun_uploads.remove(&id);
             }
             self.shared.parked_connections.subtract(1);
         }
@@ -368,9 +377,9 @@ impl Worker {
         self.deferred.parked_tried_at = now;
         self.deferred.releases_seen = releases;
         for is_uploading in [true, false] {
-            let mut retried = 0;
-            while retried < RETRIES_AT_ONCE
-                && let Some(slot_key) = self.deferred.parked.pop(is_uploading)
+            let mut retried_count = 0;
+            while retried_count < RETRIES_AT_ONCE
+                && let Some(slot_key) = self.deferred.parked_uploads.pop(is_uploading)
             {
                 // One that was closed or woken meanwhile does not count.
                 if let Some(connection) = self.connections.get_mut(slot_key)
@@ -381,21 +390,21 @@ impl Worker {
                     self.deferred
                         .add(slot_key, connection, ServeReason::Writable);
                     self.counters.upload_tries.bump();
-                    retried += 1;
+                    retried_count += 1;
                 }
             }
         }
     }
 }
 
-impl Parked {
+impl ParkedUploads {
     fn pop(&mut self, is_uploading: bool) -> Option<u64> {
-        let parked = if is_uploading {
+        let uploads = if is_uploading {
             &mut self.begun_uploads
         } else {
             &mut self.waiting_uploads
         };
-        parked.pop_first().map(|(_, slot_key)| slot_key)
+        uploads.pop_first().map(|(_, slot_key)| slot_key)
     }
 }
 

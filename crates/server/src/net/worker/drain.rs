@@ -19,16 +19,19 @@ impl Worker {
         self.add_accepted_connections();
         for slot_key in self
             .connections
-            .keys(|connection| !connection.has_pending_output())
+            .keys_where(|connection| !connection.has_pending_output())
         {
             self.serve(slot_key, ServeReason::Input);
         }
         self.serve_all_watchers();
         while Instant::now() < deadline {
-            for slot_key in self.connections.keys(|c| c.is_idle() || c.is_watching()) {
+            for slot_key in self
+                .connections
+                .keys_where(|connection| connection.is_idle() || connection.is_watching())
+            {
                 self.close(slot_key, CloseReason::Shutdown);
             }
-            if self.connections.keys(|_| true).is_empty() {
+            if self.connections.keys_where(|_| true).is_empty() {
                 return;
             }
             events.clear();
@@ -52,7 +55,7 @@ impl Worker {
     }
 
     pub(super) fn close_all(&mut self) {
-        for slot_key in self.connections.keys(|_| true) {
+        for slot_key in self.connections.keys_where(|_| true) {
             self.close(slot_key, CloseReason::Shutdown);
         }
     }

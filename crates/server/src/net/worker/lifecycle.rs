@@ -27,12 +27,12 @@ impl Worker {
         };
         let info = Arc::clone(&connection.info);
         let wanted_bytes = std::mem::take(&mut connection.wanted_bytes);
-        self.shared.memory.note_wanted(wanted_bytes, 0);
+        self.shared.memory.record_wanted(wanted_bytes, 0);
         self.shared.marked_for_close.close(&info.held_memory);
         if connection.is_watching() {
             self.watching.remove(slot_key);
             self.shared.watchers.remove(info.id.serial);
-            self.shared.refresh_is_observed();
+            self.shared.update_is_observed();
         }
         events::publish_connection(&self.shared, &info, Some(reason.name()));
         self.log_close(&info, reason);
@@ -52,7 +52,7 @@ impl Worker {
 
     fn log_close(&self, info: &ConnectionInfo, reason: CloseReason) {
         let shared = &self.shared;
-        let line = |message| {
+        let format_line = |message| {
             let (peer, descriptor) = (info.peer(), info.id.descriptor);
             format!("glasscache: closed {peer} (descriptor {descriptor}): {message}")
         };
@@ -65,7 +65,7 @@ impl Worker {
             tls.counters.protocol_errors.fetch_add(1, Ordering::Relaxed);
         }
         match reason.log_message() {
-            Some(message) if shared.logs_at(1) => shared.log.queue_line(line(message)),
+            Some(message) if shared.logs_at(1) => shared.log.queue_line(format_line(message)),
             // At any verbosity: the user sees only a timeout.
             Some(message) => {
                 let kind = match reason {
@@ -75,7 +75,7 @@ impl Worker {
                 };
                 shared
                     .log
-                    .queue_line_rate_limited(kind, self.now.0, || line(message));
+                    .queue_line_rate_limited(kind, self.now.0, || format_line(message));
             }
             None => {}
         }
@@ -147,7 +147,7 @@ impl Worker {
         }
         for slot_key in self
             .connections
-            .keys(|c| c.info.held_memory.is_marked_for_close())
+            .keys_where(|connection| connection.info.held_memory.is_marked_for_close())
         {
             self.counters.stalled_closed.bump();
             self.close(slot_key, CloseReason::Stalled);
@@ -166,7 +166,7 @@ impl Worker {
             let last_command_s = connection.info.last_command_s.load(Ordering::Relaxed);
             !connection.is_watching() && now.saturating_sub(last_command_s) > idle_max_s
         };
-        for slot_key in self.connections.keys(is_idle_for_too_long) {
+        for slot_key in self.connections.keys_where(is_idle_for_too_long) {
             self.counters.idle_kicks.bump();
             self.close(slot_key, CloseReason::IdleTimeout);
         }

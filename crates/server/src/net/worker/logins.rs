@@ -19,7 +19,7 @@ pub(super) struct PendingLogins {
     verifying: Vec<u64>,
     /// All of them, and some that have logged in since the last check.
     unauthenticated: Vec<u64>,
-    last_checked: Instant,
+    last_checked_at: Instant,
 }
 
 impl PendingLogins {
@@ -27,7 +27,7 @@ impl PendingLogins {
         PendingLogins {
             verifying: Vec::new(),
             unauthenticated: Vec::new(),
-            last_checked: Instant::now(),
+            last_checked_at: Instant::now(),
         }
     }
 
@@ -49,7 +49,7 @@ impl PendingLogins {
         }
     }
 
-    /// An attempt of a connection is being verified.
+    /// Adds a connection whose attempt is being verified.
     pub(super) fn add_verifying(&mut self, slot_key: u64, connection: &mut Connection) {
         if !std::mem::replace(&mut connection.is_login_listed, true) {
             self.verifying.push(slot_key);
@@ -82,11 +82,11 @@ impl Worker {
 
     /// Closes connections that did not log in in time.
     pub(super) fn close_late_logins(&mut self, now: Instant) {
-        let is_check_due = now.duration_since(self.logins.last_checked) >= LOGIN_CHECK_INTERVAL;
+        let is_check_due = now.duration_since(self.logins.last_checked_at) >= LOGIN_CHECK_INTERVAL;
         if !self.logins.must_check() || !is_check_due {
             return;
         }
-        self.logins.last_checked = now;
+        self.logins.last_checked_at = now;
         for slot_key in std::mem::take(&mut self.logins.unauthenticated) {
             let Some(connection) = self.connections.get_mut(slot_key) else {
                 continue;

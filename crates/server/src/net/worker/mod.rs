@@ -159,7 +159,7 @@ impl Worker {
             if self.shared.store.needs_backing() {
                 self.shared.listener_waker.wake();
             }
-            self.note_cpu_time(cpu_time_before);
+            self.record_cpu_time(cpu_time_before);
             let examined = self.counters.examined.get() - examined_before;
             self.counters.iteration_examined_max.raise(examined);
         }
@@ -202,7 +202,9 @@ impl Worker {
             SLEEP_MAX
         };
         let sleep = match self.watching.sleep_time() {
-            Some(next) if sleep.tv_sec > 0 || next.tv_nsec < sleep.tv_nsec => next,
+            Some(watch_sleep) if sleep.tv_sec > 0 || watch_sleep.tv_nsec < sleep.tv_nsec => {
+                watch_sleep
+            }
             _ => sleep,
         };
         // An interrupted wait is an iteration without events.
@@ -220,7 +222,7 @@ impl Worker {
         self.deferred.begin_iteration(began_at);
         let now = self.shared.clock.now();
         if now != std::mem::replace(&mut self.now, now) {
-            self.shared.clock.follow_wall();
+            self.shared.clock.follow_wall_clock();
         }
         self.counters.iterations.bump();
         for events in events.chunks(READ_AHEAD_CONNECTIONS) {
@@ -249,7 +251,7 @@ impl Worker {
             self.close_marked();
             self.serve_decided_logins();
             self.serve_urgent_watchers();
-        } else if self.note_hangup(slot_key, flags) {
+        } else if self.record_hangup(slot_key, flags) {
             self.close(slot_key, CloseReason::Error);
         } else if flags.contains(EventFlags::OUT) {
             self.serve_or_queue(slot_key, ServeReason::Writable);
@@ -261,7 +263,7 @@ impl Worker {
     }
 
     /// Records what `flags` report about the peer's end; returns whether a waiting connection no longer has a peer.
-    fn note_hangup(&mut self, slot_key: u64, flags: EventFlags) -> bool {
+    fn record_hangup(&mut self, slot_key: u64, flags: EventFlags) -> bool {
         if !flags.intersects(EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP) {
             return false;
         }
@@ -293,12 +295,12 @@ impl Worker {
             .then(|| clock_gettime(ClockId::ThreadCPUTime))
     }
 
-    fn note_cpu_time(&self, before: Option<Timespec>) {
-        let (Some(before), Some(now)) = (before, self.cpu_time()) else {
+    fn record_cpu_time(&self, cpu_time_before: Option<Timespec>) {
+        let (Some(cpu_time_before), Some(now)) = (cpu_time_before, self.cpu_time()) else {
             return;
         };
-        let elapsed_us =
-            (now.tv_sec - before.tv_sec) * 1_000_000 + (now.tv_nsec - before.tv_nsec) / 1000;
+        let elapsed_us = (now.tv_sec - cpu_time_before.tv_sec) * 1_000_000
+            + (now.tv_nsec - cpu_time_before.tv_nsec) / 1000;
         self.counters
             .iteration_cpu_us_max
             .raise(u64::try_from(elapsed_us).unwrap_or(0));
@@ -352,7 +354,7 @@ impl Worker {
         if wanted_bytes != connection.wanted_bytes {
             self.shared
                 .memory
-                .note_wanted(connection.wanted_bytes, wanted_bytes);
+                .record_wanted(connection.wanted_bytes, wanted_bytes);
             if connection.wanted_bytes == 0 {
                 self.counters.memory_waits.bump();
             }
@@ -373,7 +375,7 @@ impl Worker {
                 if !connection.is_transferring()
                     && std::mem::take(&mut connection.request_bytes) < SMALL_REQUEST_BYTES
                 {
-                    self.deferred.note_small_request();
+                    self.deferred.record_small_request();
                 }
             }
             NextStep::Requeue => {
@@ -383,7 +385,7 @@ impl Worker {
             }
             NextStep::RequeueAfterSmallRequests => {
                 self.counters.conn_yields.bump();
-                self.deferred.add_first(slot_key, connection);
+                self.deferred.add_to_front(slot_key, connection);
             }
             NextStep::WaitForMemory(_) => {
                 self.deferred

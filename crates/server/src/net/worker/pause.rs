@@ -1,8 +1,8 @@
-//! A handover to a successor, as a worker does its part of it (docs/decisions/0104).
+//! The part of a worker in a handover to a successor (docs/decisions/0104).
 //!
 //! At the boundary of a command the worker stops, sends copies of its connections to the successor, closes what it has
-//! open in the store, and waits. If the successor does not take over it goes on as if nothing had happened: nothing
-//! was taken from a connection. Otherwise only output is sent, on the connections that cannot be handed over, until their
+//! open in the store, and waits. If the successor does not take over, the worker continues as before: nothing was
+//! taken from a connection. Otherwise only output is sent, on the connections that cannot be handed over, until their
 //! clients have it and have ended them.
 
 use std::collections::BTreeMap;
@@ -20,11 +20,11 @@ use crate::shared::fields::FieldWriter;
 use crate::shared::handover::Handover;
 use crate::shared::lock::lock;
 
-/// Unparsed input and unsent output that the connections of a worker hand over: within a few milliseconds the successor
-/// has them. Connections with more stay behind.
+/// Bytes of unparsed input and unsent output that the connections of a worker hand over at most: the successor has
+/// them within a few milliseconds. Connections with more stay behind.
 const HANDED_OVER_BYTES_MAX: usize = 8 << 20;
-/// Output in the memory of the store that a worker copies for connections that stay behind: within about ten
-/// milliseconds.
+/// Bytes of output in the memory of the store that a worker copies at most for connections that stay behind: this
+/// takes about ten milliseconds.
 const COPIED_BYTES_MAX: usize = 32 << 20;
 /// Time between two attempts to send output after the handover.
 const OUTPUT_PAUSE: Duration = Duration::from_millis(5);
@@ -47,9 +47,9 @@ impl Worker {
             return;
         };
         self.add_accepted_connections();
-        let outcome = self.send_connections(&handover);
+        let send_result = self.send_connections(&handover);
         self.store.close_segments();
-        self.shared.phases.pause_worker(pause_number, outcome);
+        self.shared.phases.pause_worker(pause_number, send_result);
         if self.shared.phases.is_running() {
             self.handed_over.clear();
         }
@@ -59,7 +59,7 @@ impl Worker {
     /// Sends what the successor needs of each connection that can be handed over.
     fn send_connections(&mut self, handover: &Handover) -> Result<(), String> {
         self.handed_over.clear();
-        let slot_keys = self.connections.keys(|_| true);
+        let slot_keys = self.connections.keys_where(|_| true);
         let mut bytes_left = HANDED_OVER_BYTES_MAX;
         let mut copied_bytes_left = COPIED_BYTES_MAX;
         for batch in slot_keys.chunks(DESCRIPTORS_MAX) {
@@ -89,18 +89,19 @@ impl Worker {
             }
             // Also if the send fails: what was sent until then has arrived.
             self.may_share_sockets = true;
-            let _sender = lock(&handover.sender);
-            let outcome = handover
-                .channel
-                .send(FrameKind::Connections, &fields.0, &descriptors);
-            outcome.map_err(|error| format!("connections cannot be sent: {error}"))?;
+            let _send_guard = lock(&handover.send_lock);
+            let send_result =
+                handover
+                    .channel
+                    .send(FrameKind::Connections, &fields.0, &descriptors);
+            send_result.map_err(|error| format!("connections cannot be sent: {error}"))?;
             self.handed_over.extend(handed_over_keys);
         }
         Ok(())
     }
 
-    /// The successor has taken over: lets go of its connections, and sends the pending output of the others until the
-    /// time for that is over. What they receive is discarded.
+    /// After the successor has taken over: removes the connections that it has, and sends the pending output of the
+    /// others until the time for that is over. What they receive is discarded.
     pub(super) fn finish_replaced(&mut self) {
         for slot_key in std::mem::take(&mut self.handed_over) {
             if let Some(connection) = self.connections.remove(slot_key) {
@@ -109,22 +110,22 @@ impl Worker {
                 self.shared.connections.remove(connection.info.id.serial);
             }
         }
-        for slot_key in self.connections.keys(Connection::is_watching) {
+        for slot_key in self.connections.keys_where(Connection::is_watching) {
             if let Some(connection) = self.connections.get_mut(slot_key) {
                 connection.queue_final_watch_lines(&self.shared);
             }
         }
         let handover = self.shared.phases.last_handover();
-        let drain = handover.map_or(Duration::ZERO, |handover| handover.drain);
-        let deadline = Instant::now() + drain;
+        let drain_time = handover.map_or(Duration::ZERO, |handover| handover.drain_time);
+        let deadline = Instant::now() + drain_time;
         let mut ended_at = BTreeMap::new();
         loop {
-            for slot_key in self.connections.keys(|_| true) {
+            for slot_key in self.connections.keys_where(|_| true) {
                 if self.is_finished(slot_key, &mut ended_at) {
                     self.abandon(slot_key);
                 }
             }
-            let slot_keys = self.connections.keys(|_| true);
+            let slot_keys = self.connections.keys_where(|_| true);
             if slot_keys.is_empty() || Instant::now() >= deadline {
                 break;
             }
@@ -136,12 +137,13 @@ impl Worker {
                 OUTPUT_PAUSE
             });
         }
-        for slot_key in self.connections.keys(|_| true) {
+        for slot_key in self.connections.keys_where(|_| true) {
             self.abandon(slot_key);
         }
     }
 
-    /// Sends what a connection can be sent now; whether it is over. `ended_at` has the times when the last was sent.
+    /// Sends what a connection can be sent now; returns whether it can be closed. `ended_at` has, for each connection,
+    /// the time when the last of its output was sent.
     fn is_finished(&mut self, slot_key: u64, ended_at: &mut BTreeMap<u64, Instant>) -> bool {
         let Some(connection) = self.connections.get_mut(slot_key) else {
             return true;

@@ -46,8 +46,8 @@ impl ReadAhead {
     pub(super) fn received_input(&self, index: usize) -> Result<Option<&[u8]>, CloseReason> {
         match self.received.get(index) {
             Some(Some(Ok(Some(bytes)))) => {
-                let from = index * READ_AHEAD_BYTES;
-                Ok(self.input.get(from..from + bytes))
+                let input_start = index * READ_AHEAD_BYTES;
+                Ok(self.input.get(input_start..input_start + bytes))
             }
             Some(Some(Err(reason))) => Err(*reason),
             _ => Ok(None),
@@ -65,8 +65,8 @@ fn likely_key(input: &[u8]) -> Option<&[u8]> {
 }
 
 impl Worker {
-    /// Receives the input of the connections of `events` (at most [`READ_AHEAD_CONNECTIONS`]) and prefetches the memory of
-    /// their first keys. A single connection gains nothing.
+    /// Receives the input of the connections of `events` (at most [`READ_AHEAD_CONNECTIONS`]) and prefetches the memory
+    /// of their first keys. A single connection gains nothing.
     pub(super) fn receive_ahead(&mut self, events: &[epoll::Event]) {
         self.read_ahead.received.clear();
         // While memory is short input is only peeked.

@@ -51,7 +51,7 @@ impl Slots {
     }
 
     /// The keys of all connections that `is_wanted`.
-    pub(super) fn keys(&self, is_wanted: impl Fn(&Connection) -> bool) -> Vec<u64> {
+    pub(super) fn keys_where(&self, is_wanted: impl Fn(&Connection) -> bool) -> Vec<u64> {
         let slot_key =
             |(slot, (generation, slot_connection)): (usize, &(u32, Option<Connection>))| {
                 let is_wanted_slot = slot_connection.as_ref().is_some_and(&is_wanted);

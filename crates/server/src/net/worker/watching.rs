@@ -30,7 +30,7 @@ impl WatchingConnections {
     }
 
     pub(super) fn remove(&mut self, slot_key: u64) {
-        self.slot_keys.retain(|&other| other != slot_key);
+        self.slot_keys.retain(|&listed_key| listed_key != slot_key);
     }
 
     /// How long the worker may sleep at most; `None` if it has no watcher.
@@ -67,9 +67,9 @@ impl Worker {
         if self.watching.slot_keys.is_empty() {
             return;
         }
-        let urgent = self.shared.watchers.urgent();
-        if !urgent.is_empty() {
-            self.serve_watchers_where(|serial| urgent.contains(&serial));
+        let urgent_serials = self.shared.watchers.urgent_serials();
+        if !urgent_serials.is_empty() {
+            self.serve_watchers_where(|serial| urgent_serials.contains(&serial));
         }
     }
 

@@ -10,9 +10,9 @@ use crate::shared::connection_info::{ConnectionInfo, Peer};
 /// Connections in one slice, of four lines each.
 const SLICE_CONNECTIONS: usize = 256;
 
-/// Appends a slice of the rows: first the listening sockets, then the connections after the serial number `after_serial`,
-/// at last END; true when it is complete.
-pub(super) fn write(after_serial: &mut u64, context: &Context<'_>, out: &mut Vec<u8>) -> bool {
+/// Appends a slice of the rows: first the listening sockets, then the connections after the serial number
+/// `after_serial`, at last END; true when it is complete.
+pub(super) fn write_rows(after_serial: &mut u64, context: &Context<'_>, out: &mut Vec<u8>) -> bool {
     if *after_serial == 0 {
         write_listeners(context, &mut Rows::new(out));
     }
@@ -35,7 +35,7 @@ pub(super) fn write(after_serial: &mut u64, context: &Context<'_>, out: &mut Vec
 
 fn write_listeners(context: &Context<'_>, rows: &mut Rows<'_>) {
     for (descriptor, address) in &context.shared.addresses {
-        rows.write_row(format_args!("{descriptor}:addr"), display(address));
+        rows.write_row(format_args!("{descriptor}:addr"), format_address(address));
         rows.write_row(format_args!("{descriptor}:state"), "conn_listening");
         let uptime = context.shared.clock.uptime_s(context.now);
         rows.write_row(format_args!("{descriptor}:secs_since_last_cmd"), uptime);
@@ -55,13 +55,16 @@ fn write_listeners(context: &Context<'_>, rows: &mut Rows<'_>) {
 fn write_connection(info: &ConnectionInfo, context: &Context<'_>, rows: &mut Rows<'_>) {
     let descriptor = info.id.descriptor;
     let address = match &info.peer() {
-        Peer::Tcp(peer) => display(&Address::Tcp(*peer)),
+        Peer::Tcp(peer) => format_address(&Address::Tcp(*peer)),
         Peer::Unix => "unix:".to_owned(),
     };
     let is_requester = info.id == context.connection.id;
     rows.write_row(format_args!("{descriptor}:addr"), address);
     if let Some((_, listener)) = context.shared.addresses.get(info.listener_index) {
-        rows.write_row(format_args!("{descriptor}:listen_addr"), display(listener));
+        rows.write_row(
+            format_args!("{descriptor}:listen_addr"),
+            format_address(listener),
+        );
     }
     let state = if is_requester {
         "conn_parse_cmd"
@@ -77,7 +80,7 @@ fn write_connection(info: &ConnectionInfo, context: &Context<'_>, rows: &mut Row
 }
 
 /// An address in memcached's form.
-fn display(address: &Address) -> String {
+fn format_address(address: &Address) -> String {
     match address {
         Address::Tcp(address) if address.is_ipv6() => format!("tcp6:{address}"),
         Address::Tcp(address) => format!("tcp:{address}"),

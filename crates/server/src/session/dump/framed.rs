@@ -26,9 +26,9 @@ impl FramedDump {
     }
 
     /// Appends a slice as a packet; true when the reply is complete.
-    pub(super) fn run(&mut self, context: &Context<'_>, out: &mut Output<'_>) -> bool {
-        let mut slice = Output::rendered(Vec::new());
-        let is_done = self.dump.run(context, &mut slice);
+    pub(super) fn append_slice(&mut self, context: &Context<'_>, out: &mut Output<'_>) -> bool {
+        let mut slice = Output::from_rendered(Vec::new());
+        let is_done = self.dump.append_slice(context, &mut slice);
         let has_rows = matches!(*self.dump, Dump::Prefixes { .. }) && !slice.bytes.is_empty();
         if has_rows {
             binary::write_stat(&mut out.bytes, self.id, ROW_NAME, &slice.bytes);

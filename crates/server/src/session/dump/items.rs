@@ -48,7 +48,7 @@ pub(crate) enum LineFormat {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cachedump {
     lines_left: u32,
-    bytes: usize,
+    bytes_left: usize,
 }
 
 impl Cachedump {
@@ -56,12 +56,12 @@ impl Cachedump {
     pub(crate) fn with_lines(lines: u32) -> Cachedump {
         Cachedump {
             lines_left: lines,
-            bytes: CACHEDUMP_BYTES_MAX,
+            bytes_left: CACHEDUMP_BYTES_MAX,
         }
     }
 
     fn is_used_up(self) -> bool {
-        self.lines_left == 0 || self.bytes == 0
+        self.lines_left == 0 || self.bytes_left == 0
     }
 }
 
@@ -83,7 +83,7 @@ impl ItemDump {
     }
 
     /// Appends a slice; true when the listing is complete.
-    pub(super) fn run(&mut self, context: &Context<'_>, out: &mut Output<'_>) -> bool {
+    pub(super) fn append_slice(&mut self, context: &Context<'_>, out: &mut Output<'_>) -> bool {
         // As in memcached since 1.6.45, the crawler reports its start before it lists.
         if !std::mem::replace(&mut self.has_started, true) && !self.is_cachedump() {
             out.bytes.extend_from_slice(replies::OK);
@@ -197,7 +197,7 @@ fn write_metadump_line(
     );
 }
 
-/// A key with blanks or control bytes is written in base64.
+/// Writes the command that fetches `key`; a key with blanks or control bytes is written in base64.
 fn write_mgdump_line(key: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"mg ");
     if is_plain(key) {
@@ -209,7 +209,8 @@ fn write_mgdump_line(key: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// A key with blanks or control bytes is left out, as memcached leaves out binary keys.
+/// Writes key, length and expiry; an item whose key has blanks or control bytes is left out, as memcached leaves out
+/// binary keys.
 fn write_cachedump_line(
     cachedump: &mut Cachedump,
     item: &Item<'_>,
@@ -230,5 +231,5 @@ fn write_cachedump_line(
     // Writing to a vector cannot fail.
     let _ = write!(out, " [{} b; {expiry} s]\r\n", item.value_bytes());
     cachedump.lines_left -= 1;
-    cachedump.bytes = cachedump.bytes.saturating_sub(out.len() - line_start);
+    cachedump.bytes_left = cachedump.bytes_left.saturating_sub(out.len() - line_start);
 }

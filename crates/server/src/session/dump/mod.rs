@@ -19,7 +19,7 @@ use crate::shared::sizes::{SLICE_BYTES, SLICE_EXAMINED};
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Dump {
     /// `lru_crawler metadump` and `mgdump`, `stats cachedump`.
-    ItemDump(ItemDump),
+    Items(ItemDump),
     /// `stats conns`: the last connection that was listed.
     Connections { resume_after: u64 },
     /// `stats detail dump`: the last prefix that was listed.
@@ -27,24 +27,23 @@ pub(crate) enum Dump {
     /// `stats reset`: frees the discarded prefixes.
     DiscardedPrefixes(DiscardedPrefixes),
     /// One of the above in packets of the binary protocol.
-    FramedDump(FramedDump),
+    Framed(FramedDump),
 }
 
 impl Dump {
     /// Appends a slice; true when the reply is complete.
-    pub(crate) fn run(&mut self, context: &Context<'_>, out: &mut Output<'_>) -> bool {
+    pub(crate) fn append_slice(&mut self, context: &Context<'_>, out: &mut Output<'_>) -> bool {
         match self {
-            Dump::ItemDump(items) => items.run(context, out),
+            Dump::Items(items) => items.append_slice(context, out),
             Dump::Connections { resume_after } => {
-                connections::write(resume_after, context, &mut out.bytes)
+                connections::write_rows(resume_after, context, &mut out.bytes)
             }
-            Dump::Prefixes { resume_after } => {
-                context
-                    .shared
-                    .prefix_table
-                    .dump(resume_after, context.counters, &mut out.bytes)
-            }
-            Dump::FramedDump(framed) => framed.run(context, out),
+            Dump::Prefixes { resume_after } => context.shared.prefix_table.append_slice(
+                resume_after,
+                context.counters,
+                &mut out.bytes,
+            ),
+            Dump::Framed(framed) => framed.append_slice(context, out),
             Dump::DiscardedPrefixes(prefixes) => {
                 context.counters.examined.add(SLICE_EXAMINED as u64);
                 let is_done = prefixes.drop_some(SLICE_EXAMINED);
@@ -60,8 +59,8 @@ impl Dump {
     /// Bytes of memory that the next slice may need.
     pub(crate) fn needed_bytes(&self, context: &Context<'_>) -> usize {
         match self {
-            Dump::ItemDump(items) => SLICE_BYTES + items.needed_bytes(context),
-            Dump::FramedDump(framed) => framed.needed_bytes(context),
+            Dump::Items(items) => SLICE_BYTES + items.needed_bytes(context),
+            Dump::Framed(framed) => framed.needed_bytes(context),
             _ => SLICE_BYTES,
         }
     }

@@ -9,7 +9,7 @@ use glasscache_protocol::meta::MetaLine;
 use glasscache_protocol::replies;
 use glasscache_store::{BucketPrefetch, KeyHash, LookupHint};
 
-use super::get::{binary_get, count_gets, meta_get_hinted, text_get};
+use super::get::{count_gets, execute_binary_get, execute_meta_get_hinted, execute_text_get};
 use super::reply_memory;
 use crate::session::context::Context;
 use crate::session::output::{Output, OutputPosition};
@@ -30,9 +30,9 @@ pub(crate) struct Lookup<'b, 'w> {
 enum LookupKind {
     Text {
         head: GetHead,
-        /// The first key of its line.
+        /// Whether it is the first key of its line.
         is_first: bool,
-        /// The last key of its line: `END` follows.
+        /// Whether it is the last key of its line, which `END` follows.
         ends_line: bool,
     },
     /// The index of its line in the batch's meta lines; the line itself would make every lookup three times as
@@ -124,7 +124,7 @@ impl<'b, 'w> Batch<'b, 'w> {
         self.push(Lookup::new(line.key, kind, context));
     }
 
-    /// The line of the last key is complete.
+    /// Marks the last key as the last one of its line.
     #[inline]
     pub(crate) fn end_line(&mut self, out: &mut Output<'_>) {
         match self.lookups.last_mut() {
@@ -169,18 +169,19 @@ impl<'b, 'w> Batch<'b, 'w> {
                     break;
                 }
             }
-            let key = (lookup.key, lookup.hash, hint);
+            let located_key = (lookup.key, lookup.hash, hint);
             match &lookup.kind {
                 LookupKind::Meta(line_index) => {
                     if let Some(line) = self.meta_lines.get(usize::from(*line_index))
-                        && meta_get_hinted(line, key, context, out).is_err()
+                        && execute_meta_get_hinted(line, located_key, context, out).is_err()
                     {
                         stopped = self.stop_before(index, StopReason::Segment);
                         break;
                     }
                 }
                 LookupKind::Binary(id, touch) => {
-                    let Ok(is_hit) = binary_get(*id, *touch, key, context, out) else {
+                    let Ok(is_hit) = execute_binary_get(*id, *touch, located_key, context, out)
+                    else {
                         stopped = self.stop_before(index, StopReason::Segment);
                         break;
                     };
@@ -197,7 +198,7 @@ impl<'b, 'w> Batch<'b, 'w> {
                     if *is_first {
                         last_line_start = Some(out.position());
                     }
-                    let Ok(is_hit) = text_get(head, key, context, out) else {
+                    let Ok(is_hit) = execute_text_get(head, located_key, context, out) else {
                         stopped = self.stop_before(index, StopReason::Segment);
                         break;
                     };

@@ -27,8 +27,10 @@ pub(crate) fn run_command<'w>(
 ) -> Result<ConnectionEffect, NoRoomYet> {
     let bytes = &mut out.bytes;
     match *command {
-        Command::Delete { key, required_cas } => delete(id, key, required_cas, context, bytes)?,
-        Command::Arith { .. } => arith(id, command, context, bytes)?,
+        Command::Delete { key, required_cas } => {
+            execute_delete(id, key, required_cas, context, bytes)?;
+        }
+        Command::Arith { .. } => execute_arith(id, command, context, bytes)?,
         Command::Flush { exptime } => {
             if context.shared.config.flush_enabled {
                 admin::flush(i64::from(exptime), context);
@@ -65,7 +67,7 @@ fn report_success(id: RequestId, cas: u64, out: &mut Vec<u8>) {
     }
 }
 
-fn delete(
+fn execute_delete(
     id: RequestId,
     key: &[u8],
     required_cas: Option<u64>,
@@ -84,7 +86,7 @@ fn delete(
     Ok(())
 }
 
-fn arith(
+fn execute_arith(
     id: RequestId,
     command: &Command<'_>,
     context: &Context<'_>,
@@ -124,7 +126,7 @@ fn arith(
     Ok(())
 }
 
-/// Statistics: the families that memcached reports over this protocol, and our own.
+/// Executes a statistics request: the families that memcached reports over this protocol, and our own.
 fn run_stats(
     id: RequestId,
     argument: &[u8],
@@ -148,10 +150,10 @@ fn run_stats(
         binary::write_error(out, id, Status::NotFound);
         return ConnectionEffect::Done;
     }
-    let mut text = Output::rendered(Vec::new());
+    let mut text = Output::from_rendered(Vec::new());
     match stats::run_stats(tokens, context, &mut text) {
         ConnectionEffect::Dump(dump) => {
-            ConnectionEffect::Dump(Dump::FramedDump(FramedDump::new(id, dump)))
+            ConnectionEffect::Dump(Dump::Framed(FramedDump::new(id, dump)))
         }
         outcome => {
             write_rows(id, &text.bytes, out);

@@ -8,7 +8,7 @@ use glasscache_store::Expiry;
 use crate::session::context::Context;
 
 /// The expiry of an item that the line creates: the last of `N` and `T` holds. `None` without an `N`.
-pub(super) fn created_expiry(flags: &MetaFlags<'_>, context: &Context<'_>) -> Option<Expiry> {
+pub(super) fn expiry_if_created(flags: &MetaFlags<'_>, context: &Context<'_>) -> Option<Expiry> {
     let exptime = if flags.has_in_order(b'N', b'T') {
         flags.touch
     } else {

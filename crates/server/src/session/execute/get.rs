@@ -1,4 +1,4 @@
-//! The reply for one key that was checked up: `get`, `gets`, `gat`, `gats` and `mg`.
+//! The reply for one key that was looked up: `get`, `gets`, `gat`, `gats` and `mg`.
 
 use glasscache_protocol::binary::{self, RequestId, Status, StoredItem};
 use glasscache_protocol::command::GetHead;
@@ -6,7 +6,7 @@ use glasscache_protocol::meta::{self, MetaItem, MetaLine, letter_set};
 use glasscache_protocol::text;
 use glasscache_store::{GetOptions, Item, KeyHash, Lease, LookupHint, NoRoomYet};
 
-use super::expiry::{created_expiry, reported_expiry};
+use super::expiry::{expiry_if_created, reported_expiry};
 use crate::session::context::{Context, ttl_s};
 use crate::session::events;
 use crate::session::output::Output;
@@ -14,16 +14,16 @@ use crate::session::output::Output;
 /// A key, its hash, and the lookup hint for its item.
 pub(super) type LocatedKey<'b, 'w> = (&'b [u8], KeyHash, LookupHint<'w>);
 
-/// Replies for one key of a get line; returns whether it was a hit. The caller counts gets and their hits. If it
-/// has to wait for a segment, nothing is done and no reply is made.
+/// Appends the reply for one key of a get line; returns whether it was a hit. The caller counts gets and their hits. If
+/// it has to wait for a segment, nothing is done and no reply is made.
 #[inline]
-pub(super) fn text_get<'w>(
+pub(super) fn execute_text_get<'w>(
     head: &GetHead,
     (key, hash, hint): LocatedKey<'_, 'w>,
     context: &Context<'w>,
     out: &mut Output<'w>,
 ) -> Result<bool, NoRoomYet> {
-    if head.touch.is_none() && !head.with_cas && text_get_short((key, hint), context, out) {
+    if head.touch.is_none() && !head.with_cas && execute_short_text_get((key, hint), context, out) {
         return Ok(true);
     }
     let item = read_item(head.touch, (key, hash, hint), context)?;
@@ -83,9 +83,10 @@ fn read_item<'w>(
     Ok(item)
 }
 
-/// Responds to one read of the binary protocol; whether the item was there. As [`text_get`] otherwise.
+/// Appends the response to one read of the binary protocol; returns whether the item was there. As [`execute_text_get`]
+/// otherwise.
 #[inline]
-pub(super) fn binary_get<'w>(
+pub(super) fn execute_binary_get<'w>(
     id: RequestId,
     touch: Option<u32>,
     located_key: LocatedKey<'_, 'w>,
@@ -121,7 +122,7 @@ pub(super) fn binary_get<'w>(
     Ok(true)
 }
 
-/// A read that touches or creates, and so may have to wait for a segment.
+/// Makes a read that touches or creates, and so may have to wait for a segment.
 pub(super) fn get_with<'w>(
     key: &[u8],
     hash: KeyHash,
@@ -134,9 +135,9 @@ pub(super) fn get_with<'w>(
     })
 }
 
-/// Replies for a key whose item is small and plain; does nothing otherwise.
+/// Appends the reply for a key whose item is small and plain; does nothing and returns false otherwise.
 #[inline]
-fn text_get_short<'w>(
+fn execute_short_text_get<'w>(
     (key, hint): (&[u8], LookupHint<'w>),
     context: &Context<'w>,
     out: &mut Output<'w>,
@@ -168,7 +169,7 @@ fn get_short<'w>(key: &[u8], hint: LookupHint<'w>, context: &Context<'w>) -> Opt
 
 /// `mg`: reads the item and, as the flags request, touches it, creates it or lets one client win.
 #[inline]
-pub(crate) fn meta_get<'w>(
+pub(crate) fn execute_meta_get<'w>(
     line: &MetaLine<'_>,
     key: &[u8],
     hash: KeyHash,
@@ -176,14 +177,14 @@ pub(crate) fn meta_get<'w>(
     out: &mut Output<'w>,
 ) -> Result<(), NoRoomYet> {
     let hint = LookupHint::default();
-    meta_get_hinted(line, (key, hash, hint), context, out)
+    execute_meta_get_hinted(line, (key, hash, hint), context, out)
 }
 
 /// Flags whose reply to a hit is only the value.
 const SHORT_VALUE_FLAGS: u128 = !letter_set(b"vq");
 
 #[inline]
-pub(super) fn meta_get_hinted<'w>(
+pub(super) fn execute_meta_get_hinted<'w>(
     line: &MetaLine<'_>,
     (key, hash, hint): LocatedKey<'_, 'w>,
     context: &Context<'w>,
@@ -200,7 +201,7 @@ pub(super) fn meta_get_hinted<'w>(
         out.bytes.extend_from_slice(b"\r\n");
         return Ok(());
     }
-    let item = meta_find(line, (key, hash, hint), context)?;
+    let item = find_meta_item(line, (key, hash, hint), context)?;
     if flags.has(b'T') {
         count_touch(context, item.is_some());
     } else {
@@ -236,7 +237,7 @@ pub(super) fn meta_get_hinted<'w>(
         &mut out.bytes,
         line,
         key,
-        &meta_item(&item, lease, unique, line, context),
+        &describe_item(&item, lease, unique, line, context),
         sends_value,
     );
     context
@@ -254,7 +255,7 @@ const MODIFYING_FLAGS: u128 = letter_set(b"TNRu");
 
 /// Finds the item as a plain `get` does if the flags request no more and the item has no mark.
 #[inline]
-fn meta_find<'w>(
+fn find_meta_item<'w>(
     line: &MetaLine<'_>,
     (key, hash, hint): LocatedKey<'_, 'w>,
     context: &Context<'w>,
@@ -273,7 +274,7 @@ fn meta_find<'w>(
         let leased_read = context.store.get_with(key, hash, &options, context.now);
         return Ok(merge_leased_read(item, leased_read));
     }
-    get_with(key, hash, &get_options(line, context), context)
+    get_with(key, hash, &to_get_options(line, context), context)
 }
 
 /// Merges two reads of one key: the second has the lease, the first the time of the previous use.
@@ -292,11 +293,11 @@ fn merge_leased_read<'w>(
     }
 }
 
-fn get_options(line: &MetaLine<'_>, context: &Context<'_>) -> GetOptions {
+fn to_get_options(line: &MetaLine<'_>, context: &Context<'_>) -> GetOptions {
     let flags = &line.flags;
     GetOptions {
         touch: flags.has(b'T').then(|| context.expiry(flags.touch)),
-        vivify: created_expiry(flags, context),
+        vivify: expiry_if_created(flags, context),
         recache_after_touch: flags.has_in_order(b'T', b'R'),
         // A negative or absolute time has the same meaning as in an exptime.
         recache_s: flags
@@ -312,7 +313,7 @@ fn get_options(line: &MetaLine<'_>, context: &Context<'_>) -> GetOptions {
 }
 
 #[inline]
-fn meta_item(
+fn describe_item(
     item: &Item<'_>,
     lease: Lease,
     unique: u64,

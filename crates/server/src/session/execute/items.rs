@@ -9,7 +9,7 @@ use glasscache_store::{
     KeyHash, NoRoomYet,
 };
 
-use super::expiry::{created_expiry, reported_expiry};
+use super::expiry::{expiry_if_created, reported_expiry};
 use super::get;
 use super::store::write_number_line;
 use crate::session::context::{Context, ttl_s};
@@ -20,8 +20,11 @@ fn hash(key: &[u8], context: &Context<'_>) -> KeyHash {
     context.store.store().hash(key)
 }
 
-/// `delete`: the reply.
-pub(super) fn delete(key: &[u8], context: &Context<'_>) -> Result<&'static [u8], NoRoomYet> {
+/// Executes `delete` and returns the reply.
+pub(super) fn execute_delete(
+    key: &[u8],
+    context: &Context<'_>,
+) -> Result<&'static [u8], NoRoomYet> {
     Ok(
         match apply_delete(key, &DeleteOptions::default(), false, context)? {
             DeleteOutcome::Deleted => replies::DELETED,
@@ -68,8 +71,8 @@ pub(super) fn apply_delete(
     Ok(outcome)
 }
 
-/// `touch`: the reply.
-pub(super) fn touch(
+/// Executes `touch` and returns the reply.
+pub(super) fn execute_touch(
     key: &[u8],
     exptime: i64,
     context: &Context<'_>,
@@ -94,8 +97,8 @@ pub(super) fn touch(
     })
 }
 
-/// `incr` and `decr`.
-pub(super) fn arith(
+/// Executes `incr` or `decr`.
+pub(super) fn execute_arith(
     key: &[u8],
     delta: u64,
     is_decrement: bool,
@@ -151,20 +154,20 @@ pub(super) fn apply_arith(
     Ok(outcome)
 }
 
-/// `mg` with a base64 key, which is not batched because its decoded bytes need a buffer.
-pub(super) fn meta_get_base64<'w>(
+/// Executes an `mg` with a base64 key, which is not batched because its decoded bytes need a buffer.
+pub(super) fn execute_base64_meta_get<'w>(
     line: &MetaLine<'_>,
     context: &Context<'w>,
     out: &mut Output<'w>,
 ) -> Result<(), NoRoomYet> {
     let mut scratch = Vec::new();
     match item_key(line, &mut scratch, &mut out.bytes) {
-        Some(key) => get::meta_get(line, key, hash(key, context), context, out),
+        Some(key) => get::execute_meta_get(line, key, hash(key, context), context, out),
         None => Ok(()),
     }
 }
 
-/// The item's key of a meta line; `None`, with an error reply, if its base64 is invalid.
+/// The item's key of a meta line; `None`, after an error reply, if its base64 is invalid.
 fn item_key<'k>(
     line: &MetaLine<'k>,
     scratch: &'k mut Vec<u8>,
@@ -174,8 +177,8 @@ fn item_key<'k>(
     key.inspect_err(|reply| out.extend_from_slice(reply)).ok()
 }
 
-/// `md`: deletes, marks stale, or keeps the item without its value.
-pub(super) fn meta_delete(
+/// Executes `md`: deletes the item, marks it stale, or keeps it without its value.
+pub(super) fn execute_meta_delete(
     line: &MetaLine<'_>,
     context: &Context<'_>,
     out: &mut Vec<u8>,
@@ -202,8 +205,8 @@ pub(super) fn meta_delete(
     Ok(())
 }
 
-/// `ma`: arithmetic with options.
-pub(super) fn meta_arith(
+/// Executes `ma`: arithmetic with options.
+pub(super) fn execute_meta_arith(
     line: &MetaLine<'_>,
     context: &Context<'_>,
     out: &mut Vec<u8>,
@@ -218,7 +221,7 @@ pub(super) fn meta_arith(
         delta: flags.delta,
         // 0 requests nothing here, as in memcached.
         required_cas: (flags.required_cas != 0).then_some(CasUnique(flags.required_cas)),
-        initial: created_expiry(flags, context).map(|expiry| (flags.initial, expiry)),
+        initial: expiry_if_created(flags, context).map(|expiry| (flags.initial, expiry)),
         touch: flags.has(b'T').then(|| context.expiry(flags.touch)),
         new_unique: flags.has(b'E').then_some(CasUnique(flags.new_unique)),
         hides_unique: !flags.has(b'c'),
@@ -248,8 +251,8 @@ pub(super) fn meta_arith(
     Ok(())
 }
 
-/// `me`: one line with the metadata of an item, read without recording a use.
-pub(super) fn meta_debug(
+/// Executes `me`: appends one line with the metadata of an item, read without recording a use.
+pub(super) fn execute_meta_debug(
     sent_key: &[u8],
     is_base64: bool,
     context: &Context<'_>,

@@ -1,4 +1,4 @@
-//! From a command to the store and back to a reply: one file per family.
+//! The execution of a parsed command on the store, and its reply: one file for each family of commands.
 //!
 //! Nothing here reads a socket or a clock; the session decides when a command is executed.
 
@@ -33,13 +33,15 @@ pub(crate) fn run_command<'w>(
     out: &mut Output<'w>,
 ) -> Result<ConnectionEffect, NoRoomYet> {
     match *command {
-        Command::Delete { key, noreply } => write_reply(noreply, out, items::delete(key, context)?),
+        Command::Delete { key, noreply } => {
+            write_reply(noreply, out, items::execute_delete(key, context)?);
+        }
         Command::Touch {
             key,
             exptime,
             noreply,
         } => {
-            write_reply(noreply, out, items::touch(key, exptime, context)?);
+            write_reply(noreply, out, items::execute_touch(key, exptime, context)?);
         }
         Command::Arith {
             key,
@@ -48,20 +50,22 @@ pub(crate) fn run_command<'w>(
             noreply,
         } => {
             let position = out.position();
-            items::arith(key, delta, is_decrement, context, &mut out.bytes)?;
+            items::execute_arith(key, delta, is_decrement, context, &mut out.bytes)?;
             if noreply {
                 out.rewind(position);
             }
         }
-        Command::MetaGet(ref line) => items::meta_get_base64(line, context, out)?,
-        Command::MetaDelete(ref line) => items::meta_delete(line, context, &mut out.bytes)?,
-        Command::MetaArith(ref line) => items::meta_arith(line, context, &mut out.bytes)?,
+        Command::MetaGet(ref line) => items::execute_base64_meta_get(line, context, out)?,
+        Command::MetaDelete(ref line) => items::execute_meta_delete(line, context, &mut out.bytes)?,
+        Command::MetaArith(ref line) => items::execute_meta_arith(line, context, &mut out.bytes)?,
         Command::MetaDebug { key, is_base64 } => {
-            items::meta_debug(key, is_base64, context, &mut out.bytes);
+            items::execute_meta_debug(key, is_base64, context, &mut out.bytes);
         }
-        Command::MetaFlushPrefix(ref line) => prefixes::meta_flush(line, context, &mut out.bytes),
+        Command::MetaFlushPrefix(ref line) => {
+            prefixes::execute_meta_flush(line, context, &mut out.bytes);
+        }
         Command::FlushPrefix { prefix, noreply } => {
-            write_reply(noreply, out, prefixes::flush(prefix, context));
+            write_reply(noreply, out, prefixes::execute_flush(prefix, context));
         }
         Command::MetaNoop => {
             out.bytes.extend_from_slice(b"MN\r\n");

@@ -7,20 +7,20 @@ use glasscache_protocol::replies;
 use crate::session::context::Context;
 use crate::session::events;
 
-/// `flush_prefix`: the reply.
-pub(super) fn flush(prefix: &[u8], context: &Context<'_>) -> &'static [u8] {
-    match remove(prefix, "flush_prefix", context) {
+/// Executes `flush_prefix` and returns the reply.
+pub(super) fn execute_flush(prefix: &[u8], context: &Context<'_>) -> &'static [u8] {
+    match remove_items(prefix, "flush_prefix", context) {
         Ok(()) => replies::OK,
         Err(reply) => reply,
     }
 }
 
-/// `mf`: the same with a key in base64, an opaque and no reply if the client wants none.
-pub(super) fn meta_flush(line: &MetaLine<'_>, context: &Context<'_>, out: &mut Vec<u8>) {
+/// Executes `mf`: the same with a key in base64, an opaque, and no reply if the client wants none.
+pub(super) fn execute_meta_flush(line: &MetaLine<'_>, context: &Context<'_>, out: &mut Vec<u8>) {
     let mut scratch = Vec::new();
     let removed = line
         .item_key(&mut scratch)
-        .and_then(|prefix| remove(prefix, "mf", context).map(|()| prefix));
+        .and_then(|prefix| remove_items(prefix, "mf", context).map(|()| prefix));
     match removed {
         Ok(_) if line.flags.has(b'q') => {}
         Ok(prefix) => meta::write_status(out, line, prefix, *b"HD"),
@@ -29,7 +29,7 @@ pub(super) fn meta_flush(line: &MetaLine<'_>, context: &Context<'_>, out: &mut V
 }
 
 /// Removes the items, or returns the reply with the reason.
-fn remove(prefix: &[u8], command: &str, context: &Context<'_>) -> Result<(), &'static [u8]> {
+fn remove_items(prefix: &[u8], command: &str, context: &Context<'_>) -> Result<(), &'static [u8]> {
     context.counters.flush_prefix_cmds.bump();
     if !context.shared.config.flush_enabled {
         return Err(replies::FLUSH_PREFIX_DISABLED);

@@ -1,7 +1,7 @@
 //! Whether the reply to a read may be held in memory for its reader, decided before the read is made.
 //!
 //! A reply that was begun cannot be withdrawn, and a read may change the item. So while memory for peers is short
-//! the size of the value is checked up first, and a large one is read only if it can be held in place or copied.
+//! the size of the value is looked up first, and a large one is read only if it can be held in place or copied.
 
 use glasscache_protocol::command::Command;
 use glasscache_store::KeyHash;

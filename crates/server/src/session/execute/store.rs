@@ -1,8 +1,8 @@
 //! Writes of whole values: set, add, replace, append, prepend, cas and ms.
 //!
-//! A write is described once, from either dialect, and executed in one of two ways: at once if its value is in the
-//! input, or as a reservation that is committed when the last byte has been received. Until then its parsed line is
-//! kept, so that the line is parsed once and the key hashed once.
+//! A write is described once, whatever the form of its request, and executed in one of two ways: at once if its value
+//! is in the input, or as a reservation that is committed when the last byte has been received. Until then its parsed
+//! line is kept, so that the line is parsed once and the key hashed once.
 
 use glasscache_protocol::ascii::write_number;
 use glasscache_protocol::binary::{self, RequestId, Status};
@@ -28,10 +28,11 @@ pub(crate) struct StoreWrite<'b> {
     key: &'b [u8],
     hash: KeyHash,
     options: SetOptions,
-    dialect: Dialect<'b>,
+    request_form: RequestForm<'b>,
 }
 
-enum Dialect<'b> {
+/// The form of the request, which decides the form of the reply.
+enum RequestForm<'b> {
     Text { noreply: bool },
     Meta(MetaLine<'b>),
     Binary(RequestId),
@@ -43,10 +44,11 @@ pub(crate) struct PendingWrite {
     key: Box<[u8]>,
     hash: KeyHash,
     options: SetOptions,
-    dialect: PendingDialect,
+    request_form: PendingRequestForm,
 }
 
-enum PendingDialect {
+/// A [`RequestForm`] that borrows nothing.
+enum PendingRequestForm {
     Text { noreply: bool },
     Meta(Box<PendingMetaLine>),
     Binary(RequestId),
@@ -67,10 +69,10 @@ impl PendingWrite {
             key: &self.key,
             hash: self.hash,
             options: self.options,
-            dialect: match &self.dialect {
-                PendingDialect::Text { noreply } => Dialect::Text { noreply: *noreply },
-                PendingDialect::Binary(id) => Dialect::Binary(*id),
-                PendingDialect::Meta(line) => Dialect::Meta(MetaLine {
+            request_form: match &self.request_form {
+                PendingRequestForm::Text { noreply } => RequestForm::Text { noreply: *noreply },
+                PendingRequestForm::Binary(id) => RequestForm::Binary(*id),
+                PendingRequestForm::Meta(line) => RequestForm::Meta(MetaLine {
                     key: &line.key,
                     flags: line.flags.with_text(&line.flags_text),
                 }),
@@ -80,14 +82,14 @@ impl PendingWrite {
 }
 
 impl<'b> StoreWrite<'b> {
-    /// A write of the classic dialect.
+    /// A write of the classic text protocol.
     #[inline]
     pub(crate) fn text(head: &StoreHead<'b>, context: &Context<'_>) -> StoreWrite<'b> {
-        let dialect = Dialect::Text {
+        let request_form = RequestForm::Text {
             noreply: head.noreply,
         };
         // A reply to a classic write carries no unique.
-        Self::from_head(head, dialect, true, context)
+        Self::from_head(head, request_form, true, context)
     }
 
     /// A write of the binary protocol, whose responses carry the unique of what was stored.
@@ -97,13 +99,13 @@ impl<'b> StoreWrite<'b> {
         head: &StoreHead<'b>,
         context: &Context<'_>,
     ) -> StoreWrite<'b> {
-        Self::from_head(head, Dialect::Binary(id), head.noreply, context)
+        Self::from_head(head, RequestForm::Binary(id), head.noreply, context)
     }
 
     #[inline]
     fn from_head(
         head: &StoreHead<'b>,
-        dialect: Dialect<'b>,
+        request_form: RequestForm<'b>,
         hides_unique: bool,
         context: &Context<'_>,
     ) -> StoreWrite<'b> {
@@ -126,7 +128,7 @@ impl<'b> StoreWrite<'b> {
             key: head.key,
             hash: context.store.store().hash(head.key),
             options,
-            dialect,
+            request_form,
         }
     }
 
@@ -173,7 +175,7 @@ impl<'b> StoreWrite<'b> {
             key,
             hash: context.store.store().hash(key),
             options,
-            dialect: Dialect::Meta(line),
+            request_form: RequestForm::Meta(line),
         }
     }
 
@@ -184,10 +186,10 @@ impl<'b> StoreWrite<'b> {
             key: self.key.into(),
             hash: self.hash,
             options: self.options,
-            dialect: match &self.dialect {
-                Dialect::Text { noreply } => PendingDialect::Text { noreply: *noreply },
-                Dialect::Binary(id) => PendingDialect::Binary(*id),
-                Dialect::Meta(line) => PendingDialect::Meta(Box::new(PendingMetaLine {
+            request_form: match &self.request_form {
+                RequestForm::Text { noreply } => PendingRequestForm::Text { noreply: *noreply },
+                RequestForm::Binary(id) => PendingRequestForm::Binary(*id),
+                RequestForm::Meta(line) => PendingRequestForm::Meta(Box::new(PendingMetaLine {
                     key: line.key.into(),
                     flags: line.flags.with_text(b""),
                     flags_text: line.flags.text.into(),
@@ -198,7 +200,7 @@ impl<'b> StoreWrite<'b> {
 
     /// Whether even an error gets no reply.
     pub(crate) fn is_quiet(&self) -> bool {
-        matches!(self.dialect, Dialect::Text { noreply: true })
+        matches!(self.request_form, RequestForm::Text { noreply: true })
     }
 
     /// Stores `value` and replies; if it has to wait for a segment, nothing is done and no reply is made.
@@ -210,7 +212,7 @@ impl<'b> StoreWrite<'b> {
         out: &mut Output<'_>,
     ) -> Result<(), NoRoomYet> {
         let (store, key, hash, options) = (context.store, self.key, self.hash, &self.options);
-        let previous_value = self.find_previous(context);
+        let previous_value = self.find_previous_value(context);
         let result = store.try_set(key, hash, value, options, context.now);
         let outcome = context
             .refuse_if_overdue(result, || store.set(key, hash, value, options, context.now))?;
@@ -249,7 +251,7 @@ impl<'b> StoreWrite<'b> {
         context: &Context<'_>,
         out: &mut Output<'_>,
     ) -> Result<(), NoRoomYet> {
-        let previous_value = self.find_previous(context);
+        let previous_value = self.find_previous_value(context);
         let result = context.store.try_commit(reservation, context.now);
         let outcome = context.refuse_if_overdue(result, || {
             context.store.refuse_upload(reservation, context.now);
@@ -262,7 +264,7 @@ impl<'b> StoreWrite<'b> {
 
     /// What watchers should see of the key before the write.
     #[inline]
-    fn find_previous(&self, context: &Context<'_>) -> Option<events::PreviousValue> {
+    fn find_previous_value(&self, context: &Context<'_>) -> Option<events::PreviousValue> {
         let is_observed = context.shared.is_observed();
         is_observed.then(|| events::find_previous_value(context, self.key, self.hash))
     }
@@ -278,9 +280,9 @@ impl<'b> StoreWrite<'b> {
         }
     }
 
-    /// A value that is not followed by a line ending: the stream continues where memcached's would, but a client
-    /// that reads no replies would not notice, so its connection closes.
-    pub(crate) fn refuse_chunk(&self, out: &mut Output<'_>) -> ConnectionEffect {
+    /// Refuses a value that is not followed by a line ending: the stream continues where memcached's would, but a
+    /// client that reads no replies would not notice, so its connection closes.
+    pub(crate) fn refuse_data_chunk(&self, out: &mut Output<'_>) -> ConnectionEffect {
         if self.is_quiet() {
             return ConnectionEffect::Close(CloseReason::Protocol);
         }
@@ -296,15 +298,15 @@ impl<'b> StoreWrite<'b> {
             _ => outcome,
         };
         self.count_outcome(outcome, context);
-        match &self.dialect {
-            Dialect::Text { noreply: true } => {}
-            Dialect::Text { .. } => out.bytes.extend_from_slice(text_reply(outcome)),
-            Dialect::Meta(line) => self.reply_meta(line, outcome, context, out),
-            Dialect::Binary(id) => self.reply_binary(*id, outcome, context, out),
+        match &self.request_form {
+            RequestForm::Text { noreply: true } => {}
+            RequestForm::Text { .. } => out.bytes.extend_from_slice(text_reply(outcome)),
+            RequestForm::Meta(line) => self.write_meta_reply(line, outcome, context, out),
+            RequestForm::Binary(id) => self.write_binary_reply(*id, outcome, context, out),
         }
     }
 
-    fn reply_binary(
+    fn write_binary_reply(
         &self,
         id: RequestId,
         outcome: SetOutcome,
@@ -329,12 +331,12 @@ impl<'b> StoreWrite<'b> {
 
     /// Reports that there is no memory for the value, as far as the request wants to know.
     pub(crate) fn report_no_memory(&self, out: &mut Output<'_>) {
-        match self.dialect {
-            Dialect::Text { noreply: true } => {}
-            Dialect::Text { .. } | Dialect::Meta(_) => {
+        match self.request_form {
+            RequestForm::Text { noreply: true } => {}
+            RequestForm::Text { .. } | RequestForm::Meta(_) => {
                 out.bytes.extend_from_slice(replies::NO_MEMORY);
             }
-            Dialect::Binary(id) => {
+            RequestForm::Binary(id) => {
                 let text = b"Out of memory allocating item";
                 binary::write_error_with_text(&mut out.bytes, id, Status::OutOfMemory, text);
             }
@@ -344,13 +346,13 @@ impl<'b> StoreWrite<'b> {
     /// What follows the value in the stream.
     #[inline]
     pub(crate) fn value_terminator(&self) -> &'static [u8] {
-        match self.dialect {
-            Dialect::Binary(_) => b"",
-            Dialect::Text { .. } | Dialect::Meta(_) => b"\r\n",
+        match self.request_form {
+            RequestForm::Binary(_) => b"",
+            RequestForm::Text { .. } | RequestForm::Meta(_) => b"\r\n",
         }
     }
 
-    fn reply_meta(
+    fn write_meta_reply(
         &self,
         line: &MetaLine<'_>,
         outcome: SetOutcome,
@@ -387,7 +389,7 @@ impl<'b> StoreWrite<'b> {
 
     /// Counts and logs a value that was refused because there was no memory.
     #[cold]
-    pub(crate) fn count_refused(&self, context: &Context<'_>) {
+    pub(crate) fn count_refusal(&self, context: &Context<'_>) {
         context.counters.store_no_memory.bump();
         let shared = context.shared;
         if shared.logs_at(1) {
@@ -408,7 +410,7 @@ impl<'b> StoreWrite<'b> {
         let counters = context.counters;
         match outcome {
             SetOutcome::TooLarge => counters.store_too_large.bump(),
-            SetOutcome::NoMemory => self.count_refused(context),
+            SetOutcome::NoMemory => self.count_refusal(context),
             _ => {
                 counters.set_cmds.bump();
                 context.shared.slab_classes.count_set(

@@ -10,9 +10,9 @@ use crate::shared::tls::Tls;
 use crate::shared::version::VERSION;
 
 /// Appends all rows and END.
-pub(super) fn write(context: &Context<'_>, out: &mut Vec<u8>) {
+pub(super) fn write_general_rows(context: &Context<'_>, out: &mut Vec<u8>) {
     let mut rows = Rows::new(out);
-    Snapshot::new(context).write(GENERAL_ROWS, &mut rows);
+    Snapshot::new(context).write_table(GENERAL_ROWS, &mut rows);
     rows.end();
 }
 
@@ -100,7 +100,7 @@ pub(crate) static GENERAL_ROWS: &[Row] = &[
     Row::zero("slabs_moved"),
     Row::new("lru_crawler_running", "", CRAWLER_MEANING, |s| Value::only_if(s.context.shared.config.lru_crawler, 0)),
     Row::new("lru_crawler_starts", "", CRAWLER_MEANING, |s| Value::only_if(s.context.shared.config.lru_crawler, 0)),
-    Row::new("lru_maintainer_juggles", "", MAINTAINER_MEANING, maintainer_zero),
+    Row::new("lru_maintainer_juggles", "", MAINTAINER_MEANING, zero_if_maintainer_enabled),
     Row::zero("malloc_fails"),
     Row::zero("log_worker_dropped"),
     Row::zero("log_worker_written"),
@@ -119,29 +119,29 @@ pub(crate) static GENERAL_ROWS: &[Row] = &[
     Row::zero("slab_global_page_pool"),
     Row::new("expired_unfetched", "", "expired items that were never read", |s| s.store.expired_unfetched.into()),
     Row::new("evicted_unfetched", "", "evicted items that were never read", |s| s.store.evicted_unfetched.into()),
-    Row::new("evicted_active", "", MAINTAINER_MEANING, maintainer_zero),
+    Row::new("evicted_active", "", MAINTAINER_MEANING, zero_if_maintainer_enabled),
     Row::new("evictions", "", "items removed for room", |s| s.removed.evictions.into()),
     Row::new("reclaimed", "", "expired items whose memory was reclaimed", |s| s.removed.reclaimed.into()),
     Row::zero("crawler_reclaimed"),
     Row::zero("crawler_items_checked"),
     Row::zero("lrutail_reflocked"),
-    Row::new("moves_to_cold", "", MAINTAINER_MEANING, maintainer_zero),
-    Row::new("moves_to_warm", "", MAINTAINER_MEANING, maintainer_zero),
-    Row::new("moves_within_lru", "", MAINTAINER_MEANING, maintainer_zero),
-    Row::new("direct_reclaims", "", MAINTAINER_MEANING, maintainer_zero),
-    Row::new("lru_bumps_dropped", "", MAINTAINER_MEANING, maintainer_zero),
+    Row::new("moves_to_cold", "", MAINTAINER_MEANING, zero_if_maintainer_enabled),
+    Row::new("moves_to_warm", "", MAINTAINER_MEANING, zero_if_maintainer_enabled),
+    Row::new("moves_within_lru", "", MAINTAINER_MEANING, zero_if_maintainer_enabled),
+    Row::new("direct_reclaims", "", MAINTAINER_MEANING, zero_if_maintainer_enabled),
+    Row::new("lru_bumps_dropped", "", MAINTAINER_MEANING, zero_if_maintainer_enabled),
 ];
 
 const CRAWLER_MEANING: &str = "always 0; absent with `-o no_lru_crawler`";
 const MAINTAINER_MEANING: &str = "always 0; absent with `-o no_lru_maintainer`";
 
 /// A row that only a server with TLS has.
-fn tls_value(snapshot: &Snapshot<'_>, number: impl FnOnce(&Tls) -> Option<u64>) -> Value {
+fn tls_value(snapshot: &Snapshot<'_>, read_value: impl FnOnce(&Tls) -> Option<u64>) -> Value {
     let tls = snapshot.context.shared.tls.as_ref();
-    tls.and_then(number).map_or(Value::Absent, Value::from)
+    tls.and_then(read_value).map_or(Value::Absent, Value::from)
 }
 
 /// A row of memcached's LRU maintainer.
-fn maintainer_zero(snapshot: &Snapshot<'_>) -> Value {
+fn zero_if_maintainer_enabled(snapshot: &Snapshot<'_>) -> Value {
     Value::only_if(snapshot.context.shared.config.lru_maintainer, 0)
 }

@@ -9,9 +9,9 @@ use crate::session::rows::Rows;
 use crate::shared::counters::{Counter, Counters};
 
 /// Appends all rows and END.
-pub(super) fn write(context: &Context<'_>, out: &mut Vec<u8>) {
+pub(super) fn write_glasscache_rows(context: &Context<'_>, out: &mut Vec<u8>) {
     let mut rows = Rows::new(out);
-    Snapshot::new(context).write(GLASSCACHE_ROWS, &mut rows);
+    Snapshot::new(context).write_table(GLASSCACHE_ROWS, &mut rows);
     for (bound_us, count) in context.shared.iteration_times() {
         rows.write_row(format_args!("{ITERATIONS_BELOW}{bound_us}"), count);
     }

@@ -25,8 +25,8 @@ pub(crate) fn run_stats(
 ) -> ConnectionEffect {
     let out = &mut out.bytes;
     match arguments {
-        [] => general::write(context, out),
-        [b"settings", ..] => settings::write(context, out),
+        [] => general::write_general_rows(context, out),
+        [b"settings", ..] => settings::write_settings(context, out),
         [b"items", ..] => slabs::write_items(context, out),
         [b"slabs", ..] => slabs::write_slabs(context, out),
         // Sizes would cost a counter per size on each write; memcached has them off as well.
@@ -39,12 +39,12 @@ pub(crate) fn run_stats(
         [b"detail", b"dump", ..] if context.shared.config.dump_enabled => {
             return ConnectionEffect::Dump(Dump::Prefixes { resume_after: None });
         }
-        [b"detail", arguments_left @ ..] => switch_detail(arguments_left, context, out),
-        [b"glasscache", ..] => glasscache::write(context, out),
+        [b"detail", arguments_left @ ..] => set_detail_enabled(arguments_left, context, out),
+        [b"glasscache", ..] => glasscache::write_glasscache_rows(context, out),
         [b"reset", ..] => {
             context.shared.reset();
             return ConnectionEffect::Dump(Dump::DiscardedPrefixes(
-                context.shared.prefix_table.clear(),
+                context.shared.prefix_table.take_prefixes(),
             ));
         }
         _ => out.extend_from_slice(replies::ERROR),
@@ -52,14 +52,14 @@ pub(crate) fn run_stats(
     ConnectionEffect::Done
 }
 
-fn switch_detail(arguments: &[&[u8]], context: &Context<'_>, out: &mut Vec<u8>) {
+fn set_detail_enabled(arguments: &[&[u8]], context: &Context<'_>, out: &mut Vec<u8>) {
     if !context.shared.config.dump_enabled {
         return out.extend_from_slice(replies::DETAIL_DISABLED);
     }
     match arguments {
         [switch @ (b"on" | b"off"), ..] => {
             context.shared.prefix_table.set_on(*switch == b"on");
-            context.shared.refresh_is_observed();
+            context.shared.update_is_observed();
             out.extend_from_slice(replies::OK);
         }
         _ => out.extend_from_slice(replies::DETAIL_USAGE),
@@ -85,7 +85,7 @@ fn start_cachedump(arguments: &[&[u8]], context: &Context<'_>) -> Result<Dump, &
     }
     let lines = if limit == 0 { u32::MAX } else { limit };
     let line_format = LineFormat::Cachedump(Cachedump::with_lines(lines));
-    Ok(Dump::ItemDump(ItemDump::new(
+    Ok(Dump::Items(ItemDump::new(
         line_format,
         vec![class as usize],
         context,

@@ -1,4 +1,4 @@
-//! What the kernel reports about this process.
+//! What the kernel reports about this process: its CPU time and its resident memory.
 
 use std::fs;
 

@@ -25,11 +25,11 @@ const ABSENT_FEATURE_ROWS: [(&str, &str); 12] = [
 ];
 
 /// Appends all rows and END.
-pub(super) fn write(context: &Context<'_>, out: &mut Vec<u8>) {
+pub(super) fn write_settings(context: &Context<'_>, out: &mut Vec<u8>) {
     let mut writer = SettingsWriter {
         rows: Rows::new(out),
         context,
-        own_names: Vec::new(),
+        written_names: Vec::new(),
     };
     writer.write_network();
     writer.write_service();
@@ -44,7 +44,7 @@ pub(super) fn write(context: &Context<'_>, out: &mut Vec<u8>) {
     writer.write_row("memory_file", memory_file);
     writer.write_row("client_flags_size", 4);
     writer.write_tls();
-    writer.write_overrides();
+    writer.write_additional_rows();
     writer.rows.end();
 }
 
@@ -52,15 +52,15 @@ struct SettingsWriter<'o, 't, 'w> {
     rows: Rows<'o>,
     context: &'t Context<'w>,
     /// The names of our own rows, to find which of the caller's are additional.
-    own_names: Vec<&'static str>,
+    written_names: Vec<&'static str>,
 }
 
 impl SettingsWriter<'_, '_, '_> {
-    /// One row; the caller's value replaces ours.
+    /// Appends one row; the caller's value replaces ours.
     fn write_row(&mut self, name: &'static str, value: impl Display) {
-        self.own_names.push(name);
-        let display = &self.context.shared.config.display.settings;
-        match display
+        self.written_names.push(name);
+        let displayed_settings = &self.context.shared.config.display.settings;
+        match displayed_settings
             .iter()
             .find(|(override_name, _)| override_name == name)
         {
@@ -132,7 +132,7 @@ impl SettingsWriter<'_, '_, '_> {
             .context
             .shared
             .slab_classes
-            .chunks()
+            .chunk_sizes()
             .last()
             .copied()
             .unwrap_or(0);
@@ -183,7 +183,7 @@ impl SettingsWriter<'_, '_, '_> {
         self.write_row("inline_ascii_response", "no");
     }
 
-    /// memcached's rows about TLS, where it is on.
+    /// Appends memcached's rows about TLS, where it is on.
     fn write_tls(&mut self) {
         let Some(tls) = &self.context.shared.tls else {
             return;
@@ -211,10 +211,10 @@ impl SettingsWriter<'_, '_, '_> {
         self.write_row("ssl_min_version", min_version);
     }
 
-    /// The caller's rows with names of their own.
-    fn write_overrides(&mut self) {
+    /// Appends the caller's rows whose names are not among ours.
+    fn write_additional_rows(&mut self) {
         for (name, value) in &self.context.shared.config.display.settings {
-            if !self.own_names.contains(&name.as_str()) {
+            if !self.written_names.contains(&name.as_str()) {
                 self.rows.write_row(name, value);
             }
         }

@@ -23,7 +23,7 @@ struct ClassInUse {
 
 fn classes_in_use(context: &Context<'_>) -> Vec<ClassInUse> {
     let counters = context.store.store().counters();
-    let chunks = context.shared.slab_classes.chunks();
+    let chunks = context.shared.slab_classes.chunk_sizes();
     let class = |(index, ((items, bytes), chunk)): (usize, (&(u64, u64), &u32))| {
         let chunk_bytes = u64::from(*chunk);
         let evicted = counters.evicted_by_slab_class.get(index).copied();
@@ -48,7 +48,7 @@ fn classes_in_use(context: &Context<'_>) -> Vec<ClassInUse> {
 }
 
 /// Rows of a class that have no meaning without LRU segments.
-const ITEM_ZEROS: [&str; 6] = [
+const ITEM_ZERO_FIELDS: [&str; 6] = [
     "evicted_time",
     "outofmemory",
     "tailrepairs",
@@ -56,19 +56,19 @@ const ITEM_ZEROS: [&str; 6] = [
     "expired_unfetched",
     "evicted_unfetched",
 ];
-const CRAWLER_ZEROS: [&str; 3] = [
+const CRAWLER_ZERO_FIELDS: [&str; 3] = [
     "crawler_reclaimed",
     "crawler_items_checked",
     "lrutail_reflocked",
 ];
-const SEGMENT_ZEROS: [&str; 4] = [
+const SEGMENT_ZERO_FIELDS: [&str; 4] = [
     "moves_to_cold",
     "moves_to_warm",
     "moves_within_lru",
     "direct_reclaims",
 ];
 
-/// `stats items`.
+/// Executes `stats items`.
 pub(super) fn write_items(context: &Context<'_>, out: &mut Vec<u8>) {
     let has_segments = context.shared.config.lru_maintainer;
     let mut rows = Rows::new(out);
@@ -94,17 +94,17 @@ pub(super) fn write_items(context: &Context<'_>, out: &mut Vec<u8>) {
         rows.write_row(name("mem_requested"), bytes);
         rows.write_row(name("evicted"), evicted);
         rows.write_row(name("evicted_nonzero"), evicted_with_ttl);
-        for field in ITEM_ZEROS {
+        for field in ITEM_ZERO_FIELDS {
             rows.write_row(name(field), 0);
         }
         if has_segments {
             rows.write_row(name("evicted_active"), 0);
         }
-        for field in CRAWLER_ZEROS {
+        for field in CRAWLER_ZERO_FIELDS {
             rows.write_row(name(field), 0);
         }
         if has_segments {
-            for field in SEGMENT_ZEROS {
+            for field in SEGMENT_ZERO_FIELDS {
                 rows.write_row(name(field), 0);
             }
             rows.write_row(name("hits_to_hot"), 0);
@@ -119,7 +119,7 @@ pub(super) fn write_items(context: &Context<'_>, out: &mut Vec<u8>) {
     rows.end();
 }
 
-/// `stats slabs`.
+/// Executes `stats slabs`.
 pub(super) fn write_slabs(context: &Context<'_>, out: &mut Vec<u8>) {
     let mut rows = Rows::new(out);
     let (mut active_classes, mut malloced_bytes) = (0, 0);
@@ -167,7 +167,7 @@ const COUNTED_FIELDS: [(&str, ReadCount); 8] = [
     ("touch_hits", |counters| counters.touch_hits.get()),
 ];
 
-/// One count of a class over all workers.
+/// One count of a class, added up over all workers.
 fn total_count(context: &Context<'_>, class: usize, read_count: ReadCount) -> u64 {
     let worker_count =
         |counters: &crate::shared::counters::Counters| counters.by_class.get(class).map(read_count);

@@ -21,7 +21,7 @@ pub(crate) struct Row {
         expect(dead_code, reason = "written to the reference by a test")
     )]
     pub(crate) meaning: &'static str,
-    value: fn(&Snapshot<'_>) -> Value,
+    read_value: fn(&Snapshot<'_>) -> Value,
 }
 
 impl Row {
@@ -29,13 +29,13 @@ impl Row {
         name: &'static str,
         unit: &'static str,
         meaning: &'static str,
-        value: fn(&Snapshot<'_>) -> Value,
+        read_value: fn(&Snapshot<'_>) -> Value,
     ) -> Row {
         Row {
             name,
             unit,
             meaning,
-            value,
+            read_value,
         }
     }
 
@@ -117,9 +117,9 @@ impl<'c> Snapshot<'c> {
     }
 
     /// Appends the rows of a table.
-    pub(super) fn write(&self, table: &[Row], rows: &mut Rows<'_>) {
+    pub(super) fn write_table(&self, table: &[Row], rows: &mut Rows<'_>) {
         for row in table {
-            match (row.value)(self) {
+            match (row.read_value)(self) {
                 Value::Number(number) => rows.write_row(row.name, number),
                 Value::Text(text) => rows.write_row(row.name, text),
                 Value::Absent => {}

@@ -73,9 +73,12 @@ fn a_refused_login_is_an_error_of_its_own_and_ends_the_connection() {
         let mut connection = handle_connected(&server);
         mark_sent(&mut connection);
         connection.feed(format!("{line}\r\n").as_bytes());
-        let failed = expect_failure(connection.poll());
-        assert!(matches!(failed.error, Error::LoginRefused { .. }), "{line}");
-        assert_eq!(failed.decision, RetryDecision::Fail(HealthEffect::Bad));
+        let failure = expect_failure(connection.poll());
+        assert!(
+            matches!(failure.error, Error::LoginRefused { .. }),
+            "{line}"
+        );
+        assert_eq!(failure.decision, RetryDecision::Fail(HealthEffect::Bad));
         assert!(connection.must_close() && !connection.accepts_requests());
         assert_eq!(server.health.is_down(), is_down);
     }
@@ -94,9 +97,9 @@ fn a_connection_lost_during_the_login_does_not_count_as_classic_text() {
     let mut connection = handle_connected(&server);
     mark_sent(&mut connection);
     connection.handle_disconnect(true, "closed");
-    let failed = expect_failure(connection.poll());
-    assert!(matches!(failed.error, Error::Unavailable(..)));
-    assert_eq!(failed.decision, RetryDecision::Fail(HealthEffect::Bad));
+    let failure = expect_failure(connection.poll());
+    assert!(matches!(failure.error, Error::Unavailable(..)));
+    assert_eq!(failure.decision, RetryDecision::Fail(HealthEffect::Bad));
     // After the login a close on the probe still means classic text.
     let mut connection = handle_connected(&server);
     mark_sent(&mut connection);
@@ -117,8 +120,8 @@ fn an_unexpected_reply_to_a_login_is_a_protocol_fault() {
     let mut connection = handle_connected(&server);
     mark_sent(&mut connection);
     connection.feed(b"VALUE a 0 1\r\n");
-    let failed = expect_failure(connection.poll());
-    assert!(matches!(failed.error, Error::Protocol { .. }));
+    let failure = expect_failure(connection.poll());
+    assert!(matches!(failure.error, Error::Protocol { .. }));
 }
 
 #[test]
@@ -127,8 +130,8 @@ fn without_a_password_the_call_ends_with_the_reason_and_nothing_is_sent() {
     let server = server(login);
     let mut connection = handle_connected(&server);
     assert_eq!(connection.output(), b"");
-    let failed = expect_failure(connection.poll());
-    assert!(failed.error.to_string().contains("the vault is closed"));
+    let failure = expect_failure(connection.poll());
+    assert!(failure.error.to_string().contains("the vault is closed"));
     assert!(connection.must_close() && !server.health.is_down());
     assert_eq!(server.probe_request(), None);
 }

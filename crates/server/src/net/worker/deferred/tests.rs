@@ -8,7 +8,7 @@ use glasscache_store::Store;
 
 use crate::{Address, Config, Listen, RunningServer, prepare};
 
-/// A server of one worker whose store another worker reads, which passes only on command.
+/// A server of one worker whose store a second worker reads; the second one passes only when the test makes it.
 struct BlockedServer {
     server: RunningServer,
     reader: glasscache_store::Worker,
@@ -64,11 +64,11 @@ impl BlockedServer {
             client
                 .set_read_timeout(Some(Duration::from_secs(20)))
                 .unwrap();
-            let waits = self.reader.store().counters().epoch_waits;
+            let waits_after = self.reader.store().counters().epoch_waits;
             match read_result {
                 Err(error) if error.kind() != ErrorKind::WouldBlock => panic!("{error}"),
                 // It was not only slow.
-                Err(_) if waits > waits_before => return client,
+                Err(_) if waits_after > waits_before => return client,
                 _ => drop(read_until(&mut client, b"END\r\nNOT_FOUND\r\n")),
             }
         }
@@ -102,12 +102,12 @@ fn a_write_waits_for_a_segment_until_a_reader_passes_while_others_are_served() {
     // It is refused instead if this machine stalls for longer than it may wait.
     let is_stored = (0..20).any(|_| {
         let mut blocked_server = BlockedServer::start();
-        let mut waits = blocked_server.write_until_one_waits();
+        let mut waiting_client = blocked_server.write_until_one_waits();
         let mut other_client = blocked_server.connect();
         other_client.write_all(b"mn\r\n").unwrap();
         read_until(&mut other_client, b"MN\r\n");
         blocked_server.reader.pass();
-        let reply = read_until(&mut waits, b"END\r\nNOT_FOUND\r\n");
+        let reply = read_until(&mut waiting_client, b"END\r\nNOT_FOUND\r\n");
         // In order: the following read sees it.
         reply.starts_with(b"STORED\r\nVALUE key")
     });
@@ -116,15 +116,15 @@ fn a_write_waits_for_a_segment_until_a_reader_passes_while_others_are_served() {
 
 #[test]
 fn a_write_that_waits_for_too_long_is_refused_and_counted() {
-    let refused = b"SERVER_ERROR out of memory storing object\r\nEND\r\nNOT_FOUND\r\n";
+    let expected_reply = b"SERVER_ERROR out of memory storing object\r\nEND\r\nNOT_FOUND\r\n";
     let blocked_server = BlockedServer::start();
     // One that was only slow is stored, and the next has to wait.
     let reply = (0..20).find_map(|_| {
-        let mut waits = blocked_server.write_until_one_waits();
-        let reply = read_until(&mut waits, b"END\r\nNOT_FOUND\r\n");
+        let mut waiting_client = blocked_server.write_until_one_waits();
+        let reply = read_until(&mut waiting_client, b"END\r\nNOT_FOUND\r\n");
         (!reply.starts_with(b"STORED")).then_some(reply)
     });
-    assert_eq!(reply.as_deref(), Some(&refused[..]));
+    assert_eq!(reply.as_deref(), Some(&expected_reply[..]));
     let mut other_client = blocked_server.connect();
     assert_eq!(read_stat(&mut other_client, "", "store_no_memory"), 1);
     // A worker that retried without sleeping would run hundreds of thousands of iterations.

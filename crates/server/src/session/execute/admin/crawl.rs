@@ -87,7 +87,7 @@ fn start_dump(
         });
     }
     let classes = parse_classes(classes).ok_or(replies::BAD_CLASS)?;
-    Ok(Dump::ItemDump(ItemDump::new(line_format, classes, context)))
+    Ok(Dump::Items(ItemDump::new(line_format, classes, context)))
 }
 
 /// The classes of `all`, `hash` or a list such as `1,2,7`; empty is all of them.

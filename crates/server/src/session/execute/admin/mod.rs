@@ -32,38 +32,41 @@ pub(super) fn run_command(
         *token_slot = token;
         count += 1;
     }
-    let line = tokens.get(..count).unwrap_or_default();
+    let tokens = tokens.get(..count).unwrap_or_default();
     let reply: &[u8] = match verb {
-        AdminVerb::Stats => return stats::run_stats(line, context, out),
+        AdminVerb::Stats => return stats::run_stats(tokens, context, out),
         AdminVerb::Watch => return watch(arguments, context, out),
-        AdminVerb::Shutdown => return shutdown(line, context, out),
-        AdminVerb::LruCrawler => return crawl::run_lru_crawler(line, context, out),
+        AdminVerb::Shutdown => return shutdown(tokens, context, out),
+        AdminVerb::LruCrawler => return crawl::run_lru_crawler(tokens, context, out),
         AdminVerb::Config => {
-            context.shared.cluster.reply_to_config(line, &mut out.bytes);
+            context
+                .shared
+                .cluster
+                .reply_to_config(tokens, &mut out.bytes);
             return ConnectionEffect::Done;
         }
         AdminVerb::RefreshCerts => {
             refresh_certificates(context, &mut out.bytes);
             return ConnectionEffect::Done;
         }
-        AdminVerb::FlushAll => flush_all(line, context),
-        AdminVerb::Verbosity => set_verbosity(line, context),
-        AdminVerb::CacheMemlimit => set_memory_limit(line, context),
-        AdminVerb::Lru => tune::run_lru(line, context),
-        AdminVerb::Slabs => tune::run_slabs(line, context),
-        AdminVerb::DebugTime => debug_time(line, context),
-        AdminVerb::Misbehave => misbehave(line, context),
+        AdminVerb::FlushAll => flush_all(tokens, context),
+        AdminVerb::Verbosity => set_verbosity(tokens, context),
+        AdminVerb::CacheMemlimit => set_memory_limit(tokens, context),
+        AdminVerb::Lru => tune::run_lru(tokens, context),
+        AdminVerb::Slabs => tune::run_slabs(tokens, context),
+        AdminVerb::DebugTime => debug_time(tokens, context),
+        AdminVerb::Misbehave => misbehave(tokens, context),
     };
     out.bytes.extend_from_slice(reply);
     ConnectionEffect::Done
 }
 
-fn flush_all(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
+fn flush_all(tokens: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     context.counters.flush_cmds.bump();
     if !context.shared.config.flush_enabled {
         return replies::FLUSH_DISABLED;
     }
-    let exptime = match line.first() {
+    let exptime = match tokens.first() {
         None | Some(&b"noreply") => 0,
         Some(token) => match ascii::parse_i64(token).filter(|n| i32::try_from(*n).is_ok()) {
             Some(exptime) => exptime,
@@ -90,8 +93,8 @@ pub(super) fn flush(exptime: i64, context: &Context<'_>) {
     remove_all(exptime, context);
 }
 
-fn set_verbosity(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
-    let Some(level) = line.first().and_then(|token| ascii::parse_u32(token)) else {
+fn set_verbosity(tokens: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
+    let Some(level) = tokens.first().and_then(|token| ascii::parse_u32(token)) else {
         return replies::BAD_FORMAT;
     };
     let level = u8::try_from(level.min(3)).unwrap_or(3);
@@ -102,8 +105,8 @@ fn set_verbosity(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     replies::OK
 }
 
-fn set_memory_limit(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
-    let Some(megabytes) = line.first().and_then(|token| ascii::parse_u32(token)) else {
+fn set_memory_limit(tokens: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
+    let Some(megabytes) = tokens.first().and_then(|token| ascii::parse_u32(token)) else {
         return replies::ERROR;
     };
     match megabytes {
@@ -142,11 +145,11 @@ fn refresh_certificates(context: &Context<'_>, out: &mut Vec<u8>) {
     context.shared.log.queue_line(line);
 }
 
-fn debug_time(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
+fn debug_time(tokens: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
     if !context.shared.config.debug {
         return replies::ERROR;
     }
-    match line.first() {
+    match tokens.first() {
         Some(&(b"p" | b"r")) => replies::OK,
         Some(token) => match ascii::parse_i64(token) {
             Some(seconds) => {
@@ -161,8 +164,8 @@ fn debug_time(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
 
 /// Breaks this worker on purpose, to test how the process reacts.
 #[expect(clippy::panic, reason = "the command requests a panic")]
-fn misbehave(line: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
-    match line {
+fn misbehave(tokens: &[&[u8]], context: &Context<'_>) -> &'static [u8] {
+    match tokens {
         [b"panic"] if context.shared.config.debug => panic!("requested by misbehave panic"),
         [b"loop"] if context.shared.config.debug => loop {
             std::hint::spin_loop();
@@ -186,9 +189,9 @@ fn watch(arguments: &[u8], context: &Context<'_>, out: &mut Output<'_>) -> Conne
     ConnectionEffect::Done
 }
 
-fn shutdown(line: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>) -> ConnectionEffect {
+fn shutdown(tokens: &[&[u8]], context: &Context<'_>, out: &mut Output<'_>) -> ConnectionEffect {
     let reply: &[u8] = if context.shared.config.shutdown_enabled {
-        match line {
+        match tokens {
             [] => {
                 context.shared.stop();
                 return ConnectionEffect::Close(CloseReason::Shutdown);

@@ -37,7 +37,7 @@ pub(super) fn run_lru(arguments: &[&[u8]], context: &Context<'_>) -> &'static [u
 
 fn tune_lru(context: &Context<'_>, percents: [&[u8]; 2], factors: [&[u8]; 2]) -> &'static [u8] {
     let [hot, warm] = percents.map(ascii::parse_u32);
-    let [hot_factor, warm_factor] = factors.map(parse_real);
+    let [hot_factor, warm_factor] = factors.map(parse_finite_number);
     let (Some(hot), Some(warm), Some(hot_factor), Some(warm_factor)) =
         (hot, warm, hot_factor, warm_factor)
     else {
@@ -58,7 +58,7 @@ fn tune_lru(context: &Context<'_>, percents: [&[u8]; 2], factors: [&[u8]; 2]) ->
     replies::OK
 }
 
-fn parse_real(token: &[u8]) -> Option<f64> {
+fn parse_finite_number(token: &[u8]) -> Option<f64> {
     std::str::from_utf8(token)
         .ok()?
         .parse()
@@ -74,10 +74,10 @@ pub(super) fn run_slabs(arguments: &[&[u8]], context: &Context<'_>) -> &'static 
             (Some(_), Some(_)) => replies::NO_SPARE_PAGES,
             _ => replies::BAD_FORMAT,
         },
-        [b"automove", b"ratio", value, ..] => set_real(context, value, |values, ratio| {
+        [b"automove", b"ratio", value, ..] => set_number(context, value, |values, ratio| {
             values.slab_automove_ratio = ratio;
         }),
-        [b"automove", b"freeratio", value, ..] => set_real(context, value, |values, ratio| {
+        [b"automove", b"freeratio", value, ..] => set_number(context, value, |values, ratio| {
             values.slab_automove_freeratio = ratio;
         }),
         [b"automove", b"window", value, ..] => match ascii::parse_u32(value) {
@@ -107,8 +107,12 @@ pub(super) fn run_slabs(arguments: &[&[u8]], context: &Context<'_>) -> &'static 
     }
 }
 
-fn set_real(context: &Context<'_>, token: &[u8], set: fn(&mut TuningValues, f64)) -> &'static [u8] {
-    match parse_real(token) {
+fn set_number(
+    context: &Context<'_>,
+    token: &[u8],
+    set: fn(&mut TuningValues, f64),
+) -> &'static [u8] {
+    match parse_finite_number(token) {
         Some(number) => {
             context.shared.tuning.change(|values| set(values, number));
             replies::OK

@@ -1,4 +1,4 @@
-//! The bounded way from finished requests to the writer's thread, and what both sides count.
+//! The bounded queue of finished requests to the writer's thread, and the counters that both sides share.
 
 use std::io;
 use std::path::Path;
@@ -8,20 +8,20 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::finished::FinishedRequest;
 
-/// What the writer's thread receives.
-pub(crate) enum Message {
+/// A message to the writer's thread.
+pub(crate) enum WriterMessage {
     /// A request to write.
     Request(Box<FinishedRequest>),
     /// No more requests will come.
     Close,
 }
 
-/// The way to the writer's thread. It belongs to one process; after a fork the child needs a new one.
+/// The queue to the writer's thread. It belongs to one process; after a fork the child needs a new one.
 #[derive(Debug)]
-pub(crate) struct Sink {
+pub(crate) struct WriterQueue {
     /// The id of the process.
     process_id: u32,
-    to_writer: Sender<Message>,
+    sender: Sender<WriterMessage>,
     pub(crate) state: Arc<WriterState>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct WriterState {
     pub(crate) dropped: AtomicU64,
     pub(crate) parts: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
-    memory_bytes: usize,
+    memory_limit_bytes: usize,
     /// Why the recorder stopped, once it did.
     pub(crate) failure: Mutex<Option<String>>,
     pub(crate) has_failed: AtomicBool,
@@ -42,20 +42,20 @@ pub(crate) struct WriterState {
     pub(crate) finish_signal: Condvar,
 }
 
-impl Sink {
-    /// Where a thread receives what is submitted.
-    pub(crate) fn new(memory_bytes: usize) -> (Self, Receiver<Message>) {
-        let (to_writer, messages) = channel();
+impl WriterQueue {
+    /// A queue, and the receiver of what is submitted.
+    pub(crate) fn new(memory_limit_bytes: usize) -> (Self, Receiver<WriterMessage>) {
+        let (sender, messages) = channel();
         let state = Arc::new(WriterState {
-            memory_bytes,
+            memory_limit_bytes,
             ..WriterState::default()
         });
-        let sink = Self {
+        let writer_queue = Self {
             process_id: std::process::id(),
-            to_writer,
+            sender,
             state,
         };
-        (sink, messages)
+        (writer_queue, messages)
     }
 
     /// Whether this process is a child of the one that started it.
@@ -73,11 +73,11 @@ impl Sink {
         let bytes = request.footprint_bytes();
         let bytes_before = self.state.unwritten_bytes.fetch_add(bytes, Relaxed);
         let is_accepted = !self.state.has_failed.load(Relaxed)
-            && bytes_before + bytes <= self.state.memory_bytes
+            && bytes_before + bytes <= self.state.memory_limit_bytes
             && !self.was_forked()
             && self
-                .to_writer
-                .send(Message::Request(Box::new(request)))
+                .sender
+                .send(WriterMessage::Request(Box::new(request)))
                 .is_ok();
         if is_accepted {
             self.state.recorded.fetch_add(1, Relaxed);
@@ -89,7 +89,7 @@ impl Sink {
 
     /// Ends the writer once everything submitted is written.
     pub(crate) fn stop(&self) {
-        let _ = self.to_writer.send(Message::Close);
+        let _ = self.sender.send(WriterMessage::Close);
     }
 }
 
