@@ -129,14 +129,16 @@ def measure_first_bytes(store: str) -> None:
             first_bytes_ms = [first_byte_ms(cached_connection, path) for _ in added_ms]
             base_ms = (base_ms + first_byte_ms(direct_connection, path)) / 2
             if number >= 0:  # the first rounds open connections and import modules
-                for name, first in zip(added_ms, first_bytes_ms, strict=True):
-                    added_ms[name].append(first - base_ms)
+                for scenario, first_byte_ms_of_response in zip(
+                    added_ms, first_bytes_ms, strict=True
+                ):
+                    added_ms[scenario].append(first_byte_ms_of_response - base_ms)
         direct_connection.close()
         cached_connection.close()
-    for name, times in added_ms.items():
+    for scenario, times in added_ms.items():
         times.sort()
         low, high = times[len(times) // 20], times[-1 - len(times) // 20]
-        print(f"first byte of {FIRST_BYTE_BYTES >> 20} MiB, {name}: {median(times):+.2f} ms more than "
+        print(f"first byte of {FIRST_BYTE_BYTES >> 20} MiB, {scenario}: {median(times):+.2f} ms more than "
               "without a cache, "
               f"nine in ten from {low:+.2f} to {high:+.2f}, all from {times[0]:+.2f} to {times[-1]:+.2f} "
               f"({len(times)} alternating rounds; at most {FIRST_BYTE_MS_MAX} ms)")  # fmt: skip
@@ -205,11 +207,11 @@ async def measure_purge(store: str) -> None:
 
 
 def main() -> int:
-    names = sys.argv[1:] or ["misses", "stream", "purge", "peers"]
+    scenario_names = sys.argv[1:] or ["misses", "stream", "purge", "peers"]
     exit_code = 0
     with Server(memory="3072M") as server:
-        for name in names:
-            match name:
+        for scenario in scenario_names:
+            match scenario:
                 case "misses":
                     measure_misses(server.address)
                 case "stream":
@@ -220,7 +222,7 @@ def main() -> int:
                     exit_code |= peers.run_comparison()
                 case _:
                     raise SystemExit(
-                        f"measuring {name!r} failed: write misses, stream, purge or peers"
+                        f"measuring {scenario!r} failed: write misses, stream, purge or peers"
                     )
     return exit_code
 
