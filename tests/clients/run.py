@@ -143,11 +143,11 @@ def evaluate(name: str, text: str) -> tuple[bool, str]:
     passed_and_total = re.findall(r"^(\d+) of (\d+) (?:operations|tests)", text, re.MULTILINE)
     if not passed_and_total:
         return False, text
-    passed_clients, check_count = map(int, passed_and_total[-1])
+    passed_checks, check_count = map(int, passed_and_total[-1])
     known_failures = KNOWN_FAILURES.get(name, {})
     has_passed = (
-        passed_clients > 0
-        and check_count - passed_clients == len(failed)
+        passed_checks > 0
+        and check_count - passed_checks == len(failed)
         and set(failed) <= set(known_failures)
     )
     expected = [

@@ -76,7 +76,7 @@ def python_binary_memcached(command: list[str]) -> str:
         home = Path(temporary_folder)
         (home / "memcached").write_text(MEMCACHED_WRAPPER.format(command=" ".join(command)))
         (home / "memcached").chmod(0o755)
-        virtual_environment = {
+        environment = {
             **os.environ,
             **sasl_environment(home, USER, PASSWORD),
             "SASL_USER": USER,
@@ -86,10 +86,8 @@ def python_binary_memcached(command: list[str]) -> str:
         }
         results = home / "results.xml"
         pytest = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junit-xml={results}"]
-        with servers_at_fixed_addresses(command, BMEMCACHED_SERVERS, virtual_environment):
-            _, text = run_program(
-                [*pytest, "test/"], SUITE_TIMEOUT_S, cwd=folder, env=virtual_environment
-            )
+        with servers_at_fixed_addresses(command, BMEMCACHED_SERVERS, environment):
+            _, text = run_program([*pytest, "test/"], SUITE_TIMEOUT_S, cwd=folder, env=environment)
         if not results.exists():
             return text
         return text + "\n" + junit_report(results)

@@ -66,9 +66,9 @@ def script_client(
     if shutil.which(command[0]) is None:
         raise ClientNotInstalled(command[0])
 
-    def run_script(command_name: str, server: str, tested_cases: Iterable[Case]) -> str:
+    def run_script(command_name: str, server: str, lines: Iterable[Case]) -> str:
         host, port = server.split(":")
-        text = "".join("\t".join(line) + "\n" for line in tested_cases)
+        text = "".join("\t".join(line) + "\n" for line in lines)
         completed = subprocess.run(
             [*command, command_name, host, port, compression],
             input=text,
@@ -81,10 +81,10 @@ def script_client(
         return completed.stdout
 
     def read(server: str, keys: list[str]) -> dict[str, tuple[str, str]]:
-        tested_cases = run_script("read", server, ((key, "", "") for key in keys)).splitlines()
+        reply_lines = run_script("read", server, ((key, "", "") for key in keys)).splitlines()
         return {
             key: (kind, payload)
-            for key, kind, payload in (line.split("\t") for line in tested_cases)
+            for key, kind, payload in (line.split("\t") for line in reply_lines)
         }
 
     return Client(

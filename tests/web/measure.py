@@ -129,16 +129,14 @@ def measure_first_bytes(store: str) -> None:
             first_bytes_ms = [first_byte_ms(cached_connection, path) for _ in added_ms]
             base_ms = (base_ms + first_byte_ms(direct_connection, path)) / 2
             if number >= 0:  # the first rounds open connections and import modules
-                for scenario, first_byte_ms_of_response in zip(
-                    added_ms, first_bytes_ms, strict=True
-                ):
-                    added_ms[scenario].append(first_byte_ms_of_response - base_ms)
+                for name, first_byte_ms_of_response in zip(added_ms, first_bytes_ms, strict=True):
+                    added_ms[name].append(first_byte_ms_of_response - base_ms)
         direct_connection.close()
         cached_connection.close()
-    for scenario, times in added_ms.items():
+    for name, times in added_ms.items():
         times.sort()
         low, high = times[len(times) // 20], times[-1 - len(times) // 20]
-        print(f"first byte of {FIRST_BYTE_BYTES >> 20} MiB, {scenario}: {median(times):+.2f} ms more than "
+        print(f"first byte of {FIRST_BYTE_BYTES >> 20} MiB, {name}: {median(times):+.2f} ms more than "
               "without a cache, "
               f"nine in ten from {low:+.2f} to {high:+.2f}, all from {times[0]:+.2f} to {times[-1]:+.2f} "
               f"({len(times)} alternating rounds; at most {FIRST_BYTE_MS_MAX} ms)")  # fmt: skip

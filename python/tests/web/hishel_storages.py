@@ -26,7 +26,7 @@ class FakeTime:
 
     now = 1_800_000_000.0
 
-    def fake_time(self) -> float:
+    def time(self) -> float:
         return self.now
 
 

@@ -308,15 +308,15 @@ def test_parts_are_sent_as_they_come(run_async: Any) -> None:
 
 def test_websockets_and_lifespans_pass_through(run_async: Any) -> None:
     async def scenario(client: AsyncClient) -> None:
-        received_parts = []
+        scope_types = []
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
-            received_parts.append(scope["type"])
+            scope_types.append(scope["type"])
 
         cache = CacheASGI(app, client)
         for kind in ("websocket", "lifespan"):
             await cache({"type": kind}, None, None)  # type: ignore[arg-type]
-        assert received_parts == ["websocket", "lifespan"]
+        assert scope_types == ["websocket", "lifespan"]
 
     run_async(scenario)
 

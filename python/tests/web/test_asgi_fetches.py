@@ -13,14 +13,14 @@ from glasscache.web import CacheASGI, CacheSettings
 from web.harness import Clock, FailingClient, Origin, key_of_url, send_request
 
 
-@pytest.mark.parametrize("count", [50])
-def test_many_misses_of_one_url_fetch_once(run_async: Any, count_adds: int) -> None:
+@pytest.mark.parametrize("request_count", [50])
+def test_many_misses_of_one_url_fetch_once(run_async: Any, request_count: int) -> None:
     async def scenario(client: AsyncClient) -> None:
         origin = Origin()
         origin.delay_s = 0.1
         caches = [CacheASGI(origin, client) for _ in range(4)]  # as four processes would
         replies = await asyncio.gather(
-            *(send_request(caches[number % 4], "/a") for number in range(count_adds))
+            *(send_request(caches[number % 4], "/a") for number in range(request_count))
         )
         assert {reply.body for reply in replies} == {b"body 1"}
         assert len(origin.calls) == 1

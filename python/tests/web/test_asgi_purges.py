@@ -106,9 +106,9 @@ def test_a_purge_during_the_first_fetch_of_a_url_keeps_its_response_out(
         else:
             await AsyncPurger(client).url("http://shop.example/a")
         await fetch_task
-        replies = len(origin.calls)
+        calls_before = len(origin.calls)
         await send_request(cache, "/a", fields=behind_proxy)
-        assert len(origin.calls) == replies + 1
+        assert len(origin.calls) == calls_before + 1
 
     run_async(scenario)
 
@@ -136,12 +136,12 @@ def test_a_lost_record_of_purges_means_misses(run_async: Any) -> None:
         cache = CacheASGI(origin, client, rules)
         for lost_key in (cache.core.purge_log_key, cache.core.tag_key(b"t")):
             await send_request(cache)
-            replies = len(origin.calls)
+            calls_before = len(origin.calls)
             await send_request(cache)
-            assert len(origin.calls) == replies
+            assert len(origin.calls) == calls_before
             await client.delete(lost_key)
             await send_request(cache)
-            assert len(origin.calls) == replies + 1
+            assert len(origin.calls) == calls_before + 1
 
     run_async(scenario)
 

@@ -62,8 +62,8 @@ def test_keys_live_on_as_long_as_an_entry_is_used(
 def test_an_entry_without_limits_never_expires(make_storage: Any) -> None:
     storage, key = make_storage(), next(KEYS)
     entry = store_entry(storage, key)
-    for head_key in (*keys_of(storage, entry, 1), storage.plans.index_key(key)):
-        assert ttl_of(storage, head_key) is None, head_key
+    for stored_key in (*keys_of(storage, entry, 1), storage.plans.index_key(key)):
+        assert ttl_of(storage, stored_key) is None, stored_key
 
 
 def test_the_index_outlives_every_entry_in_it(make_storage: Any) -> None:

@@ -116,7 +116,7 @@ def test_a_server_that_does_not_list_its_keys_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "wrong_settings",
     [
         {"namespace": ""}, {"namespace": "x" * 101}, {"max_bytes": -1}, {"lease": 0}, {"wait": -1},
         {"early": -0.1}, {"purge_token": ""},

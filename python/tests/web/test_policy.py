@@ -64,7 +64,7 @@ def test_lifetimes(fields: list[tuple[bytes, bytes]], fresh: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "why"),
+    ("fields", "reason"),
     [
         ([(b"cache-control", b"no-store")], "no-store"),
         ([(b"cache-control", b"private")], "private"),

@@ -25,11 +25,11 @@ def request(url: str = "/", method: str = "GET", **fields: str) -> Request:
 
 
 def decision_of(
-    text: str, request_read: Request, status: int = 200, content_type: str = "text/html"
+    text: str, http_request: Request, status: int = 200, content_type: str = "text/html"
 ) -> Settings:
     rules = Rules.from_text(text)
     return rules.decide_response(
-        rules.decide(request_read), request_read, status, [(b"content-type", content_type.encode())]
+        rules.decide(http_request), http_request, status, [(b"content-type", content_type.encode())]
     )
 
 
@@ -50,7 +50,7 @@ def test_the_first_rule_that_has_a_setting_decides_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("when", "requested", "matches"),
+    ("when", "request_read", "matches"),
     [
         ('path = "/a/*"', request("/a/b"), True),
         ('path = "/a/*"', request("/a/b/c"), False),
@@ -72,9 +72,9 @@ def test_the_first_rule_that_has_a_setting_decides_it() -> None:
         ("cookie = { session = false }", request(), True),
     ],
 )
-def test_conditions_on_the_request(when: str, request_read: Request, matches: bool) -> None:
+def test_conditions_on_the_request(when: str, http_request: Request, matches: bool) -> None:
     settings = decision_of(
-        f"[[rule]]\nwhen = {{ {when} }}\nthen = {{ bypass = true }}", request_read
+        f"[[rule]]\nwhen = {{ {when} }}\nthen = {{ bypass = true }}", http_request
     )
     assert settings.bypass is matches
 
@@ -112,8 +112,8 @@ def test_canonical_urls_share_a_key() -> None:
     rules = Rules.from_text(text)
 
     def key(url: str) -> bytes:
-        request_read = request(url)
-        return request_read.digest(b"", rules.decide(request_read))
+        http_request = request(url)
+        return http_request.digest(b"", rules.decide(http_request))
 
     assert key("/a/?b=2&a=1&utm_source=x") == key("/a?a=1&b=2") == key("/a/?fbclid=9&b=2&a=1")
     assert key("/a?a=1") != key("/a?a=2") != key("/a")
@@ -125,8 +125,8 @@ def test_keys_vary_on_the_header_that_a_rule_names() -> None:
     rules = Rules.from_text(text)
 
     def key(**fields: str) -> bytes:
-        request_read = request(**fields)
-        return request_read.digest(b"", rules.decide(request_read))
+        http_request = request(**fields)
+        return http_request.digest(b"", rules.decide(http_request))
 
     assert key(cookie="lang=de; s=1") == key(cookie="s=2; lang=de") != key(cookie="lang=en")
     assert key(user_agent="Mozilla (iPhone; Mobile)") == key(user_agent="Android Mobile") != key()
@@ -246,13 +246,13 @@ def test_a_thousand_rules_cost_a_request_little(capsys: pytest.CaptureFixture[st
         for number in range(999)
     )
     rules = Rules.from_text(text + "[[rule]]\nname = 'last'\nthen = { grace = 9 }")
-    request_read = request("/shop/500/x/y")
+    http_request = request("/shop/500/x/y")
     started_at = time.perf_counter()
     for _ in range(1000):
-        settings = rules.decide(request_read)
+        settings = rules.decide(http_request)
     us_per_decision = (time.perf_counter() - started_at) * 1000
     assert [rule.name for rule in settings.matched_rules] == ["501", "last"]
     assert rules.decide(request("/x")).matched_rules[0].name == "last"
-    assert Rules([]).decide(request_read) is NO_SETTINGS
+    assert Rules([]).decide(http_request) is NO_SETTINGS
     with capsys.disabled():
         print(f" [{us_per_decision:.1f} us a request of 1,000 rules]", end="")  # noqa: T201

@@ -84,7 +84,7 @@ class WrongValueClient(FailingClient):
 
 
 @pytest.mark.parametrize(
-    "lie",
+    "wrong_value",
     [b"", b"GCW1", b"GCW1" + bytes(200), b"GCM1" + bytes(200), b'{"seq": 1}', "text", 7, [1], None],
 )
 def test_a_store_that_returns_wrong_data_never_fails_a_response(

@@ -45,19 +45,19 @@ def server() -> Iterator[Server]:
 def app(server: Server) -> flask.Flask:
     with Client(server.address, timeout=5) as client:
         client.flush()
-    created = flask.Flask(__name__, template_folder=os.environ["FLASK_CACHING_TESTS"])
-    created.testing = True
-    created.config["CACHE_TYPE"] = CACHE_TYPE
-    created.config["CACHE_GLASSCACHE_SERVERS"] = server.address
-    created.config["CACHE_GLASSCACHE_OPTIONS"] = {"codec": "pickle", "timeout": 5}
-    return created
+    application = flask.Flask(__name__, template_folder=os.environ["FLASK_CACHING_TESTS"])
+    application.testing = True
+    application.config["CACHE_TYPE"] = CACHE_TYPE
+    application.config["CACHE_GLASSCACHE_SERVERS"] = server.address
+    application.config["CACHE_GLASSCACHE_OPTIONS"] = {"codec": "pickle", "timeout": 5}
+    return application
 
 
 @pytest.fixture
 def cache(app: flask.Flask) -> Any:
-    created = fsc.Cache(app)
-    created.clear()
-    return created
+    flask_cache = fsc.Cache(app)
+    flask_cache.clear()
+    return flask_cache
 
 
 class RealClock:
