@@ -221,10 +221,10 @@ def test_two_writers_and_eviction_never_mix() -> None:
                 else:
                     assert value.count(value[:1]) == len(value) >= 19_000_000, seed
                     whole_reads += 1
-            misses_counted = client.stats()["incomplete_values"]
+            counted = client.stats()["incomplete_values"]
             (stats,) = client.server_stats().values()
     print(  # noqa: T201 - the figures of `make split-values`
-        f"{ROUNDS} writes: {whole_reads} whole values, {lost_reads} misses ({misses_counted} of a lost piece), "
+        f"{ROUNDS} writes: {whole_reads} whole values, {lost_reads} misses ({counted} of a lost piece), "
         f"{stats['evictions']} evictions"
     )
     assert whole_reads

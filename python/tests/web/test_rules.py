@@ -50,7 +50,7 @@ def test_the_first_rule_that_has_a_setting_decides_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("when", "request_read", "matches"),
+    ("when", "http_request", "matches"),
     [
         ('path = "/a/*"', request("/a/b"), True),
         ('path = "/a/*"', request("/a/b/c"), False),
