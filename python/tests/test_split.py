@@ -221,14 +221,15 @@ def test_two_writers_and_eviction_never_mix() -> None:
                 else:
                     assert value.count(value[:1]) == len(value) >= 19_000_000, seed
                     whole_reads += 1
-            counted = client.stats()["incomplete_values"]
+            counted_misses = client.stats()["incomplete_values"]
             (stats,) = client.server_stats().values()
     print(  # noqa: T201 - the figures of `make split-values`
-        f"{ROUNDS} writes: {whole_reads} whole values, {lost_reads} misses ({counted} of a lost piece), "
+        f"{ROUNDS} writes: {whole_reads} whole values, "
+        f"{lost_reads} misses ({counted_misses} of a lost piece), "
         f"{stats['evictions']} evictions"
     )
     assert whole_reads
-    assert misses_counted <= lost_reads
+    assert counted_misses <= lost_reads
 
 
 def test_asyncio_has_the_same(glasscache_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
