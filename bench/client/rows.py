@@ -43,7 +43,7 @@ def rows_of(clients: dict[str, Any]) -> Iterator[Row]:
         yield from many_rows(
             clients,
             size,
-            {f"{key_prefix}{client_name}": b"y" * len(values[size]) for client_name in range(100)},
+            {f"{key_prefix}{number}": b"y" * len(values[size]) for number in range(100)},
         )
     address = next(iter(clients["glasscache"].stats()["servers"]))
     yield quiet_row(clients, address, values["1 KB"])
