@@ -123,7 +123,7 @@ impl SimulatedLog {
         run_in_parallel(py, strategies.len(), threads, |index, _| {
             Some(
                 report(&prepared, &self.cost, &strategies[index], options)
-                    .document(&[])
+                    .to_document(&[])
                     .to_string(),
             )
         })

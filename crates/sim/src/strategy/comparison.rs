@@ -48,7 +48,7 @@ impl Comparison {
     /// The error of every figure, under the names of the figures: measured / forecast - 1, and for shares the
     /// difference. What was measured where 0 was forecast has no error and is null.
     pub fn error_document(&self) -> Value {
-        let (forecast, measured) = (self.forecast.document(), self.measured.document());
+        let (forecast, measured) = (self.forecast.to_document(), self.measured.to_document());
         errors_by_name(&forecast, &measured, relative_error)
     }
 }

@@ -52,23 +52,23 @@ pub struct Choices<'a> {
     pub learned: &'a LearnedItems,
 }
 
-/// Replays the requests before `end` (file order) and returns the stats of each.
+/// Replays the requests before `request_end` (file order) and returns the stats of each.
 pub fn run(
     prepared: &PreparedLog<'_>,
     cost: &CostModel,
     strategy: &Strategy,
     choices: Choices<'_>,
     cost_mode: CostMode,
-    end: usize,
+    request_end: usize,
 ) -> Vec<RequestStats> {
-    let mut request_stats = vec![RequestStats::default(); end];
+    let mut request_stats = vec![RequestStats::default(); request_end];
     run_each(
         prepared,
         cost,
         strategy,
         choices,
         cost_mode,
-        0..end,
+        0..request_end,
         |request, stats| {
             request_stats[request] = stats;
             ControlFlow::Continue(())
