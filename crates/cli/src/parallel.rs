@@ -31,7 +31,7 @@ pub(crate) fn in_parallel<T: Send>(
     label: &'static str,
     job: impl Fn(usize) -> T + Sync,
 ) -> Result<JobResults<T>, Failure> {
-    let stop = stop_flag()?;
+    let stop = new_stop_flag()?;
     let bar = new_progress_bar(job_count as u64, label);
     let results: Mutex<Vec<Option<T>>> = Mutex::new((0..job_count).map(|_| None).collect());
     let next_index = AtomicUsize::new(0);
@@ -73,7 +73,7 @@ fn thread_count(requested: usize) -> usize {
 }
 
 /// A flag that Ctrl-C sets; a Ctrl-C while it is set ends the process as the shell expects.
-fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
+fn new_stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let interrupt = signal_hook::consts::SIGINT;
     signal_hook::flag::register_conditional_shutdown(interrupt, 130, Arc::clone(&stop))?;

@@ -7,9 +7,9 @@ use glasscache_lab::warm::{End, Options, Rate, Report, WarmError, warm};
 use serde_json::json;
 
 use crate::access;
-use crate::live_target::{progress_bar, stop_flag};
+use crate::live_target::{new_progress_bar, new_stop_flag};
 use crate::output::{Exit, Failure, Output};
-use crate::table::{bytes, count};
+use crate::table::{format_bytes, format_count};
 use crate::word_wrap::wrap;
 
 const EXAMPLES: &str = "\
@@ -81,8 +81,8 @@ impl Args {
             },
             overwrites: self.overwrite,
         };
-        let stop = stop_flag()?;
-        let bar = progress_bar();
+        let stop = new_stop_flag()?;
+        let bar = new_progress_bar();
         let mut report = Report::default();
         let outcome = warm(&options, &mut report, |report| {
             bar.set_length(report.listed_items);
@@ -122,10 +122,10 @@ impl Args {
 
 fn print(report: &Report, out: &Output) -> Result<(), Failure> {
     if out.is_json() {
-        out.document(&json!(report));
+        out.set_result(&json!(report));
         return Ok(());
     }
-    out.line(wrap(&sentence(report)))?;
+    out.print_line(wrap(&format_sentence(report)))?;
     for (item_count, reason) in [
         (report.already_present, "were there already and kept"),
         (
@@ -147,24 +147,24 @@ fn print(report: &Report, out: &Output) -> Result<(), Failure> {
         ),
     ] {
         if item_count > 0 {
-            out.line(format!("{:>12} {reason}", count(item_count)))?;
+            out.print_line(format!("{:>12} {reason}", format_count(item_count)))?;
         }
     }
     if let Some(refusal) = &report.refusal {
-        out.line(wrap(&format!("the first refusal: {refusal}")))?;
+        out.print_line(wrap(&format!("the first refusal: {refusal}")))?;
     }
     Ok(())
 }
 
-fn sentence(report: &Report) -> String {
+fn format_sentence(report: &Report) -> String {
     let copied_text = format!(
         "{} of {} items copied, {} in {:.1} s",
-        count(report.copied_items),
-        count(report.listed_items),
-        bytes(report.copied_bytes),
+        format_count(report.copied_items),
+        format_count(report.listed_items),
+        format_bytes(report.copied_bytes),
         report.seconds
     );
-    let remaining_items = count(report.listed_items - report.examined_items);
+    let remaining_items = format_count(report.listed_items - report.examined_items);
     match report.end {
         End::Complete => format!("{copied_text}."),
         End::TargetFull => {
@@ -183,8 +183,8 @@ fn failure(error: &WarmError) -> Failure {
     let message = error.to_string();
     match error {
         WarmError::Connection { .. } => Failure::new(Exit::Unreachable, message)
-            .hint("another run goes on: what was copied is kept"),
-        WarmError::Refused { .. } => Failure::new(Exit::BadData, message).hint(
+            .with_hint("another run goes on: what was copied is kept"),
+        WarmError::Refused { .. } => Failure::new(Exit::BadData, message).with_hint(
             "warm needs meta commands (memcached 1.6 or glasscache), a login where the server wants one (--user), and of \
              the old server `lru_crawler metadump`, which -X refuses",
         ),
@@ -208,7 +208,7 @@ mod tests {
             ..Report::default()
         };
         assert_eq!(
-            sentence(&report),
+            format_sentence(&report),
             "790 of 1,000 items copied, 79.0 KB in 2.0 s. The new server is full and evicts: 200 older items were left."
         );
         let complete = Report {
@@ -216,7 +216,7 @@ mod tests {
             ..report
         };
         assert_eq!(
-            sentence(&complete),
+            format_sentence(&complete),
             "790 of 1,000 items copied, 79.0 KB in 2.0 s."
         );
     }
