@@ -18,7 +18,7 @@ fn handles_interrupts(pid: u32) -> bool {
 }
 
 /// The document of a command that is interrupted as soon as it can be.
-fn interrupted(folder: &Path, arguments: &[&str]) -> Value {
+fn run_and_interrupt(folder: &Path, arguments: &[&str]) -> Value {
     let child = glasscache()
         .args(arguments)
         .args(["--threads", "1", "--json", "--html", "page.html"])
@@ -76,7 +76,7 @@ fn an_interrupted_computation_reports_that_and_leaves_the_old_page() {
         &["simulate", "site"],
         &["simulate", "site", "--search"],
     ] {
-        let document = interrupted(folder, arguments);
+        let document = run_and_interrupt(folder, arguments);
         assert_eq!(document["error"]["kind"], "interrupted", "{arguments:?}");
         let page = std::fs::read_to_string(folder.join("page.html")).unwrap();
         assert_eq!(page, "old", "{arguments:?}");
