@@ -1,7 +1,7 @@
 //! Rules learned from a log: found where requests read items together, none where they do not, and worth their bytes.
 
 use glasscache_sim::strategy::cost::CostModel;
-use glasscache_sim::strategy::figures::{Figures, figures};
+use glasscache_sim::strategy::figures::{Figures, compute_figures};
 use glasscache_sim::strategy::fixed::choose_fixed;
 use glasscache_sim::strategy::learn::{LearnedRules, learn};
 use glasscache_sim::strategy::prepare::PreparedLog;
@@ -95,7 +95,7 @@ fn second_half_figures(log: &RequestLog, notation: &str) -> Figures {
         CostMode::Median,
         prepared.len(),
     );
-    figures(
+    compute_figures(
         &prepared,
         &stats,
         prepared.second_half_start()..prepared.len(),

@@ -3,7 +3,7 @@
 mod naive;
 
 use glasscache_sim::strategy::cost::CostModel;
-use glasscache_sim::strategy::figures::figures;
+use glasscache_sim::strategy::figures::compute_figures;
 use glasscache_sim::strategy::fixed::{FixedSet, choose_fixed};
 use glasscache_sim::strategy::learn::LearnedItems;
 use glasscache_sim::strategy::prepare::PreparedLog;
@@ -111,7 +111,7 @@ fn reproduces_the_worked_example() {
 fn figures_of_the_worked_example() {
     let (log, table) = worked_example();
     let request_stats = request_stats_of(&log, &table, "remote", None);
-    let all = figures(&PreparedLog::new(&log, |_| true), &request_stats, 0..2);
+    let all = compute_figures(&PreparedLog::new(&log, |_| true), &request_stats, 0..2);
     assert_eq!(
         (all.requests, all.calls, all.keys, all.used_keys),
         (2, 5, 5, 5)

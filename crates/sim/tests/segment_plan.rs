@@ -2,7 +2,7 @@
 
 use glasscache_sim::slabs::classes::{SlabConfig, head_bytes};
 use glasscache_sim::slabs::demand::Demand;
-use glasscache_sim::slabs::plan::items_in_segments;
+use glasscache_sim::slabs::plan::count_items_in_segments;
 use glasscache_store::{Config, Seconds, SetOptions, Store};
 
 const MEMORY_BYTES: u64 = 32 << 20;
@@ -42,7 +42,7 @@ fn planned_and_stored_items(doublings_max: u32) -> (f64, f64) {
         worker.maintain(NOW);
     }
     assert!(store.counters().evictions > 0, "the store is not full");
-    let planned = items_in_segments(&demand, MEMORY_BYTES);
+    let planned = count_items_in_segments(&demand, MEMORY_BYTES);
     (planned as f64, store.counters().items as f64)
 }
 

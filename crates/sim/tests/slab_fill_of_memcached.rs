@@ -15,7 +15,7 @@ use std::process::{Child, Command};
 
 use glasscache_sim::slabs::classes::{SlabClasses, SlabConfig, head_bytes};
 use glasscache_sim::slabs::demand::Demand;
-use glasscache_sim::slabs::optimum::optimal_sizes;
+use glasscache_sim::slabs::optimum::find_optimal_sizes;
 use glasscache_sim::slabs::plan::Plan;
 
 const MEMORY_MIB: u64 = 256;
@@ -135,7 +135,7 @@ fn demand_of_first_items(items: u64) -> Demand {
 #[ignore = "needs a memcached: run by `make oracle-slabs`"]
 fn predicts_item_counts_within_1_percent_of_memcached() {
     let default = SlabConfig::default();
-    let explicit_sizes = optimal_sizes(&default, &demand_of_first_items(400_000), 40);
+    let explicit_sizes = find_optimal_sizes(&default, &demand_of_first_items(400_000), 40);
     let sizes: Vec<String> = explicit_sizes.iter().map(u32::to_string).collect();
     let cases = [
         ("f125", vec!["-f1.25".to_owned()], default.clone()),

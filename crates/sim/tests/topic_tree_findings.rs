@@ -4,9 +4,9 @@
 
 #![expect(clippy::disallowed_methods, reason = "CPU time comes from the kernel")]
 
-use glasscache_sim::search::{BestSoFar, Evaluation, LearnedByShare, added_ns, candidates};
+use glasscache_sim::search::{BestSoFar, Evaluation, LearnedByShare, evaluate, list_candidates};
 use glasscache_sim::strategy::cost::CostModel;
-use glasscache_sim::strategy::figures::{Figures, figures};
+use glasscache_sim::strategy::figures::{Figures, compute_figures};
 use glasscache_sim::strategy::fixed::choose_fixed;
 use glasscache_sim::strategy::learn::LearnedItems;
 use glasscache_sim::strategy::prepare::PreparedLog;
@@ -32,7 +32,7 @@ fn replay(prepared: &PreparedLog<'_>, cost: &CostModel, notation: &str) -> Vec<R
 
 fn second_half_figures(prepared: &PreparedLog<'_>, cost: &CostModel, notation: &str) -> Figures {
     let request_stats = replay(prepared, cost, notation);
-    figures(
+    compute_figures(
         prepared,
         &request_stats,
         prepared.second_half_start()..prepared.len(),
@@ -106,7 +106,7 @@ fn speed_of_a_search() {
     let prepared = PreparedLog::new(&log, |_| true);
     let cpu_ns_before = thread_cpu_ns();
     let rules_by_share = LearnedByShare::learn(&prepared, Evaluation::OutOfSample);
-    let candidates = candidates(&prepared, 16 << 20, &rules_by_share);
+    let candidates = list_candidates(&prepared, 16 << 20, &rules_by_share);
     let mut added_ns_sums = [0; 2];
     for (added_ns_sum, evaluation) in added_ns_sums
         .iter_mut()
@@ -117,7 +117,7 @@ fn speed_of_a_search() {
         for candidate in &candidates {
             let memory = candidate.memory_bytes;
             let limit = best_so_far.least_added_ns_within(memory);
-            let candidate_added_ns = added_ns(
+            let candidate_added_ns = evaluate(
                 &prepared,
                 &cost,
                 candidate,

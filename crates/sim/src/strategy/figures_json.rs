@@ -53,9 +53,9 @@ impl Figures {
             "bytes": self.bytes,
             "used_keys": self.used_keys,
             "added_ns": self.added_ns,
-            "added_ns_pct": by_percentile(self.added_ns_pct.iter().map(|v| json!(v)).collect()),
-            "slowdown_pct": by_percentile(self.slowdown_pct.iter().map(|v| json!(v)).collect()),
-            "latency_ns_pct": by_percentile(self.latency_ns_pct.iter().map(|v| json!(v)).collect()),
+            "added_ns_pct": by_percentile(self.added_ns_pct.iter().map(|value| json!(value)).collect()),
+            "slowdown_pct": by_percentile(self.slowdown_pct.iter().map(|value| json!(value)).collect()),
+            "latency_ns_pct": by_percentile(self.latency_ns_pct.iter().map(|value| json!(value)).collect()),
             "share_slower": slower,
         })
     }

@@ -1,7 +1,7 @@
 //! Evaluates one strategy: choose the fixed set, replay, compute the figures.
 
 use super::cost::CostModel;
-use super::figures::{Figures, figures};
+use super::figures::{Figures, compute_figures};
 use super::fixed::choose_fixed;
 use super::latency_sample::Dependence;
 use super::learn::learn;
@@ -76,15 +76,15 @@ pub fn report(
     let drawn_figures = |dependence| {
         let seed = options.draw_seed.filter(|_| cost.quantiles().is_some())?;
         let request_stats = replay(CostMode::Drawn { seed, dependence });
-        Some(figures(
+        Some(compute_figures(
             prepared,
             &request_stats,
             second_half_start..request_count,
         ))
     };
     Report {
-        all: figures(prepared, &request_stats, 0..request_count),
-        second_half: figures(prepared, &request_stats, second_half_start..request_count),
+        all: compute_figures(prepared, &request_stats, 0..request_count),
+        second_half: compute_figures(prepared, &request_stats, second_half_start..request_count),
         drawn: drawn_figures(Dependence::Independent),
         comonotone: drawn_figures(Dependence::Comonotone),
         routes: figures_by_route(prepared, &request_stats, options),
@@ -108,7 +108,7 @@ fn figures_by_route(
         let is_on_route = move |request: &usize| {
             options.route_of[prepared.log_index[*request] as usize] as usize == route
         };
-        figures(
+        compute_figures(
             prepared,
             request_stats,
             (first_request..prepared.len()).filter(is_on_route),

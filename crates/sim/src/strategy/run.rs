@@ -8,7 +8,7 @@ use glasscache_strategy::rules::{PrefetchRules, RequestContext, store_fetched};
 
 use super::cost::{CostModel, round_half_up};
 use super::fixed::FixedSet;
-use super::latency_sample::{Dependence, Quantiles, uniform_draw};
+use super::latency_sample::{Dependence, Quantiles, draw_uniform};
 use super::learn::LearnedItems;
 use super::prepare::PreparedLog;
 use super::tree::Tree;
@@ -306,7 +306,7 @@ impl<'a> CallCosts<'a> {
 
     fn call_ns(&self, request: u32, cause: u32, fetch_list: &[u32], bytes: u64) -> u64 {
         if let Some((quantiles, seed, dependence)) = self.drawn {
-            let quantile = uniform_draw(
+            let quantile = draw_uniform(
                 seed,
                 u64::from(self.log_index[request as usize]),
                 cause,

@@ -61,8 +61,8 @@ fn build_percentile_chart(targets: &[(&String, &LoadMeasurement)]) -> Chart {
         x_label: "one request in (logarithmic): 2 is the median, 100 is p99, 1000 is p99.9"
             .to_owned(),
         y_label: "microseconds (logarithmic)".to_owned(),
-        x_log: true,
-        y_log: true,
+        is_x_log: true,
+        is_y_log: true,
         series: series_list,
         ..Chart::default()
     }
@@ -104,7 +104,7 @@ fn build_latency_chart(measured: &LoadMeasurement) -> Chart {
         title: "Latency over time".to_owned(),
         x_label: "seconds".to_owned(),
         y_label: "microseconds (logarithmic)".to_owned(),
-        y_log: true,
+        is_y_log: true,
         series: vec![
             new_series("p50", |second| second.p50_us),
             new_series("p99", |second| second.p99_us),

@@ -61,8 +61,8 @@ fn build_network_chart(result: &CodecResult) -> Chart {
         title: "Time of a call by speed of the network".to_owned(),
         x_label: "Mbit/s (logarithmic)".to_owned(),
         y_label: "microseconds (logarithmic)".to_owned(),
-        x_log: true,
-        y_log: true,
+        is_x_log: true,
+        is_y_log: true,
         series: result
             .candidates
             .iter()

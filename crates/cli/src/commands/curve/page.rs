@@ -66,7 +66,7 @@ fn build_chart(
             ModeFlag::Objects => "size of the cache (objects, logarithmic)".to_owned(),
             ModeFlag::Bytes => "size of the cache (bytes, logarithmic)".to_owned(),
         },
-        x_log: true,
+        is_x_log: true,
         y_label: "miss ratio (misses / requests)".to_owned(),
         series: std::iter::once(lru)
             .chain(list_other_policy_series(results))

@@ -223,7 +223,7 @@ fn build_page(args: &Args, trace: &PreparedTrace, rows: &[MemorySizeRow], senten
         charts: vec![Chart {
             title: "Miss ratio by -m".to_owned(),
             x_label: "-m (MiB, logarithmic)".to_owned(),
-            x_log: true,
+            is_x_log: true,
             y_label: "miss ratio (misses / requests)".to_owned(),
             series: vec![
                 series("glasscache", |row| row.glasscache_miss_ratio),

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use glasscache_record::{FolderLog, LeftOutPart};
 use glasscache_sim::key_prefix::NO_PREFIX;
-use glasscache_sim::page::{Table, short_bytes};
+use glasscache_sim::page::{Table, format_short_bytes};
 use glasscache_sim::strategy::cost::CostModel;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::summary::{RequestsBySize, cache_time_share, items_histogram};
@@ -122,7 +122,11 @@ fn list_usage_facts(log: &RequestLog, usage: &LogUsage, file_bytes: u64) -> [Fac
     let (first, last) = (times.first().copied(), times.last().copied());
     let by_day = |amount| per_day(amount, first.unwrap_or(0), last.unwrap_or(0));
     let bytes_fact = |name, bytes: Option<f64>| {
-        Fact::printed(name, bytes, bytes.map(|bytes| short_bytes(bytes as u64)))
+        Fact::printed(
+            name,
+            bytes,
+            bytes.map(|bytes| format_short_bytes(bytes as u64)),
+        )
     };
     [
         new_share_fact(
@@ -250,7 +254,7 @@ fn build_prefixes_table(usage: &LogUsage, requests: usize) -> Table {
             format_share(usage.requests, requests),
             format_count(usage.reads),
             format_count(usage.items),
-            short_bytes(usage.bytes),
+            format_short_bytes(usage.bytes),
         ]
     };
     Table {

@@ -1,7 +1,7 @@
 //! The page of a profile: percentiles over size, the run over time, and what shorter runs would have reported.
 
 use glasscache_lab::profile::{CellPercentiles, Profile};
-use glasscache_sim::page::{Chart, Page, Series, Table, short_bytes};
+use glasscache_sim::page::{Chart, Page, Series, Table, format_short_bytes};
 
 use super::table::{format_sentence, list_named_parts};
 use crate::live_target::LiveTarget;
@@ -86,8 +86,8 @@ fn build_latency_chart(title: &str, x_label: &str, cells: &[CellPercentiles]) ->
         title: title.to_owned(),
         x_label: x_label.to_owned(),
         y_label: "microseconds (logarithmic)".to_owned(),
-        x_log: true,
-        y_log: true,
+        is_x_log: true,
+        is_y_log: true,
         series: series.into(),
         ..Chart::default()
     }
@@ -107,7 +107,7 @@ fn build_calls_chart(profile: &Profile) -> Chart {
         title: "Calls over time".to_owned(),
         x_label: "seconds since the start".to_owned(),
         y_label: "time of a call / median of its size".to_owned(),
-        y_log: true,
+        is_y_log: true,
         series: vec![
             series("p50", |second| second.relative_p50),
             series("p99", |second| second.relative_p99),
@@ -130,7 +130,7 @@ fn build_shorter_runs_chart(profile: &Profile) -> Chart {
         title: "What a shorter run would have reported".to_owned(),
         x_label: "first operations (logarithmic)".to_owned(),
         y_label: "time of a call / median of the whole run".to_owned(),
-        x_log: true,
+        is_x_log: true,
         series: vec![
             series("p50", |row| row.relative_p50),
             series("p99", |row| row.relative_p99),
@@ -146,7 +146,7 @@ fn build_percentile_table(title: &str, first_column: &str, cells: &[CellPercenti
     }
     let row = |cell: &CellPercentiles| {
         let position = match (cell.bytes, cell.keys) {
-            (Some(bytes), _) => short_bytes(bytes as u64),
+            (Some(bytes), _) => format_short_bytes(bytes as u64),
             (_, keys) => format_count(keys.unwrap_or(0) as u64),
         };
         let percentiles = cell.percentiles.iter().map(|percentile| {

@@ -21,7 +21,7 @@ use glasscache_lab::bench::record;
 use glasscache_record::FolderLog;
 use glasscache_sim::strategy::StrategyFile;
 use glasscache_sim::strategy::cost::CostModel;
-use glasscache_sim::strategy::noise::error_intervals;
+use glasscache_sim::strategy::noise::compute_error_intervals;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::replay_file::{run_file, with_tree_of};
 use glasscache_sim::trace::log::RequestLog;
@@ -162,7 +162,7 @@ impl Args {
         let second_half = |cost: &CostModel| {
             run_file(&prepared, cost, &strategy_file).split_off(prepared.second_half_start())
         };
-        let added_errors = error_intervals(
+        let added_errors = compute_error_intervals(
             &latency_before.round_forecasts(second_half),
             &latency_after.round_forecasts(second_half),
             &replay_outcome.request_stats[prepared.second_half_start()..],

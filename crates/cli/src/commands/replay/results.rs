@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use glasscache_sim::strategy::comparison::Comparison;
-use glasscache_sim::strategy::figures::figures;
+use glasscache_sim::strategy::figures::compute_figures;
 use glasscache_sim::strategy::latency_table::LatencyTable;
 use glasscache_sim::strategy::noise::{Interval, may_be_within};
 use glasscache_sim::strategy::prepare::PreparedLog;
@@ -56,8 +56,8 @@ pub(super) fn build_forecast_document(
         "strategy": setup.strategy,
         "latency": latency.document,
         "forecast": {
-            "all": figures(prepared, forecast, 0..prepared.len()).to_document(),
-            "second_half": figures(prepared, forecast, prepared.second_half_start()..prepared.len()).to_document(),
+            "all": compute_figures(prepared, forecast, 0..prepared.len()).to_document(),
+            "second_half": compute_figures(prepared, forecast, prepared.second_half_start()..prepared.len()).to_document(),
         },
     })
 }
@@ -71,8 +71,8 @@ impl Results {
         (added_errors, tolerance): ([Interval; 2], f64),
     ) -> Self {
         let compare = |from: usize| Comparison {
-            forecast: figures(prepared, forecast, from..prepared.len()),
-            measured: figures(
+            forecast: compute_figures(prepared, forecast, from..prepared.len()),
+            measured: compute_figures(
                 prepared,
                 &replay_outcome.request_stats,
                 from..prepared.len(),

@@ -232,7 +232,7 @@ fn build_curve_chart(result: &ResultFile) -> Option<Chart> {
     Some(Chart {
         title: format!("{}: miss ratio by size", result.name),
         x_label: "size of the cache (logarithmic)".to_owned(),
-        x_log: true,
+        is_x_log: true,
         y_label: "miss ratio (misses / requests)".to_owned(),
         series: vec![Series {
             label: "LRU".to_owned(),
@@ -264,9 +264,9 @@ fn build_profile_chart(result: &ResultFile) -> Option<Chart> {
     (!series.is_empty()).then(|| Chart {
         title: format!("{}: time of a get by size of the value", result.name),
         x_label: "bytes of the value (logarithmic)".to_owned(),
-        x_log: true,
+        is_x_log: true,
         y_label: "microseconds (logarithmic)".to_owned(),
-        y_log: true,
+        is_y_log: true,
         series,
         ..Chart::default()
     })

@@ -1,6 +1,6 @@
 //! Strategies in words: what a process keeps, and what it fetches together.
 
-use glasscache_sim::page::short_bytes;
+use glasscache_sim::page::format_short_bytes;
 use glasscache_sim::strategy::report::KeptSizes;
 use glasscache_sim::strategy::{LocalRule, Prefetch, Strategy};
 
@@ -12,7 +12,10 @@ pub(super) fn describe(strategy: &Strategy, kept: &KeptSizes) -> String {
     let has_fixed = strategy.fixed.is_some();
     if has_fixed {
         let items = format_count_of(kept.fixed_items, "item", "items");
-        clauses.push(format!("keep {items} ({})", short_bytes(kept.fixed_bytes)));
+        clauses.push(format!(
+            "keep {items} ({})",
+            format_short_bytes(kept.fixed_bytes)
+        ));
     }
     let for_others = |item_count: usize| {
         if has_fixed {
@@ -27,7 +30,9 @@ pub(super) fn describe(strategy: &Strategy, kept: &KeptSizes) -> String {
         LocalRule::S3Fifo(item_count) => {
             clauses.push(format!("S3-FIFO for {}", for_others(item_count)));
         }
-        LocalRule::LruBytes(bytes) => clauses.push(format!("LRU for {}", short_bytes(bytes))),
+        LocalRule::LruBytes(bytes) => {
+            clauses.push(format!("LRU for {}", format_short_bytes(bytes)));
+        }
     }
     match strategy.prefetch {
         Prefetch::Nothing => {}

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use glasscache_sim::key_prefix::{DELIMITERS, NO_PREFIX, text_key_prefix};
-use glasscache_sim::page::{Table, short_bytes};
+use glasscache_sim::page::{Table, format_short_bytes};
 use glasscache_sim::strategy::fixed::choose_fixed;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use serde_json::{Value, json};
@@ -102,7 +102,7 @@ impl FixedItems {
                 vec![
                     prefix.clone(),
                     format_count(*items),
-                    short_bytes(*bytes),
+                    format_short_bytes(*bytes),
                     format!("{saved_ms:.4}"),
                 ]
             };

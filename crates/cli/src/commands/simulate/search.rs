@@ -3,9 +3,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use glasscache_sim::page::{Chart, Page, Series, Table, short_bytes};
+use glasscache_sim::page::{Chart, Page, Series, Table, format_short_bytes};
 use glasscache_sim::search::{
-    BestSoFar, Candidate, Evaluation, LearnedByShare, added_ns, candidates, pareto_front,
+    BestSoFar, Candidate, Evaluation, LearnedByShare, evaluate, find_pareto_front, list_candidates,
 };
 use glasscache_sim::strategy::parse_bytes;
 use glasscache_sim::strategy::prepare::PreparedLog;
@@ -54,7 +54,7 @@ pub(super) fn run(
         ));
     }
     let learned_by_share = LearnedByShare::learn(prepared, Evaluation::OutOfSample);
-    let candidates = candidates(prepared, memory_bytes_max, &learned_by_share);
+    let candidates = list_candidates(prepared, memory_bytes_max, &learned_by_share);
     let past_result = evaluate_all(args, loaded, prepared, candidates, Evaluation::OutOfSample)?;
     if past_result.candidate_times.is_empty() {
         return Err(Failure::new(
@@ -62,7 +62,7 @@ pub(super) fn run(
             "stopped before the first combination was done",
         ));
     }
-    let front_candidates = pareto_front(&past_result.candidate_times)
+    let front_candidates = find_pareto_front(&past_result.candidate_times)
         .into_iter()
         .map(|index| past_result.candidate_times[index].0);
     let front_candidates: Vec<Candidate> = front_candidates.collect();
@@ -144,7 +144,7 @@ fn evaluate_all(
     let outcome = parallel::in_parallel(candidates.len(), args.threads, label, |index| {
         let candidate = &candidates[index];
         let limit_ns = lock().least_added_ns_within(candidate.memory_bytes);
-        let ns = added_ns(
+        let ns = evaluate(
             prepared,
             &loaded.cost,
             candidate,
@@ -292,7 +292,7 @@ fn build_table(points: &[FrontPoint], table_limits: TableLimits) -> Table {
     let row = |point: &FrontPoint| {
         let figures = &point.report.second_half;
         let mut cells = vec![
-            short_bytes(point.memory_bytes),
+            format_short_bytes(point.memory_bytes),
             point.named.notation.clone(),
             format!("{:.3}", figures.added_ms()),
             point

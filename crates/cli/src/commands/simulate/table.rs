@@ -1,6 +1,6 @@
 //! The results as text: a table of strategies, a table of routes, and a summary sentence.
 
-use glasscache_sim::page::{Page, Table, short_bytes};
+use glasscache_sim::page::{Page, Table, format_short_bytes};
 use glasscache_sim::strategy::figures::Figures;
 use glasscache_sim::strategy::prepare::PreparedLog;
 use glasscache_sim::strategy::report::Report;
@@ -107,7 +107,7 @@ fn build_wide_strategies_table(replays: &Replays) -> Table {
         } else {
             format_percent(figures.used_keys as f64 / figures.keys as f64)
         };
-        let kept_text = short_bytes(report.kept.bytes());
+        let kept_text = format_short_bytes(report.kept.bytes());
         let mut cells = vec![
             named.notation.clone(),
             kept_text,

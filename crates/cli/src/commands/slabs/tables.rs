@@ -1,9 +1,11 @@
 //! The cost of the classes as tables, sentence, chart and JSON.
 
-use glasscache_sim::page::{Bar, Bars, Chart, Mark, Page, Panel, Series, Table, short_bytes};
+use glasscache_sim::page::{
+    Bar, Bars, Chart, Mark, Page, Panel, Series, Table, format_short_bytes,
+};
 use glasscache_sim::slabs::classes::{PAGE_BYTES, SlabClasses, SlabConfig};
-use glasscache_sim::slabs::optimum::optimal_sizes;
-use glasscache_sim::slabs::plan::{ClassUse, Plan, items_in_segments};
+use glasscache_sim::slabs::optimum::find_optimal_sizes;
+use glasscache_sim::slabs::plan::{ClassUse, Plan, count_items_in_segments};
 use serde_json::{Value, json};
 
 use super::source::Source;
@@ -64,7 +66,7 @@ impl<'a> Comparison<'a> {
         }
         let usual_class_count = class_lists[2].plan.used_classes().min(classes);
         let optimal_list = |class_count: usize| {
-            let sizes = optimal_sizes(current_config, &source.demand, class_count);
+            let sizes = find_optimal_sizes(current_config, &source.demand, class_count);
             let name = format!("optimal, {} classes", sizes.len());
             new_class_list(
                 name,
@@ -94,7 +96,7 @@ impl<'a> Comparison<'a> {
         // Of equals the one with most classes, which stays good if the memory grows.
         let best = (optima_start..class_lists.len())
             .max_by_key(|&list_index| class_lists[list_index].items);
-        let segment_items = items_in_segments(&source.demand, memory_bytes);
+        let segment_items = count_items_in_segments(&source.demand, memory_bytes);
         Self {
             source,
             memory_bytes,
@@ -118,14 +120,14 @@ impl<'a> Comparison<'a> {
                 "{} lose more of a full page than the classes of today and yet keep more items: each class in use \
                  begins pages of its own, of which {} has {pages}, and fewer classes leave fewer of them half empty.",
                 best.name,
-                short_bytes(self.memory_bytes),
+                format_short_bytes(self.memory_bytes),
             ));
         }
         (least_wasteful.items < best.items).then(|| {
             format!(
                 "Each class in use begins pages of its own, and {} has {pages} of them: {} waste least where memory is \
                  plenty ({}), {} keep more here.",
-                short_bytes(self.memory_bytes),
+                format_short_bytes(self.memory_bytes),
                 least_wasteful.name,
                 format_percent(least_wasteful.plan.waste()),
                 best.name,
@@ -142,8 +144,8 @@ impl<'a> Comparison<'a> {
         (best.max(current) > self.memory_bytes).then(|| {
             format!(
                 ", taking {} (today {})",
-                short_bytes(best),
-                short_bytes(current)
+                format_short_bytes(best),
+                format_short_bytes(current)
             )
         })
     }
@@ -195,7 +197,7 @@ impl<'a> Comparison<'a> {
         );
         let compared = |items: u64| describe_difference(items, current.items);
         let (best_items, segment_items) = (compared(best.items), compared(self.segment_items));
-        let (name, memory) = (&best.name, short_bytes(self.memory_bytes));
+        let (name, memory) = (&best.name, format_short_bytes(self.memory_bytes));
         if self.source.is_glasscache {
             return format!(
                 "Segments, as here, keep {segment_items} items than a memcached with the same settings, \
@@ -225,7 +227,7 @@ impl<'a> Comparison<'a> {
             vec![
                 (index + 1).to_string(),
                 class.chunk_bytes.to_string(),
-                class.per_page().to_string(),
+                class.chunks_per_page().to_string(),
                 class.chunks.to_string(),
                 format!("{:.0}", class.requested_bytes as f64 / class.chunks as f64),
                 format!("{:.2}", class.wasted_bytes() / f64::from(1 << 20)),
@@ -282,7 +284,7 @@ impl<'a> Comparison<'a> {
         Table {
             title: format!(
                 "What fits into {}, most items first (now: {current_items})",
-                short_bytes(self.memory_bytes)
+                format_short_bytes(self.memory_bytes)
             ),
             header: header.map(String::from).to_vec(),
             rows: rows.into_iter().map(|(_, cells)| cells).collect(),
@@ -345,7 +347,7 @@ impl<'a> Comparison<'a> {
             title: format!("Needed sizes, and the edges of: {}", best.name),
             x_label: "size of the item in memcached's measure (bytes)".into(),
             y_label: "share of the chunks up to that size (%)".into(),
-            x_log: true,
+            is_x_log: true,
             series: vec![Series {
                 label: "needed chunks".into(),
                 points,
